@@ -13,99 +13,78 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
-_FOLDERS = {  # {folder: {old name: name in the folder}}
-    "": {
-        "hosts": "distributed", "signatures": "fields", "summary": "tree",
-    },
-    "files": {
-        "folders": "folders", "forms": "forms", "checksums": "checksums",
-    },
-    "ops": {
-        "returns": "returns", "losses": "losses", "distributions": "distributions", "statistics": "statistics",
-        "sums": "sums", "stacking": "stacking", "optim": "optim", "optimizer_settings": "optimizer_settings",
-        "aggregate": "aggregate", "lowering": "lowering",
-    },
-    "logs": {
-        "sinks": "sinks", "runs.rows": "rows", "jsonl": "jsonl", "boards": "boards", "terminal": "terminal", "plots": "plots",
-        "time_plot": "plots", "logs.time_plot": "plots", "walltime": "walltime", "reports": "reports",
-    },
-    "memory": {
-        "memory.uniform": "ring",
-    },
-    "memory.experience": {
-        "memory.adapted": "adapted", "memory.dataset": "dataset", "memory.files": "files", "memory.filled": "filled",
-        "memory.mixed": "mixed",
-    },
-    "envs": {
-        "exact": "exact", "own_spaces": "own_spaces",
-    },
-    "envs.native": {
-        "envs.acrobot": "acrobot", "envs.breakout": "breakout", "envs.cartpole": "cartpole",
-        "envs.mountain_car": "mountain_car", "envs.pendulum": "pendulum", "envs.draw": "draw",
-    },
-    "envs.gymnax": {
-        "envs.gymnax_adapter": "adapter", "envs.gymnax_import": "loading", "envs.gymnax_objects": "objects",
-    },
-    "envs.physics": {
-        "envs.physics": "api", "envs.brax_adapter": "brax_adapter", "envs.playground_adapter": "playground_adapter",
-        "envs.mujoco_tools": "mujoco_tools", "envs.randomize": "randomize",
-    },
-    "envs.host": {
-        "envs.host": "api", "envs.aside": "aside", "envs.ale_adapter": "ale_adapter",
-        "envs.envpool_adapter": "envpool_adapter", "envs.gymnasium_adapter": "gymnasium_adapter",
-        "envs.gymnasium_objects": "gymnasium_objects", "envs.gymnasium_spaces": "gymnasium_spaces",
-        "envs.gymnasium_worker": "gymnasium_worker",
-    },
-    "envs.probes": {
-        "envs.probes": "control", "envs.probes_spaces": "spaces",
-    },
-    "envs.export": {
-        "to_gymnasium": "to_gymnasium", "to_gymnasium_spaces": "spaces", "stepper": "stepper",
-    },
-    "algorithms.common": {
-        "algorithms.actor_critic": "actor_critic",
-        "algorithms.control": "control", "algorithms.control_networks": "control_networks",
-        "algorithms.descent": "descent", "algorithms.evolution": "evolution", "algorithms.normalize": "normalize",
-        "algorithms.policy_gradient": "policy_gradient", "algorithms.policy_search": "policy_search",
-        "algorithms.replay": "replay", "algorithms.value_based": "value_based",
-    },
-    "algorithms": {
-        "presets": "presets", "algorithms.action_spaces": "base",
-    },
-    "engine": {
-        "grid": "grid", "members": "members", "population": "population", "iterate": "iteration",
-        "collect": "rollout", "evaluate": "evaluate", "offline": "offline", "plan": "prepared",
-        "plan_table": "memory_plan", "programs": "programs",
-    },
-    "actors": {
-        "watch": "watch", "host_play": "play", "groups": "groups", "groups_async": "groups_async",
-        "ray_actors": "ray", "host_programs": "programs",
-    },
-    "runs": {
-        "agent": "agent", "train": "train", "loop": "loop", "session": "result", "runs.session": "result",
-        "rundir": "rundir", "config": "config_json", "load": "load", "reading": "reading", "record": "pictures",
-        "signals": "signals", "sanity": "sentinel", "runs.sanity": "sentinel", "runs.lost": "sentinel",
-        "start_from": "start_from", "in_turn": "seeds_in_turn", "seed_results": "seed_results",
-        "seed_folders": "seed_results", "runs.seed_folders": "seed_results",
-    },
-    "runs.checkpoints": {
-        "saves": "save", "runs.saves": "save", "checkpoint": "store", "runs.checkpoint": "store",
-        "runs.checkpoint_errors": "errors", "older_states": "older_states", "runs.older_states": "older_states",
-    },
-    "sweeps": {
-        "selection": "selection", "priors": "samplers", "sweeps.priors": "samplers",
-        "sweep": "sweep", "configurations": "configurations", "sweep_results": "results", "comparison": "comparison",
-        "sweep_plots": "plots", "tuning": "tuning",
-    },
-    "cli": {
-        "cli_args": "args", "cli_experience": "experience", "cli_list": "list", "cli_plan": "plan",
-        "cli_runs": "runs", "cli_sweep": "sweep", "cli_train": "train",
-    },
-    "cli.ladder": {
-        "cli_ladder": "command", "ladder": "rungs", "ladder_torch": "torch_dqn",
-    },
-}  # fmt: skip
-MOVED = {old: f"{folder}.{name}".lstrip(".") for folder, names in _FOLDERS.items() for old, name in names.items()}
+_FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is another}
+    "": "hosts=distributed signatures=fields summary=tree",
+    "files": "folders forms checksums",
+    "ops": (
+        "returns losses distributions statistics sums stacking optim optimizer_settings "
+        "aggregate lowering"
+    ),
+    "logs": (
+        "sinks runs.rows jsonl boards terminal plots time_plot=plots logs.time_plot=plots "
+        "walltime reports"
+    ),
+    "networks": "networks.batch_norm=torsos",
+    "memory": "memory.uniform=ring",
+    "memory.experience": "memory.adapted memory.dataset memory.files memory.filled memory.mixed",
+    "envs": "exact own_spaces",
+    "envs.native": (
+        "envs.acrobot envs.breakout envs.cartpole envs.mountain_car envs.pendulum envs.draw"
+    ),
+    "envs.gymnax": (
+        "envs.gymnax_adapter=adapter envs.gymnax_import=loading envs.gymnax_objects=objects"
+    ),
+    "envs.physics": (
+        "envs.physics=api envs.brax_adapter envs.playground_adapter envs.mujoco_tools "
+        "envs.randomize"
+    ),
+    "envs.host": (
+        "envs.host=api envs.aside envs.ale_adapter envs.envpool_adapter envs.gymnasium_adapter "
+        "envs.gymnasium_objects envs.gymnasium_spaces envs.gymnasium_worker"
+    ),
+    "envs.probes": "envs.probes=control envs.probes_spaces=spaces",
+    "envs.export": "to_gymnasium to_gymnasium_spaces=spaces stepper",
+    "algorithms.common": (
+        "algorithms.actor_critic algorithms.control algorithms.control_networks "
+        "algorithms.descent algorithms.evolution algorithms.normalize "
+        "algorithms.policy_gradient algorithms.policy_search algorithms.replay "
+        "algorithms.value_based"
+    ),
+    "algorithms": "presets algorithms.action_spaces=base",
+    "engine": (
+        "grid members population iterate=iteration collect=rollout evaluate offline "
+        "plan=prepared plan_table=memory_plan programs engine.footprint=memory_plan"
+    ),
+    "actors": (
+        "watch host_play=play groups groups_async ray_actors=ray host_programs=on_host "
+        "actors.programs=on_host"
+    ),
+    "runs": (
+        "agent train loop session=result runs.session=result rundir config=config_json load "
+        "reading record=pictures signals sanity=sentinel runs.sanity=sentinel "
+        "runs.lost=sentinel runs.evaluation=sentinel start_from in_turn=seeds_in_turn "
+        "seed_results seed_folders=seed_results runs.seed_folders=seed_results"
+    ),
+    "runs.checkpoints": (
+        "saves=save runs.saves=save checkpoint=store runs.checkpoint=store "
+        "runs.checkpoints.restore=save runs.checkpoint_errors=errors older_states "
+        "runs.older_states"
+    ),
+    "sweeps": (
+        "selection priors=samplers sweeps.priors=samplers sweep configurations "
+        "sweep_results=results comparison sweep_plots=plots tuning sweeps.sweep_json=parts"
+    ),
+    "cli": (
+        "cli_args=args cli_experience=experience cli_list=list cli_plan=plan cli_runs=runs "
+        "cli_sweep=sweep cli_train=train"
+    ),
+    "cli.ladder": "cli_ladder=command ladder=rungs ladder_torch=torch_dqn",
+}
+MOVED = {
+    old: f"{folder}.{new or old.rpartition('.')[2]}".lstrip(".")
+    for folder, names in _FOLDERS.items()
+    for old, _, new in (name.partition("=") for name in names.split())
+}
 
 
 def today(module: str) -> str:

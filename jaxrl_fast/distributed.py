@@ -1,9 +1,8 @@
 """Several processes as one run (`jax.distributed`).
 
-All processes run this program side by side, each on its own devices, and launch the same device
-programs in the same order. The first process makes decisions and tells the others (`tell`); it
-alone writes, draws and prints (`is_first`, `on_first`). Arrays on devices of several processes are
-fetched together (`fetch`). With a single process each function does the plain thing.
+All processes launch the same device programs in the same order. The first one decides and tells
+the others (`tell`); it alone writes, draws and prints (`is_first`, `on_first`). With a single
+process each function does the plain thing.
 """
 
 from __future__ import annotations
@@ -117,16 +116,21 @@ def check_same(what: str, content: Any) -> None:
     """Raise ConfigError in every process if `content`, any JSON, differs between them."""
     if not several():
         return
-    from jax.experimental.multihost_utils import process_allgather
-
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).digest()
-    all_of_them = np.asarray(process_allgather(np.frombuffer(digest, np.uint8))).reshape(jax.process_count(), -1)
+    all_of_them = _gathered(np.frombuffer(digest, np.uint8))
     other = np.flatnonzero((all_of_them != all_of_them[0]).any(axis=1))
     if other.size:
         text = difference(json.loads(json.dumps(content)), tell(content)).encode()[:400].ljust(400)
-        told = np.asarray(process_allgather(np.frombuffer(text, np.uint8))).reshape(jax.process_count(), -1)[other[0]]
+        told = _gathered(np.frombuffer(text, np.uint8))[other[0]]
         where = told.astype(np.uint8).tobytes().decode(errors="ignore").strip()
         raise ConfigError(what, f"{where} in process {other[0]} and process 0", "the same in every process")
+
+
+def _gathered(x: Any) -> np.ndarray:
+    """Return the arrays x [...] of all processes, [processes, size]."""
+    from jax.experimental.multihost_utils import process_allgather
+
+    return np.asarray(process_allgather(x)).reshape(jax.process_count(), -1)
 
 
 def difference(here: Any, there: Any, name: str = "") -> str:
@@ -142,12 +146,10 @@ def check_shared(path: Any) -> None:
     """Raise ConfigError in every process if one does not see the first one's new file."""
     if not several():
         return
-    from jax.experimental.multihost_utils import process_allgather
-
     until = time.monotonic() + 30.0  # a network file system shows it late
     while not path.exists() and time.monotonic() < until:
         time.sleep(0.2)
-    there = np.asarray(process_allgather(np.bool_(path.exists()))).reshape(-1)
+    there = _gathered(np.bool_(path.exists()))[:, 0]
     if not there.all():
         blind = ", ".join(map(str, np.flatnonzero(~there)))
         raise ConfigError("out", str(path.parent), f"a folder that all processes share; process {blind} does not see {path.name}")

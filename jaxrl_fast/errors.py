@@ -21,8 +21,6 @@ LONGEST = 300  # characters of a value in a message
 _KNOWN = (
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EIO,
 )  # fmt: skip
-
-
 _MARKS = re.compile(  # a quoted text, a bracket, the end of a clause
     r"""(?<!\w)'[^']*'(?!\w)|(?<!\w)"[^"]*"|`[^`]*`|[\[({]|[\])}]|(?:[:;]|(?<!\.)\.)(?= )"""
 )
@@ -31,8 +29,7 @@ _MARKS = re.compile(  # a quoted text, a bracket, the end of a clause
 def sentence(name: str, wanted: str, got: str) -> str:
     """Return `NAME must be WANTED, got GOT`, with the reason or remedy of `wanted` at the end.
 
-    The reason follows the first clause, which ends at a colon, semicolon or full stop outside of
-    quotes and brackets.
+    WANTED ends at the first colon, semicolon or full stop outside of quotes and brackets.
     """
     depth, end = 0, len(wanted)
     for mark in _MARKS.finditer(wanted):
@@ -96,10 +93,8 @@ def reason_of(error: BaseException) -> str:
     """Return the operating system's words for an error, else its first line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    text = str(error)
-    known = map(os.strerror, _KNOWN)
-    found = next((words for words in known if words.lower() in text.lower()), None)
-    return found or first_line(error)
+    text, known = str(error).lower(), map(os.strerror, _KNOWN)
+    return next((words for words in known if words.lower() in text), None) or first_line(error)
 
 
 @contextlib.contextmanager
@@ -112,13 +107,10 @@ def writing(path: Any) -> Iterator[None]:
 
 
 class NonFiniteError(RunError):
-    """A metric or a parameter became NaN or infinite.
-
-    `run` is the run that it ended, as `jf.train` returns it.
-    """
+    """A metric or a parameter became NaN or infinite."""
 
     exit_code = 3
-    run: Any = None
+    run: Any = None  # the run that it ended, as `jf.train` returns it
 
 
 def brief(error: BaseException, line: int = 0) -> str:

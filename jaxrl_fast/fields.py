@@ -17,21 +17,11 @@ from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int,
 
 
 def setting(
-    default: Any,
-    help: str = "",
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    open_low: bool = False,
-    open_high: bool = False,
-    choices: tuple | None = None,
-    static: bool | None = None,
-    convert: Callable[[str, Any], Any] | None = None,
-    kw_only: bool = False,
-    none: str = "",
-    flag: str | None = "",
-    metavar: str = "",
-) -> Any:
+    default: Any, help: str = "", *, low: float | None = None, high: float | None = None,
+    open_low: bool = False, open_high: bool = False, choices: tuple | None = None,
+    static: bool | None = None, convert: Callable[[str, Any], Any] | None = None,
+    kw_only: bool = False, none: str = "", flag: str | None = "", metavar: str = "",
+) -> Any:  # fmt: skip
     """Declare a field of a settings dataclass: its default, help, range and flag.
 
     Valid is `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and

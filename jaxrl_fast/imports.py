@@ -1,9 +1,8 @@
 """The code that a run's files may name; reading them imports nothing unasked.
 
 A path "module:name" may name this package, `LIBRARIES`, modules that this process has imported, and
-modules that the user named (`--import`, `modules=`, a typed network or environment). Python's own
-modules are excluded although they are imported: `config` asks for classes of its kinds and for
-plain functions, and `look_up` passes through no module, so "mine:os.system" is refused too.
+modules that the user named (`--import`, `modules=`, a typed network or environment), but none of
+Python's own. `look_up` passes through no module, so "mine:os.system" is refused too.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ named: list[str] = []  # modules that the user named, for started processes
 def import_user_module(name: str, argument: str = "--import", trust: bool = True) -> ModuleType:
     """Import a module that the user named, from the working directory too.
 
-    Only this appends the working directory to `sys.path`, for the module's later imports and for
-    started processes. trust: files may from now on name anything in it.
+    A module from there appends it to `sys.path`, for later imports and for started processes.
+    trust: files may from now on name anything in it.
     """
     stem, here = _stem(name), os.getcwd()
     try:
@@ -114,8 +113,7 @@ def _installation() -> tuple[str, ...]:
 def check_libraries(folder: Path | None = None) -> None:
     """Raise ConfigError for a library that comes from the working directory or a run's folder.
 
-    A folder `optax` there hides the installed one if `sys.path` has its parent. Modules that the
-    user named pass, and packages that are installed from deeper in the working directory.
+    Modules that the user named pass, and packages installed from deeper in the working directory.
     """
     here, run = Path.cwd().resolve(), folder.resolve() if folder else None
     first = next((i for i, entry in enumerate(sys.path) if entry and is_installed(entry)), len(sys.path))

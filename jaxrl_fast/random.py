@@ -1,10 +1,8 @@
 """Random numbers for inner loops: JAX's threefry2x32, unrolled so that XLA fuses it.
 
-On a CPU `jax.random` runs threefry as a rolled loop and discards half of its output: ten times the
-time and three times the compile, which matters at 5,000 numbers a millisecond. The cipher, its keys
-and its quality are the same (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3");
-the streams differ. Functions of the key alone, elementwise: under `vmap` every lane equals its
-single run. Keys of another implementation (`rbg`) go to `jax.random`.
+The cipher, its keys and its quality are those of `jax.random` (Salmon et al. 2011, "Parallel random
+numbers: as easy as 1, 2, 3"); the streams differ. Functions of the key alone, elementwise: under
+`vmap` every lane equals its single run. Keys of another implementation (`rbg`) go to `jax.random`.
 """
 
 from __future__ import annotations

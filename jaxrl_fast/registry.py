@@ -18,9 +18,7 @@ T = TypeVar("T")
 class Registry(Generic[T]):
     """Objects of one kind by name: ours, a program's, and those of installed packages.
 
-    A package adds an object by an entry point of `group`, NAME = "module:object"
-    (docs/extending.md). The packages are listed for a list, or for a name that is not ours; their
-    code is imported on use.
+    A package adds an object by an entry point of `group` (docs/extending.md), imported on use.
 
     Args:
         kind: what an object is, for errors: "algorithm".
@@ -36,7 +34,7 @@ class Registry(Generic[T]):
         self.said: set[str] = set()  # warnings
 
     def add(self, name: str, value: T) -> None:
-        """Add an object to this process. The same definition may be added twice, as in a notebook.
+        """Add an object to this process; the same definition may be added twice.
 
         Raises ConfigError for an object of another kind, and for a name that is taken.
         """
@@ -55,11 +53,7 @@ class Registry(Generic[T]):
         return any(name in found for found in (self.ours, self.added, self.loaded)) or name in self.packages()
 
     def get(self, name: str) -> T:
-        """Return the object of a name.
-
-        Raises ConfigError for an unknown name, and for a package's object that fails to load or is
-        of another kind.
-        """
+        """Return the object of a name; raises ConfigError if it is unknown or fails to load."""
         for found in (self.added, self.ours, self.loaded):
             if name in found:
                 return imported(found[name])

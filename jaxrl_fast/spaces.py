@@ -73,19 +73,14 @@ class Box:
         object.__setattr__(self, "shape", _integers("Box: shape", self.shape))
         for name in ("low", "high"):
             bound = self._bound(name)
-            if bound.size > 1:
-                bound = np.broadcast_to(bound.reshape(-1) if bound.size == math.prod(self.shape) else bound, (
-                    math.prod(self.shape),))
-                uniform = bool(np.all(bound == bound[0]))
-                object.__setattr__(self, name, float(bound[0]) if uniform else tuple(float(b) for b in bound))
-            else:
-                object.__setattr__(self, name, float(bound.reshape(())))
+            uniform = (bound == bound[0]).all()
+            object.__setattr__(self, name, float(bound[0]) if uniform else tuple(map(float, bound)))
         above = np.asarray(self.low) > np.asarray(self.high)
         if above.any():
             raise ConfigError("Box: low", self.low, f"at most high, which is {self.high}")
 
     def _bound(self, name: str) -> np.ndarray:
-        """Return a bound as float64: one number, or one an entry."""
+        """Return a bound as float64 [1], or [prod(shape)]."""
         given = getattr(self, name)
         try:
             bound = np.asarray(given, np.float64)
@@ -96,7 +91,7 @@ class Box:
         size = math.prod(self.shape)
         if bound.size not in (1, size) or np.isnan(bound).any():
             raise ConfigError(f"Box: {name}", given, f"a number, or {size} of them as shape {self.shape} has, and not NaN")
-        return bound
+        return bound.reshape(-1)
 
     def __repr__(self) -> str:
         low, high = describe(self.low), describe(self.high)
@@ -110,10 +105,7 @@ class Box:
 
     @property
     def unscaled(self) -> np.ndarray:
-        """Return bool [*shape]: entries without a scale of their own.
-
-        Floats, and integers with bounds 2^24 or more apart, which usually mean "no bounds".
-        """
+        """Return bool [*shape]: floats, and integers with bounds 2^24 or more apart."""
         if not jnp.issubdtype(self.dtype, jnp.integer):
             return np.full(self.shape, jnp.issubdtype(self.dtype, jnp.floating))
         low, high = self.bounds(np.float64)
@@ -154,10 +146,7 @@ class Box:
 
 @dataclasses.dataclass(frozen=True)
 class Dict:
-    """Named spaces; a value is a dict with the same names.
-
-    `Dict.of(position=Box(...), ...)` builds one.
-    """
+    """Named spaces, `Dict.of(position=Box(...), ...)`; a value is a dict with the same names."""
 
     items: tuple[tuple[str, Any], ...]
 

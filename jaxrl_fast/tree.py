@@ -50,8 +50,7 @@ def settings(cls: type[T]) -> type[T]:
         return tuple(zip(keys, children, strict=True)), static
 
     def unflatten(static, children):
-        # bypasses __init__: its checks are for users' values, not tracers, shapes or `in_axes`'
-        # None
+        # without __init__: its checks are for users' values, not tracers or the None of `in_axes`
         obj = object.__new__(cls)
         for name, value in (*zip(data, children, strict=True), *zip(meta, static, strict=True)):
             object.__setattr__(obj, name, value)
@@ -93,13 +92,7 @@ def struct(cls: type[T]) -> type[T]:
 
 def where(mask: jax.Array, on_true: T, on_false: T) -> T:
     """Return `jnp.where` on trees; `mask` [B] broadcasts over trailing axes of leaves [B, ...]."""
-
-    def one(x, y):
-        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
-        x, y = jnp.asarray(x), jnp.asarray(y)
-        return jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
-
+    one = lambda x, y: jnp.where(mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim)), x, y)
     return jax.tree.map(one, on_true, on_false)
 
 
@@ -126,15 +119,8 @@ def strong(tree: T) -> T:
 def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
     """Return numbers among the leaves as strong float32 or int32 arrays, by `asarray`."""
 
-    def one(x):
-        if isinstance(x, (bool, np.bool_)):
-            return asarray(x, np.bool_)
-        if isinstance(x, (int, np.integer)):
-            return asarray(x, np.int32)
-        if isinstance(x, (float, np.floating)):
-            return asarray(x, np.float32)
-        return x
-
+    kinds = {np.bool_: (bool, np.bool_), np.int32: (int, np.integer), np.float32: (float, np.floating)}
+    one = lambda x: next((asarray(x, dtype) for dtype, kind in kinds.items() if isinstance(x, kind)), x)
     return jax.tree.map(one, tree)
 
 

@@ -52,12 +52,9 @@ class EnvSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Lasting:
-    """A part of an environment's state that outlives episodes: `value` [B, ...].
+    """A part of an environment's state that outlives episodes, such as a level reached."""
 
-    Statistics, for example, or a level reached. `Env.step` keeps it in new episodes.
-    """
-
-    value: PyTree
+    value: PyTree  # [B, ...]; `Env.step` keeps it in new episodes
 
 
 jax.tree_util.register_dataclass(Lasting, ["value"], [])
@@ -209,24 +206,14 @@ class Mean(NamedTuple):
     __repr__ = summary
 
 
-class _Episodes(NamedTuple):
-    ret: jax.Array
-    length: jax.Array
-    lost: jax.Array
+class Episodes(NamedTuple):
+    """Running return and length of every environment's episode, [B]."""
+
+    ret: jax.Array  # float32, nearest to the sum of its rewards
+    length: jax.Array  # int32
+    lost: jax.Array  # float32, the rounding error of `ret` (`ops.sums`)
 
     __repr__ = summary
-
-
-class Episodes(_Episodes):
-    """Running return and length of every environment's episode, [B].
-
-    ret: float32, nearest to the sum of its rewards; lost: float32, its rounding error (`ops.sums`).
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, ret: Any, length: Any, *lost: Any) -> Episodes:
-        return super().__new__(cls, ret, length, *lost or (jnp.zeros_like(ret),))
 
 
 class RunState(NamedTuple):

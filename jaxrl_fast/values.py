@@ -1,7 +1,6 @@
 """Parse text to values, one parser a kind, for the command line and text settings.
 
-Digits are ASCII digits and lists have no empty entry. Raises ConfigError, with `name`, for other
-text.
+Parsers raise ConfigError, with `name`, for other text.
 """
 
 from __future__ import annotations
@@ -87,7 +86,7 @@ def path(name: str, text: str) -> str:
     try:
         os.lstat(text)
     except (FileNotFoundError, NotADirectoryError):
-        pass  # the command decides whether it must exist
+        return text  # the command decides whether it must exist
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(name, text, f"a path that this machine can hold and reach: {reason}") from error
@@ -146,21 +145,13 @@ def devices(name: str, text: str) -> int | str:
 
 
 KINDS: dict[str, Callable[[str, Any], Any]] = {
-    "int": integer,
-    "float": real,
-    "rate": rate,
-    "number": number,
-    "any": literal,
-    "str": lambda name, text: text,
-    "word": word,
-    "path": path,
-    "file": new_file,
-    "mesh": mesh,
-    "devices": devices,
+    "int": integer, "float": real, "rate": rate, "number": number, "any": literal,
+    "str": lambda name, text: text, "word": word, "path": path, "file": new_file,
+    "mesh": mesh, "devices": devices,
     "ints": lambda name, texts: sequence(name, texts, integer, empty=True),
     "numbers": lambda name, texts: sequence(name, texts, number),
     "append": lambda name, texts: tuple(word(name, text) for text in texts),
-}
+}  # fmt: skip
 
 
 def convert(name: str, kind: str, text: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Tables of the benchmark pages: results as rows, and rows as Markdown (see benchmark_pages.py)."""
+"""Tables of the benchmark pages (see benchmark_pages.py): results as rows, rows as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""brax's PPO beside ours: its published settings, in our names and ours in its names, and its trainer."""
+"""brax's PPO beside ours: each at the other's settings, and brax's trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of `gpu_report.py`: programs in turns with their peers, and seconds to a known score."""
+"""The rows of `gpu_report.py`: programs in turns with peers, seconds to a known score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What steps environments from the host: loops that race, our actors, packages' vectors and their XLA interfaces."""
+"""Host loops that race: our actors, packages' vectors and their XLA interfaces."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
 
     import jaxrl_fast as jf
     from jaxrl_fast import tree
-    from jaxrl_fast.actors import play as host_play
+    from jaxrl_fast.actors.play import begin, see, start_clock
 
     if name.startswith("ale:"):
         vector = jf.make(name)._vector(num_envs, "NextStep")  # the only mode that it has there
@@ -91,16 +91,16 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
     env = jf.make(name)
     algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=hidden).bind(env.spec)
     agent = jax.jit(algo.init)(jax.random.key(0))
-    actor = host_play.begin(algo, look(first))
+    actor = begin(algo, look(first))
 
     @jax.jit
     def rollout(handle, actor, key):
         def one(carry, noise):
             handle, actor = carry
-            _, action, extras = algo.act(agent, (), actor.obs, noise, host_play.start_clock(), "sample")
+            _, action, extras = algo.act(agent, (), actor.obs, noise, start_clock(), "sample")
             handle, out = step(handle, action)
             obs, (reward, terminated, truncated) = look(out), rest(out)
-            actor = host_play.see(algo, actor, obs, terminated | truncated)
+            actor = see(algo, actor, obs, terminated | truncated)
             return (handle, actor), (obs, action, reward, terminated, truncated, extras)
 
         return jax.lax.scan(one, (handle, actor), tree.strong(algo.draw(key, num_steps, num_envs)))

@@ -1,4 +1,4 @@
-"""The peers' own settings, and their programs at those settings: functions of a key, and contestants."""
+"""Peers' programs at their own settings: functions of a key, and contestants."""
 
 from __future__ import annotations
 
@@ -32,6 +32,18 @@ PPO_MINATAR = PPO_CARTPOLE | {
     "TOTAL_TIMESTEPS": 1_000_000,
     "ACTIVATION": "relu",
     "ENV_NAME": "Breakout-MinAtar",
+}
+PPO_ANT = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopper
+    "LR": 3e-4,
+    "NUM_ENVS": 2048,
+    "NUM_STEPS": 10,
+    "TOTAL_TIMESTEPS": 50_000_000,
+    "NUM_MINIBATCHES": 32,
+    "ENT_COEF": 0.0,
+    "ENV_NAME": "ant",
+    "ANNEAL_LR": False,
+    "NORMALIZE_ENV": True,
+    "DEBUG": False,
 }
 DQN_CARTPOLE = {
     "NUM_ENVS": 10,
@@ -259,7 +271,7 @@ def purejaxrl(path, program, config, notes):
 
     def load():
         make_train = _peers.purejaxrl(path, program)
-        steps = purejaxrl_steps(config) if program == "ppo" else config["TOTAL_TIMESTEPS"]
+        steps = purejaxrl_steps(config) if "NUM_STEPS" in config else config["TOTAL_TIMESTEPS"]
         score = lambda out: final_return(out["metrics"])
         return Contestant("PureJaxRL", steps, lambda: make_train(dict(config)), typed_key, score)
 

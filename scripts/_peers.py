@@ -1,4 +1,4 @@
-"""Peers to measure against: PureJaxRL, rejax and purejaxql, loaded from a checkout of theirs.
+"""Load the peers to measure against, PureJaxRL, rejax and purejaxql, from a checkout.
 
 None is a dependency of ours and none of their code is here. A benchmark is given the path of a checkout
 (`--purejaxrl DIR`, `--rejax DIR`, `--purejaxql DIR`, or the environment variables PUREJAXRL, REJAX and PUREJAXQL);
@@ -133,13 +133,13 @@ def _checkout(peer, path, folders, file):
 def purejaxrl(path, program="ppo"):
     """`make_train` of PureJaxRL's `ppo`, `dqn` or `ppo_continuous_action`, from a checkout at `path`.
 
-    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; pass counts in `config` as integers.
+    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; pass counts in `config` as integers. The continuous
+    program takes brax's environments, or gymnax's.
     """
     source = _checkout("purejaxrl", path, ("purejaxrl",), f"{program}.py")
-    stubs = {
-        name: _Stub(name.replace("__", "."))
-        for name in ("wandb", "navix", "brax", "brax__envs", "brax__envs__wrappers", "brax__envs__wrappers__training")
-    }
+    physics = ("brax", "brax__envs", "brax__envs__wrappers", "brax__envs__wrappers__training")
+    names = ("wandb", "navix", *(() if program == "ppo_continuous_action" else physics))
+    stubs = {name: _Stub(name.replace("__", ".")) for name in names}
     try:
         import gymnax
         import gymnax.wrappers.purerl  # so that the real one is put back
@@ -153,9 +153,16 @@ def purejaxrl(path, program="ppo"):
         raise PeerAbsent(f"purejaxrl: {error}") from error
     module.gymnax = _Overlay(gymnax, make=legacy_make)
     module.jax = _Overlay(jax, tree_map=jax.tree.map)
-    # the continuous program asks for a brax environment: give it any gymnax one of that name
-    module.BraxGymnaxWrapper = lambda name: legacy_make(name)[0]
+    if program == "ppo_continuous_action":
+        module.BraxGymnaxWrapper = _any_of(wrappers.BraxGymnaxWrapper)
     return module.make_train
+
+
+def _any_of(wrapper):
+    """Its environment of a name, or gymnax's."""
+    import gymnax
+
+    return lambda name: legacy_make(name)[0] if name in gymnax.registered_envs else wrapper(name)
 
 
 def rejax(path):

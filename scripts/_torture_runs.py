@@ -1,4 +1,4 @@
-"""The runs that torture.py ends: how they are started, resumed, read, and compared with one that was never stopped."""
+"""The runs that torture.py ends: start, resume, read and compare them."""
 
 from __future__ import annotations
 

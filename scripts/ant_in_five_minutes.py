@@ -1,4 +1,4 @@
-"""An ant learns to run within five minutes of wall clock, from the start of the process to the end of it.
+"""Teach an ant to run within five minutes of wall clock, compiling included.
 
 python scripts/ant_in_five_minutes.py [--minutes 5] [--seed 0] [--num-envs 256] [--num-steps 16] [--out runs/ant]
 python scripts/ant_in_five_minutes.py --environment envpool:Ant-v5    # MuJoCo's, stepped on the host

@@ -1,127 +1,187 @@
-"""What a program is on a TPU, compiled here without one: seconds, memory, collectives, host callbacks.
+"""Compile programs for a GPU or TPU without one: launches, syncs, memory, precision.
 
-    pip install -e '.[tpu]'
-    JAX_PLATFORMS=cpu ALLOW_MULTIPLE_LIBTPU_LOAD=1 python scripts/aot_report.py
-    ... scripts/aot_report.py --algorithms ppo --topologies v6e:2x2 --members 64
-    JAX_PLATFORMS=cpu python scripts/aot_report.py --topologies cuda:4
+    pip install -e '.[cuda12]'                   # or [tpu]; the compiler needs no accelerator
+    python scripts/aot_report.py --purejaxrl DIR --rejax DIR --purejaxql DIR
+    python scripts/aot_report.py --programs ppo_4 dqn_cartpole --against older.jsonl
+    python scripts/aot_report.py --algo ppo --env CartPole-v1 --num-envs 2048 --target a100 h200
+    python scripts/aot_report.py --algo ppo --seeds 64 --what chunk --target h100:4 v5e:2x2
 
-The chunk of a population (one log row of it) for every algorithm and topology: members over all chips of the topology, by the
-real TPU compiler. `collectives` must be none: no member talks to another. XLA compiles for CUDA only where there is a GPU, so
-`cuda:N` is the program that it would get for N of them: what `shard_map` sends along the population, and callbacks, are in it
-already (what XLA's partitioner adds along the env axis is not, nor its memory).
+Counts are those of one iteration: a rollout and its updates. `syncs`: how often the host waits for
+a result. `graphs`: CUDA graphs launched; `loose`: launches outside of them. docs/accelerators.md
+says how to read the rest. Exit code 1 if a program launches or waits more than in `--against`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
-import time
 from pathlib import Path
+from typing import Any
 
-import bench_common
+import _aot_targets as targets
+import _peers
+
+if __name__ == "__main__":
+    targets.prepare()  # before JAX starts
+
+import _aot_compile
+import _aot_programs as programs
+import _aot_rows as rows
+import _aot_table as table
 import jax
-import jax.numpy as jnp
 
 import jaxrl_fast as jf
-from jaxrl_fast.engine import programs as made
-from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.members import configurations, gather
-from jaxrl_fast.engine.population import Members, Population
-from jaxrl_fast.engine.prepared import Prepared
-
-ENVIRONMENTS = {"sac": "Pendulum-v1"}
-COLLECTIVES = r"\b(all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)(?:-start)?\("
-LOWERED = r"stablehlo\.(all_reduce|all_gather|all_to_all|collective_permute|reduce_scatter|collective_broadcast)"
-CALLBACKS = r"xla_python|xla_ffi_python|host_callback|CallbackCustom|outfeed|infeed"
+from jaxrl_fast.errors import UserError
 
 
-def chunk_for(devices, algo, env, members, steps=100_000, env_devices=1, **settings):
-    """The chunk of a population on these devices (of a topology, or real ones), and its arguments' shapes."""
-    mesh = None if env_devices == 1 else {"population": len(devices) // env_devices, "env": env_devices}
-    config = RunConfig(total_steps=steps, seeds=members, mesh=mesh, **settings)
-    runs, grid = configurations(algo, env, config)
-    found = gather(runs, config)
-    population = Population(members, "vmap", tuple(devices), env_devices)
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), found.run)
-    program = made.Programs(Prepared(algo, env, config, Members(found.first, shapes, found.swept), grid, population))
-    keys = jax.eval_shape(lambda: jax.vmap(jax.random.key)(jnp.arange(population.padded)))
-    keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=population.sharding)
-    state = population.abstract_state(program._init.trace(program.run, keys).out_info)
-    scalar = jax.ShapeDtypeStruct((), jnp.int32, sharding=population.replicated)
-    return program._chunk, (program.run, state, scalar, scalar)
-
-
-def lower(fn, args, platform):
-    """Lowered for the platform of its devices."""
-    return fn.trace(*args).lower(lowering_platforms=(platform,))
-
-
-def report_cuda(fn, args) -> dict:
-    """Facts of what XLA would get for CUDA, which is not compiled."""
-    text = jax.export.export(fn, platforms=["cuda"])(*args).mlir_module()
-    counts = {"modules": r"^module @", "collectives": LOWERED, "callbacks": CALLBACKS}
-    return {name: len(re.findall(pattern, text, re.M)) for name, pattern in counts.items()}
-
-
-def report(compiled) -> dict:
-    """Facts of a compiled program; bytes are of one device."""
-    text = compiled.as_text()
-    memory = compiled.memory_analysis()
-    return {
-        "modules": len(re.findall(r"^HloModule ", text, re.M)),
-        "collectives": len(re.findall(COLLECTIVES, text)),
-        "callbacks": len(re.findall(CALLBACKS, text)),
-        "arguments": memory.argument_size_in_bytes,
-        "temporaries": memory.temp_size_in_bytes,
+def measure(
+    name: str, row: table.Row, target: targets.Target, args: argparse.Namespace, before: dict
+) -> rows.Measured:
+    """Compile a watched program and its peers'; peers without a checkout come from `before`."""
+    notes: list[str] = []
+    work = row.work()
+    found = _aot_compile.compiled(programs.build(row.kind, work, target), target, args.keep)
+    mine = rows.row(
+        name, row.what, row.kind, target, found, f"python scripts/aot_report.py --programs {name}"
+    )
+    known = before.get((name, target.name), {})
+    peers = {
+        one.name: _aot_compile.compiled(
+            programs.peer(one, work.seeds, row.iterations, target), target, args.keep
+        )
+        for one in (table.peers_of(row, args, notes) if target.platform == "cuda" else ())
     }
+    if row.than and (than := before.get((row.than, target.name))):
+        peers = {than["what"]: {"launches": than["launches"]}}
+    for note in notes:
+        print(f"    {note}", flush=True)
+    return rows.beside(mine, known.get("peers", {}) | peers, row.wanted)
 
 
-def topology(name):
-    """Devices of "v5e:2x2" and the like; for "cuda:4" four of the host's, which stand for them."""
-    from jax.experimental import topologies
+def measure_one(args: argparse.Namespace, target: targets.Target) -> rows.Measured:
+    """Compile the program of `--algo` and `--env`."""
+    settings = dict(args.set) | ({"num_envs": args.num_envs} if args.num_envs else {})
+    algo, env = jf.preset(args.algo, args.env, **settings), jf.make(args.env)
+    work = programs.Work(algo, env, args.total_steps, args.seeds, args.env_devices)
+    found = _aot_compile.compiled(programs.build(args.what, work, target), target, args.keep)
+    own = [
+        f"num_envs={algo.num_envs}",
+        *(f"{k}={v}" for k, v in args.set),
+        *([f"seeds={args.seeds}"] * (args.seeds > 1)),
+    ]
+    what = f"{args.algo} {args.env}, {args.what}, {', '.join(own)}"
+    return rows.row(
+        f"{args.algo}/{args.env}",
+        what,
+        args.what,
+        target,
+        found,
+        f"python scripts/aot_report.py --algo {args.algo}",
+    )
 
-    if name.startswith("cuda:"):
-        return jax.devices()[: int(name.removeprefix("cuda:"))]
-    return topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+
+def setting(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
 
 
-def main(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--algorithms", nargs="+", default=["ppo", "dqn", "sac"])
-    parser.add_argument("--topologies", nargs="+", default=["v5e:2x2", "v6e:2x2"])
-    parser.add_argument("--members", type=int, default=64, help="seeds in all (default 64)")
-    parser.add_argument("--json", metavar="PATH")
-    args = parser.parse_args(argv)
-    places = {name: 0 if not name.startswith("cuda:") else int(name.removeprefix("cuda:")) for name in args.topologies}
-    if max(places.values()):
-        bench_common.prepare(host_devices=max(places.values()))
-    rows = []
-    print(f"{'algorithm':12}{'topology':10}{'members':>8}{'trace':>8}{'compile':>9}{'arguments':>12}{'temporaries':>13}"
-          f"{'modules':>9}{'collectives':>13}{'callbacks':>11}")  # fmt: skip
-    for name in args.algorithms:
-        env = jf.make(ENVIRONMENTS.get(name, "CartPole-v1"))
-        for place, cuda in places.items():
-            row = {"algorithm": name, "topology": place, "members": args.members}
-            program = chunk_for(topology(place), jf.preset(name, env.spec.name), env, args.members)
-            began = time.perf_counter()
-            if cuda:
-                row |= report_cuda(*program) | {"trace": time.perf_counter() - began}
-            else:
-                lowered = lower(*program, "tpu")
-                row["trace"] = time.perf_counter() - began
-                compiled = lowered.compile()
-                row |= {"compile": time.perf_counter() - began - row["trace"]} | report(compiled)
-            rows.append(row)
-            mib = lambda n: f"{n / 2**20:,.1f} MiB"
-            seconds = f"{row['compile']:.1f}s" if "compile" in row else "-"
-            sizes = [mib(row[k]) if k in row else "-" for k in ("arguments", "temporaries")]
-            cells = f"{name:12}{place:10}{args.members:>8}{row['trace']:>7.1f}s{seconds:>9}{sizes[0]:>12}{sizes[1]:>13}"
-            print(f"{cells}{row['modules']:>9}{row['collectives']:>13}{row['callbacks']:>11}", flush=True)
-    if args.json:
-        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
-    return 0
+def parsed(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = list(table.TABLE)
+    parser.add_argument(
+        "--programs",
+        nargs="+",
+        choices=names,
+        metavar="NAME",
+        help=f"of {', '.join(names)}; default: all",
+    )
+    parser.add_argument("--algo", help="a program of this algorithm instead, by preset")
+    parser.add_argument(
+        "--env", default="CartPole-v1", help="its environment (default CartPole-v1)"
+    )
+    parser.add_argument("--num-envs", type=int, help="its environments (default: the preset's)")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        type=setting,
+        default=[],
+        metavar="NAME=VALUE",
+        help="more of its settings",
+    )
+    parser.add_argument(
+        "--total-steps", type=int, default=500_000, help="its length (default 500,000)"
+    )
+    parser.add_argument("--seeds", type=int, default=1, help="members (default 1)")
+    parser.add_argument(
+        "--env-devices", type=int, default=1, help="devices of one member, for a chunk (default 1)"
+    )
+    parser.add_argument(
+        "--what", default="run", help=f"one of {', '.join(programs.KINDS)} (default run)"
+    )
+    parser.add_argument(
+        "--target",
+        nargs="+",
+        default=["h100"],
+        help="a100, h100, h200, h100:4, v5e, v6e:2x2 (default h100)",
+    )
+    parser.add_argument(
+        "--out", type=Path, help="JSON Lines file; rows of the same program and target are replaced"
+    )
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="an earlier --out to compare with"
+    )
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIR",
+        help="keep compiled texts here, and compile nothing twice",
+    )
+    parser.add_argument(
+        "--tree", action="store_true", help="print every loop of each program (with --keep)"
+    )
+    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    return parser.parse_args(argv)
+
+
+def report(args: argparse.Namespace) -> int:
+    """Measure, print and write; the exit code."""
+    chosen = [targets.parse(name) for name in args.target]
+    against, recorded = (rows.read(path) if path else {} for path in (args.against, args.out))
+    known = recorded | against
+    print(rows.heading(), flush=True)
+    bad = 0
+    for target in chosen:
+        for name in [None] if args.algo else args.programs or table.TABLE:
+            one = (
+                measure(name, table.TABLE[name], target, args, known)
+                if name
+                else measure_one(args, target)
+            )
+            old = against.get(rows.key(one))
+            one["before"] = old["value"] if old else recorded.get(rows.key(one), {}).get("before")
+            known[rows.key(one)] = one
+            print("\n".join([rows.line(one, old), *rows.remarks(one, old)]), flush=True)
+            if args.tree and args.keep and "launches" in one:
+                print("\n".join(_aot_compile.tree(args.keep / one["digest"])), flush=True)
+            if args.out:
+                rows.write(args.out, [one])
+            bad += len(rows.worse(one, old)) if old else 0
+            jax.clear_caches()
+    return int(bad > 0)
+
+
+def main(argv: list[str]) -> int:
+    try:
+        return report(parsed(argv))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 if __name__ == "__main__":

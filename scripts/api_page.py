@@ -1,4 +1,4 @@
-"""Write docs/api.md: every public name of `jaxrl_fast`, in groups, with the first line of its docstring.
+"""Write docs/api.md: every public name of `jaxrl_fast` with the first line of its docstring.
 
     python scripts/api_page.py            # write it
     python scripts/api_page.py --check    # exit code 1 where it is not what this script writes

@@ -1,4 +1,4 @@
-"""What the benchmarks share: compile apart from run, contestants in turns, the machine's state beside every number.
+"""Share code of the benchmarks: compile times, contestants in turns, the machine's state.
 
 A benchmark is a set of rows. Each row runs in a process of its own, under a time limit, so that a row that hangs or
 needs other XLA flags harms no other; within a row the contestants take turns (ours, peer, peer, ours, ...) and the

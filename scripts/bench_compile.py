@@ -1,4 +1,4 @@
-"""How long the programs take to trace, lower and compile: PPO and DQN on CartPole, against PureJaxRL.
+"""Measure tracing, lowering and compiling of PPO and DQN against PureJaxRL.
 
     python scripts/bench_compile.py --purejaxrl ~/purejaxrl --json compile.json
 

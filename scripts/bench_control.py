@@ -1,4 +1,4 @@
-"""Continuous control: stepping brax, PPO and SAC against brax, rejax and SBX, and how long a first step takes.
+"""Measure continuous control: brax steps, PPO and SAC against brax, rejax and SBX.
 
     python scripts/bench_control.py --rejax ~/rejax --json control.json
     python scripts/bench_control.py --rows step_ant sac_pendulum --turns 3
@@ -50,7 +50,7 @@ def step(args, name, rollout, envs=128, steps=100):
     def ours_with(resets):
         env = jf.make(f"brax/{name}", backend="spring", resets=resets)
         algo = jf.PPO(num_envs=envs).bind(env.spec)
-        from jaxrl_fast.engine import rollout as collect
+        from jaxrl_fast.engine.rollout import collect, draw, init
         from jaxrl_fast.types import Clock
 
         clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
@@ -60,11 +60,11 @@ def step(args, name, rollout, envs=128, steps=100):
             agent = algo.init(keys[0])
 
             def iteration(actor, key):
-                noise = collect.draw(env, algo, jax.random.split(key), rollout, envs, jnp.int32(0))
-                actor, trajectory = collect.collect(env, algo, agent, actor, noise, clock, "random")
+                noise = draw(env, algo, jax.random.split(key), rollout, envs, jnp.int32(0))
+                actor, trajectory = collect(env, algo, agent, actor, noise, clock, "random")
                 return actor, (trajectory.steps.reward, trajectory.steps.next_obs)
 
-            actor = collect.init(env, algo, keys[1], envs)
+            actor = init(env, algo, keys[1], envs)
             return jax.lax.scan(iteration, actor, jax.random.split(keys[2], steps // rollout))[1]
 
         return run

@@ -1,4 +1,4 @@
-"""Convolutional torsos: the gradient of a batch of pictures, ours against XLA's own convolution in the same network.
+"""Measure the gradient of convolutional torsos, ours against XLA's own convolution.
 
     python scripts/bench_conv.py --json conv.json
 

@@ -1,4 +1,4 @@
-"""What is learned: algorithms x environments x seeds from one command, on MinAtar or any other environments.
+"""Measure learning: algorithms x environments x seeds from one command.
 
     python scripts/bench_learning.py                                  # the table of docs/benchmarks.md
     python scripts/bench_learning.py --algorithms rainbow pqn --environments Breakout-MinAtar --seeds 3

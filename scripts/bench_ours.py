@@ -1,4 +1,4 @@
-"""Our side of the benchmarks: peers' settings in our names, and a run of ours as a contestant."""
+"""Our side of the benchmarks: peers' settings in our names, and a run as a contestant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Populations: what the axis, the devices, a sweep and selection cost. Peers and rivals take turns in one process.
+"""Measure populations: the axis, the devices, a sweep and selection, in turns with peers.
 
     python scripts/bench_population.py --purejaxrl ~/purejaxrl --json population.json
     python scripts/bench_population.py --rows agents                  # 2,048 agents: for an accelerator
@@ -86,7 +86,7 @@ def pbt(args):
             began = time.perf_counter()
             chosen = selection if name == "with PBT" else None
             made = jf.train(algo, env, steps, population=rates, selection=chosen, eval_every=0, eval_episodes=16)
-            whole = time.perf_counter() - began - made.lanes.programs.compile_seconds
+            whole = time.perf_counter() - began - made.lanes.programs.clock.spent("compile")
             seconds[name].append(whole)
             bench.say(f"    turn {turn + 1}: {name} {whole:.2f} s (load {bench.load()[:1]})")
     ratios = [a / b for a, b in zip(*seconds.values(), strict=True)]

@@ -1,4 +1,4 @@
-"""From the start of the process to the first update of PPO on CartPole: cold, and from the compile cache.
+"""Measure the seconds to PPO's first update on CartPole: cold, and from the compile cache.
 
     python scripts/bench_start.py --json start.json
 

@@ -1,4 +1,4 @@
-"""The value-based algorithms: DQN and PQN against their peers at the peers' settings, and what a population costs.
+"""Measure DQN and PQN against their peers at the peers' settings, alone and as populations.
 
     python scripts/bench_value.py --purejaxrl ~/purejaxrl --rejax ~/rejax --purejaxql ~/purejaxql --json value.json
 

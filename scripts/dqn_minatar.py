@@ -1,4 +1,4 @@
-"""DQN on Breakout-MinAtar with the host loop: logs, checkpoints, a run directory. Copy this file and change it.
+"""Train DQN on Breakout-MinAtar with logs, checkpoints and a run directory; a file to copy.
 
 python scripts/dqn_minatar.py [--total-steps 1000000] [--out runs/dqn-breakout]
 """

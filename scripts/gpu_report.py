@@ -1,4 +1,4 @@
-"""What one accelerator gives: speed beside the peers, compile time, memory, and seconds to known scores.
+"""Measure one accelerator: speed beside the peers, compile time, memory, seconds to scores.
 
     python scripts/gpu_report.py --out gpu.jsonl --minutes 9
     python scripts/gpu_report.py --out gpu.jsonl --purejaxrl DIR --rejax DIR --purejaxql DIR

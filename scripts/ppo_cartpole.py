@@ -1,4 +1,4 @@
-"""PPO on CartPole-v1: every seed of the experiment in ONE compiled program. Copy this file and change it.
+"""Train PPO on CartPole-v1, every seed in one compiled program; a file to copy.
 
 python scripts/ppo_cartpole.py [--total-steps 500000] [--seeds 4]
 """

@@ -1,4 +1,4 @@
-"""Write docs/settings.md, the reference of the settings of a run and of a selection, from their declarations."""
+"""Write docs/settings.md, the settings of a run and of a selection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def row(field: dataclasses.Field, flags: bool) -> str:
     option, none = option_of_field(field, None), field.metadata.get("none")
     default = none if field.default is None else "required" if field.default is dataclasses.MISSING else show(field.default)
     bar = lambda text: text.replace("|", "\\|")
-    flag = f"`{bar(option.usage)}`" if field.metadata.get("flag", "") is not None else ""
+    usage = f"{option.flag}, {option.off}"
+    if option.kind != "bool":
+        usage = f"{option.flag} {option.shown_metavar}"
+    flag = f"`{bar(usage)}`" if field.metadata.get("flag", "") is not None else ""
     cells = [f"`{field.name}`", *([flag] if flags else []), default, bar(field.metadata.get("help", ""))]
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 

@@ -1,4 +1,4 @@
-"""What a run survives: kill -9, SIGTERM (in a checkpoint too), a full disk, half a checkpoint, other devices. Prints a table.
+"""Print what a run survives: kill -9, SIGTERM, a full disk, a cut checkpoint, other devices.
 
     python scripts/torture.py                       # everything, 20 kills; about 15 minutes on two cores
     python scripts/torture.py --kills 5 --only kill sigterm

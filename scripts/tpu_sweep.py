@@ -1,4 +1,4 @@
-"""Learning rates times seeds of PPO as one population over every chip of a TPU slice. Copy this file and change it.
+"""Sweep learning rates and seeds of PPO over every chip of a TPU slice; a file to copy.
 
 On every machine of the slice (docs/tpu.md), with a folder that all of them share; after a preemption the same command goes on:
 

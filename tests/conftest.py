@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np  # noqa: E402
 from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
+from jaxrl_fast.engine.programs import Programs  # noqa: E402
 from jaxrl_fast.envs import sources  # noqa: E402
 from jaxrl_fast.logs.sinks import SINKS  # noqa: E402
 from jaxrl_fast.ops import lowering  # noqa: E402
@@ -39,10 +41,13 @@ def _cache_folder() -> str:
     return str((base if writable else Path(tempfile.gettempdir())) / "jaxrl_fast-tests")
 
 
-# Programs that tests start in a process of their own inherit it. JAXRL_FAST_CACHE=off switches it off.
+# JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and so do the processes and
+# notebooks that they start.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
-runtime.enable_compile_cache()
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # tests compile many small programs
+if folder := runtime.enable_compile_cache():
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                   "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 gc.freeze()
 gc.set_threshold(10_000, 20, 10)  # tracing makes many objects: looking for cycles took an eighth of the time
 jax.devices()  # started before a test asks for several seeds, so that this process keeps the devices that it has
@@ -124,6 +129,24 @@ def both_forms(monkeypatch):
         return ours, gpus
 
     return run
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """modules(wandb=x): `import wandb` finds x; None: it is not installed."""
+    return lambda **found: [monkeypatch.setitem(sys.modules, name, module) for name, module in found.items()]
+
+
+@pytest.fixture
+def device_memory(monkeypatch):
+    """device_memory(n): the memory plan counts with n bytes of a device; None: they are not known."""
+    return lambda size: monkeypatch.setattr(runtime, "device_memory", lambda device: size)
+
+
+@pytest.fixture
+def nothing_compiles(monkeypatch):
+    """A run that gets as far as its programs fails with an AttributeError."""
+    monkeypatch.delattr(Programs, "compile")
 
 
 @pytest.fixture

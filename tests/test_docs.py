@@ -8,15 +8,17 @@ longer occurs is an error, so that it is not forgotten when a document changes.
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from helpers import runs as tools
 from jaxrl_fast.cli import command as cli
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,16 +133,40 @@ def test_scripts_run(script: str, arguments: list[str], place: Path, monkeypatch
     assert "steps/s" in capsys.readouterr().out
 
 
-SCRIPTS = sorted(p for p in (ROOT / "scripts").rglob("*.py") if "__main__" in p.read_text())
+SCRIPTS = sorted(str(p) for p in (ROOT / "scripts").rglob("*.py") if "__main__" in p.read_text())
+HELP = """
+import contextlib, io, json, runpy, sys, traceback
+
+said = {}
+for script in sys.argv[1:]:
+    sys.argv, code = [script, "--help"], None
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        try:
+            runpy.run_path(script, run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            code = traceback.format_exc()
+    said[script] = code, printed.getvalue()
+print(json.dumps(said))
+"""
 
 
-@pytest.mark.parametrize("script", [str(p.relative_to(ROOT / "scripts")) for p in SCRIPTS])
-def test_every_script_explains_itself(script: str):
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts" / script, "--help"], capture_output=True, text=True, timeout=60, check=False
-    )
+@pytest.fixture(scope="module")
+def helps() -> dict[str, tuple[object, str]]:
+    """Exit code and text of each script's --help, asked in one process of their own."""
+    scripts = str(ROOT / "scripts")
+    path = os.pathsep.join([scripts, os.environ.get("PYTHONPATH", "")])
+    done = tools.python(HELP, *SCRIPTS, timeout=200, PYTHONPATH=path)
     assert done.returncode == 0, done.stderr
-    assert "usage:" in done.stdout
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: Path(path).stem)
+def test_every_script_explains_itself(script: str, helps):
+    code, said = helps[script]
+    assert not code, code
+    assert "usage:" in said
 
 
 @pytest.mark.slow

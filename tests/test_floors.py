@@ -126,9 +126,8 @@ print(seconds)
 
 
 def test_importing_the_package_costs_next_to_nothing():
-    seconds = min(float(tools.python(IMPORT, timeout=60).stdout) for _ in range(3))
-    print(f"import jaxrl_fast: {seconds:.3f} s on top of jax")
-    assert seconds < 0.3
+    seconds = lambda: float(tools.python(IMPORT, timeout=60).stdout)
+    assert any(seconds() < 0.3 for _ in range(3))  # a busy machine may need another try
 
 
 USE = """

@@ -89,7 +89,6 @@ class SyncGroup(Group):
     action: Any = None  # on the device, until sent
 
     def begin(self, root: jax.Array, t: int) -> None:
-        """Begin a rollout."""
         self.noise, self.clock = _prelude(self.run, root, np.int32(t), self.index, self.num_envs)
         self.first, self.seen, self.steps = self.actor, None, None
 
@@ -113,7 +112,6 @@ class SyncGroup(Group):
         return trajectory
 
     def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: list[SyncGroup]) -> Rollout:
-        """Play the rollout of iteration t; the device acts for one group while another steps."""
         returns: list[float] = []
         lengths: list[int] = []
 
@@ -141,11 +139,7 @@ class SyncGroup(Group):
 
 
 def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: int, clock: WallTime) -> Rollout:
-    """Play the rollout of iteration t for the groups of a thread.
-
-    clock: of this thread; activities "environments", "transfer", "inference", and "waiting" if
-    paused.
-    """
+    """Play the rollout of iteration t for the groups of a thread, whose time `clock` measures."""
     clock.switch("inference")
     agent = play.acting(groups[0].run.algo, agent)
     return groups[0].play(root, agent, t, "random" if t < warmup else "sample", clock, groups)

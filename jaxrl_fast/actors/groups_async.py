@@ -1,10 +1,7 @@
 """Asynchronous groups of environments: EnvPool with `batch_size` below `num_envs`.
 
-A vector with `at_once` returns the first environments that have stepped, and the policy acts for
-those alone: no step waits for the slowest. Fast environments lead by some rows, up to a limit, and
-begin the next rollout early. Rows stand in a ring on the device [L, B], each environment in its own
-column; a rollout is cut out once every environment has T rows. The agent of a row depends on
-timing: runs are not repeatable.
+The policy acts for the first `at_once` environments that have stepped; fast ones lead by some rows.
+Rows stand in a ring on the device [L, B]; a rollout is cut out once every environment has T rows.
 """
 
 from __future__ import annotations
@@ -56,7 +53,6 @@ def _at(batch: Any, ids: Any) -> Any:
 
 
 def _look(algo: Algorithm, ring: Ring, seen: Seen, of: Some) -> Ring:
-    """Write the results of rows `of`, and update the agent's view."""
     steps, at = ring.steps, (of.row, of.ids)
     steps = steps._replace(**{name: _put(getattr(steps, name), at, x) for name, x in seen.columns().items()})
     now = play.see(algo, _at(ring.actor, of.ids), seen.obs, seen.terminated | seen.truncated)
@@ -95,7 +91,6 @@ def end(algo: Algorithm, start: Actor, ring: Ring, seen: Seen, came: Some, base:
 
 @functools.partial(jax.jit, static_argnames="length")
 def begin(algo: Algorithm, agent: Any, actor: Actor, length: int) -> Ring:
-    """Return an empty ring."""
     batch = jax.tree.leaves(actor.obs)[0].shape[0]
 
     def row(agent, actor):
@@ -121,16 +116,14 @@ class AsyncGroup(Group):
         self.waiting = np.arange(self.num_envs)  # neither acted for nor stepping
 
     def _next(self, ids: np.ndarray) -> Some:
-        """Return the next rows of these environments."""
         fill = (0, self.vector.at_once - len(ids))
         row = np.pad((self.base + self.done[ids]) % self.rows, fill)
         return Some(np.int32(np.pad(ids, fill, constant_values=self.num_envs)), np.int32(row))
 
     def _choose(self) -> np.ndarray:
-        """Return the environments to act for, removed from `waiting`.
+        """Return the environments to act for, removed from `waiting`; the slowest always steps.
 
-        These are the ones within the limit, and more if fewer than `at_once` would step. The
-        slowest always steps, so the lead stays bounded.
+        They are within the limit, or more if fewer than `at_once` would step.
         """
         order = self.waiting[np.argsort(self.done[self.waiting], kind="stable")]
         near = int((self.done[order] < self.done.min() + AHEAD).sum())
@@ -140,7 +133,6 @@ class AsyncGroup(Group):
         return order[:count]
 
     def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: Any = ()) -> Rollout:
-        """Play the rollout of iteration t, of this group alone."""
         algo, returns, lengths = self.run.algo, [], []
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
@@ -190,5 +182,4 @@ def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int) -> tuple[jax.A
 
 
 def open_group(env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int) -> Group:
-    """The `num_envs` environments from the `first` on, the group with this `index`."""
     return (SyncGroup if env.at_once(num_envs) is None else AsyncGroup)(env, run, watch, num_envs, seed, index, first)

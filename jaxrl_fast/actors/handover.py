@@ -5,14 +5,8 @@
     rollout = actors.take(t)         [T, B], collected by the agent of iteration t - ahead
     actors.give(t + 1, agent)        the agent after learning from it
 
-`RayActors` (`ray`) has a process a group. `ahead` is the number of iterations by which actors may
-lead the learner. With 0 they wait for it, and everything is on-policy; with 1 they collect rollout
-t + 1 while the learner uses rollout t. A rollout is requested as soon as its agent exists. The
-agent of a rollout is fixed, independent of timing, so runs repeat bit for bit if their environments
-do (asynchronous ones, `actors/groups_async.py`, do not).
-
-A worker that fails or hangs restarts, `restarts` times, and repeats its rollouts: on Ray one group,
-in threads all groups.
+The agent of a rollout is fixed, independent of timing. A worker that fails or hangs restarts,
+`restarts` times, and repeats its rollouts.
 """
 
 from __future__ import annotations
@@ -49,7 +43,6 @@ class Rollout(NamedTuple):
 
 
 def join(parts: Sequence[Trajectory]) -> Trajectory:
-    """Join the groups' rollouts side by side."""
     if len(parts) == 1:
         return parts[0]
     along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
@@ -75,22 +68,12 @@ class Handover(abc.ABC):
         self, run: Run, env: HostEnv, root: jax.Array, warmup: int, groups: int = 1, ahead: int = 0,
         patience: float = 120.0, restarts: int = 0,
     ):  # fmt: skip
-        """Make actors, not started yet.
-
-        run: has the stand-in of `env`. root: member's key. warmup: iterations of random actions.
-        groups: vectors of environments. ahead: iterations by which actors may lead.
-        patience: seconds of a step at most. restarts: failures to tolerate.
-        """
+        """run: with the stand-in of `env`. root: the member's key. patience: seconds of a step."""
         self.run, self.env, self.root, self.warmup = run, env, root, warmup
         self.ahead, self.patience, self.restarts, self.failures = ahead, patience, restarts, 0
         self.sizes = sizes_of(run.algo.num_envs, groups)
+        self.places = groups  # workers, one for each group
         self.workers: list[Any] = []
-
-    # What a kind of actors defines ----------------------------------------------------------------
-
-    def places(self) -> int:
-        """Return the number of workers, one for each group."""
-        return len(self.sizes)
 
     @abc.abstractmethod
     def open(self, i: int, t: int) -> Any:
@@ -121,28 +104,21 @@ class Handover(abc.ABC):
         return contextlib.nullcontext()
 
     def sent(self, agent: Any) -> Any:
-        """Return the part of an agent for the workers."""
         return agent
 
     def may_begin_anew(self, i: int) -> bool:
-        """Return whether worker i is worth a restart."""
         return True
-
-    # Rollouts and agents --------------------------------------------------------------------------
 
     def start(self, t: int, agent: Any) -> None:
         """Open the environments; iteration t is the first."""
         self.first, self.asked, self.agents, self.fresh = t, t, {}, True
-        self.answers: list[dict[int, Any]] = [{} for _ in range(self.places())]
-        for i in range(self.places()):
+        self.answers: list[dict[int, Any]] = [{} for _ in range(self.places)]
+        for i in range(self.places):
             self.workers.append(self.open(i, t))
         self.give(t, agent)
 
     def give(self, t: int, agent: Any) -> None:
-        """Take the agent before iteration t learns, and request its rollouts.
-
-        Its arrays must not be donated.
-        """
+        """Take the agent before iteration t learns, never donated, and request its rollouts."""
         kept = {when: old for when, old in self.agents.items() if when >= t - self.ahead - 1}
         self.agents = kept | {t: self.sent(agent)}
         while self.asked - self.ahead <= max(t, self.first):
@@ -151,10 +127,7 @@ class Handover(abc.ABC):
             self.asked += 1
 
     def take(self, t: int, stopping: Callable[[], bool] = lambda: False) -> Rollout:
-        """Return the rollout of iteration t; waits for it, shorter if the run is `stopping`.
-
-        Raises HostError for too many failures, or no answer.
-        """
+        """Wait for the rollout of iteration t. Raises HostError for no answer or many failures."""
         found = _together([self._part(i, t, stopping) for i in range(len(self.workers))], self.sizes)
         fresh, self.fresh = self.fresh, False
         return found._replace(fresh=fresh)

@@ -1,7 +1,6 @@
 """Playing in environments on the host: rollouts built on the device, evaluations, pictures.
 
-The scan of `collect` becomes single steps: the device acts, the host steps. Every observation goes
-to the device once, for the policy and for its row; the result is a `Trajectory` like `collect`'s.
+The scan of `collect` becomes single steps, with the same `Trajectory`.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.actors.watch import Watch, watched
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.evaluate import STEP_LIMIT
 from jaxrl_fast.engine.rollout import Actor
 from jaxrl_fast.envs.host import checks
 from jaxrl_fast.envs.host.api import HostEnv
@@ -24,8 +24,6 @@ from jaxrl_fast.envs.host.vector import HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Timestep, Trajectory
-
-STEP_LIMIT = 27_000  # of an episode, for environments without a limit
 
 
 class Seen(NamedTuple):
@@ -54,7 +52,6 @@ def start_clock() -> Clock:
 
 
 def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
-    """Return an empty rollout: zeros [T, B, ...]."""
     batch = jax.tree.leaves(frame)[0].shape[:1]
     no = jnp.zeros(batch, bool)
     row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, reset_only=no)
@@ -67,7 +64,6 @@ def _write(rows: Any, row: Any, i: jax.Array) -> Any:
 
 
 def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
-    """Write the results of row i, and update the agent's view."""
     done = seen.terminated | seen.truncated
     columns = seen.columns() | ({} if seen.real is None else {"reset_only": ~seen.real})
     steps = steps._replace(**{name: _write(getattr(steps, name), x, i) for name, x in columns.items()})
@@ -79,10 +75,7 @@ def step(
     algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None, noise: Any, clock: Clock, i: Any,
     mode: str,
 ) -> tuple[Actor, Timestep, Any]:  # fmt: skip
-    """Write the results of row i - 1 and act in row i -> (actor, rows [T, B], action [B]).
-
-    At the first row, `steps` and `seen` are None.
-    """
+    """Write row i - 1's results (none at first), act in row i -> (actor, rows [T, B], action)."""
     if seen is not None:
         actor, steps = _look(algo, actor, steps, seen, i - 1)
     carry, action, extras = algo.act(agent, actor.carry, actor.obs, tree.take(noise, i), clock, mode)
@@ -106,23 +99,16 @@ def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen
 
 @functools.partial(jax.jit, static_argnames=("first", "of"))
 def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> Actor:
-    """Begin episodes with first frames `obs` [B, ...], environments from `first` among `of`.
-
-    of: None in evaluations.
-    """
+    """Begin episodes with first frames `obs` [B, ...], environments from `first` among `of`."""
     batch = jax.tree.leaves(obs)[0].shape[0]
     carry = algo.evaluation_carry(batch) if of is None else tree.take(algo.init_carry(of), slice(first, first + batch))
     return Actor((), stacking.start(obs, algo.spec.stack), carry)
 
 
-@jax.jit
-def _acting(algo: Algorithm, agent: Any) -> Any:
-    return algo.acting(agent)
-
-
 def acting(algo: Algorithm, agent: Any) -> Any:
     """Return the agent for `act`: itself, without a copy, if nothing is to prepare."""
-    return agent if type(algo).acting is Algorithm.acting else _acting(algo, agent)
+    same = type(algo).acting is Algorithm.acting
+    return agent if same else jax.jit(type(algo).acting)(algo, agent)
 
 
 def see(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
@@ -132,7 +118,6 @@ def see(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
 
 @functools.partial(jax.jit, static_argnames="mode")
 def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None, key: jax.Array, i: Any, mode: str):
-    """Look at (obs, done), None at the start, and act."""
     if seen is not None:
         actor = see(algo, actor, *seen)
     batch = jax.tree.leaves(actor.obs)[0].shape[0]
@@ -171,37 +156,35 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
 
 def evaluate(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
-    patience: float = 120.0, stopping: Callable[[], bool] = lambda: False,
+    watch: Watch | None = None, stopping: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Return (return, length, finished) [episodes] of whole games, by the game's own reward.
 
-    Every environment plays a fixed number of games, so short games count no more often. The rest of
-    a game past the limit counts as another game.
+    Every environment plays a fixed number of games, so short games count no more often.
     """
-    watch = Watch(env.spec.name, patience)
-    return watched(watch, lambda: _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told), stopping)
-
-
-def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told):
-    num_envs = min(episodes, env.evaluated)
+    watch, num_envs = watch or Watch(env.spec.name), min(episodes, env.evaluated)
     quota = np.full(num_envs, episodes // num_envs) + (np.arange(num_envs) < episodes % num_envs)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
-    score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
     games: list[tuple[float, int, bool]] = []
-    vector = watch.open(env, num_envs, seed_of(key), training=False)
-    told(0, episodes)
-    for step in play(algo, agent, vector, key, mode, watch):
-        real = np.ones(num_envs, bool) if step.real is None else step.real
-        score, length = score + step.score * real, length + real
-        ended = step.over | (length >= limit)
-        for i in np.flatnonzero(ended & (quota > 0)):
-            games.append((float(score[i]), int(length[i]), bool(step.over[i])))
-            quota[i] -= 1
-            told(len(games), episodes)
-        score[ended], length[ended] = 0.0, 0
-        if not quota.any():
-            break
+
+    def play_all() -> None:
+        score, length = np.zeros(num_envs), np.zeros(num_envs, np.int64)
+        vector = watch.open(env, num_envs, seed_of(key), training=False)
+        told(0, episodes)
+        for step in play(algo, agent, vector, key, mode, watch):
+            real = np.ones(num_envs, bool) if step.real is None else step.real
+            score, length = score + step.score * real, length + real
+            ended = step.over | (length >= limit)
+            for i in np.flatnonzero(ended & (quota > 0)):
+                games.append((float(score[i]), int(length[i]), bool(step.over[i])))
+                quota[i] -= 1
+                told(len(games), episodes)
+            score[ended], length[ended] = 0.0, 0
+            if not quota.any():
+                break
+
+    watched(watch, play_all, stopping)
     ret, lengths, finished = zip(*games, strict=True)
     return np.array(ret, np.float32), np.array(lengths, np.int32), np.array(finished)
 
@@ -209,12 +192,17 @@ def _evaluate(env, algo, agent, key, episodes, mode, max_steps, watch, told):
 def frames(
     env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float = 120.0
 ) -> list[np.ndarray] | None:
-    """Return one game's frames, uint8 [H, W, 3] each, its last state included, or None.
-
-    A game is cut after `max_steps` frames.
-    """
+    """Return a game's frames, uint8 [H, W, 3] each, `max_steps` at most, or None."""
     watch = Watch(env.spec.name, patience)
-    return watched(watch, lambda: _frames(env, algo, agent, key, max_steps, watch))
+
+    def play_one() -> list[np.ndarray] | None:
+        vector = Filmed(watch.open(env, 1, seed_of(key), training=False, render=True))
+        for step in play(algo, agent, vector, key, "greedy", watch):
+            if vector.pictures[0] is None or step.over[0] or len(vector.pictures) >= max_steps:
+                break
+        return [picture for picture in vector.pictures if picture is not None] or None
+
+    return watched(watch, play_one)
 
 
 class Filmed(Wrapped):
@@ -233,14 +221,6 @@ class Filmed(Wrapped):
         step = super().receive()
         self.pictures.append(self.render())
         return step
-
-
-def _frames(env, algo, agent, key, max_steps, watch):
-    vector = Filmed(watch.open(env, 1, seed_of(key), training=False, render=True))
-    for step in play(algo, agent, vector, key, "greedy", watch):
-        if vector.pictures[0] is None or step.over[0] or len(vector.pictures) >= max_steps:
-            break
-    return [picture for picture in vector.pictures if picture is not None] or None
 
 
 def seed_of(key: jax.Array, i: int = 0) -> int:

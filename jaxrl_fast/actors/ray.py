@@ -1,8 +1,7 @@
 """Actors as Ray processes, on this machine or on many (`--actors-on ray`, extra [ray]).
 
-Each has its own environments and inference, on a CPU. Rollouts and agents travel through Ray's
-object store. RAY_ADDRESS names the cluster; otherwise one starts on this machine and ends with the
-run.
+Each has its own environments and inference, on a CPU. RAY_ADDRESS names the cluster; otherwise one
+starts on this machine and ends with the run.
 """
 
 from __future__ import annotations
@@ -109,7 +108,6 @@ class RayActors(Handover):
         return kind(Actor).remote(tuple(imports.named), *about)
 
     def sent(self, agent: Any) -> Any:
-        """Put the leaves for acting into Ray's object store."""
         import ray
 
         return ray.put([np.asarray(x) if read else None for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
@@ -124,12 +122,10 @@ class RayActors(Handover):
         return found._replace(parts=jax.device_put(found.parts))
 
     def lap(self) -> dict[str, float]:
-        """Return the seconds of rollouts since the last lap, mean over the actors."""
         found, self._seconds = self._seconds, {}
         return found
 
     def wait(self, i: int, asked: Any, stopping: Callable[[], bool]) -> Rollout:
-        """Return the answer. Raises HostError for a process that fails, dies or is late."""
         import ray
 
         who = f"actor {i} of {self.env.spec.name}"

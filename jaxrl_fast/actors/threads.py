@@ -13,7 +13,7 @@ from typing import Any
 from jaxrl_fast.actors.groups import Group, Stopped, rollout
 from jaxrl_fast.actors.groups_async import open_group
 from jaxrl_fast.actors.handover import Handover, Rollout
-from jaxrl_fast.actors.watch import CLOSING, Watch
+from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.logs.walltime import WallTime
 
 
@@ -28,8 +28,6 @@ class Worker:
         self._thread.start()
 
     def end(self, patience: float) -> None:
-        self.watch.stopped = True
-        self.watch.going.set()
         self.requests.put(None)
         self.watch.end(self._thread, patience)
 
@@ -59,17 +57,12 @@ class Worker:
 
 
 class Actors(Handover):
-    """One worker for all groups. See `Handover`."""
-
-    def places(self) -> int:
-        return 1
-
     @property
     def worker(self) -> Worker:
         return self.workers[0]
 
     def start(self, t: int, agent: Any) -> None:
-        self.lapped = time.perf_counter()
+        self.lapped, self.places = time.perf_counter(), 1
         super().start(t, agent)
 
     def open(self, i: int, t: int) -> Worker:
@@ -94,7 +87,7 @@ class Actors(Handover):
 
     def stop(self) -> None:
         for worker in self.workers:  # none if `start` was interrupted
-            worker.end(CLOSING)
+            worker.end(worker.watch.closing)
 
     def lap(self) -> dict[str, float]:
         self.lapped = time.perf_counter()

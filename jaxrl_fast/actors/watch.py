@@ -16,39 +16,40 @@ from jaxrl_fast.envs.host.aside import aside
 from jaxrl_fast.envs.host.vector import Vector
 
 ASLEEP = 3.0  # seconds between checks after which this process was stopped (Ctrl-Z) or asleep
-CLOSING = 10.0  # seconds for environments to close; then they are left behind
-HURRY = 10.0  # seconds to answer once the run stops, or twice their longest answer
 
 
 class Limits:
     """Time limits of answers; shorter once the run was asked to stop."""
 
-    def __init__(self, patience: float):
-        self.patience, self.hurried = patience, math.inf
+    hurry = 10.0  # seconds to answer once the run stops, or twice their longest answer
+
+    def __init__(self, patience: float, now: Callable[[], float] = time.monotonic):
+        self.patience, self.now, self.hurried = patience, now, math.inf
 
     def over(self, since: float, hurry: bool, longest: float = 0.0) -> float | None:
         """Return the limit if an answer due from `since` exceeds it; longest: answer so far."""
-        now, limit = time.monotonic(), self.patience
+        now, limit = self.now(), self.patience
         if hurry:
             self.hurried = min(self.hurried, now)
-            since, limit = max(since, self.hurried), min(limit, max(HURRY, 2 * longest))
+            since, limit = max(since, self.hurried), min(limit, max(self.hurry, 2 * longest))
         return limit if now - since > limit else None
 
 
 class Watch:
     """Whether environments answer: the stepping thread notes it, the waiting thread reads it."""
 
-    def __init__(self, name: str, patience: float):
-        self.name, self.limits, self.stopped = name, Limits(patience), False
+    closing = 10.0  # seconds for environments to close; then they are left behind
+
+    def __init__(self, name: str, patience: float = 120.0, now: Callable[[], float] = time.monotonic):
+        self.name, self.limits, self.now, self.stopped = name, Limits(patience, now), now, False
         self.since: float | None = None
         self.longest = 0.0  # seconds of an answer
-        self.looked = self.awake = time.monotonic()
+        self.looked = self.awake = now()
         self.vectors: list[Vector] = []
         self.going = threading.Event()  # cleared: the stepping thread waits before its next step
         self.going.set()
 
     def open(self, env: HostEnv, *args: Any, **settings: Any) -> Vector:
-        """Open a vector of `env`, known to `end`."""
         with self.asked():
             vector = env.open(*args, **settings)
         self.vectors.append(vector)
@@ -61,15 +62,15 @@ class Watch:
 
     @contextmanager
     def asked(self) -> Iterator[None]:
-        self.since = began = time.monotonic()
+        self.since = began = self.now()
         try:
             yield
         finally:
-            self.since, self.longest = None, max(self.longest, time.monotonic() - began)
+            self.since, self.longest = None, max(self.longest, self.now() - began)
 
     def check(self, hurry: bool = False) -> None:
         """Raise HostError for a late answer; call it every second. A pause resets the patience."""
-        since, now = self.since, time.monotonic()
+        since, now = self.since, self.now()
         if now - self.looked > ASLEEP:
             self.awake = now
         self.looked = now
@@ -98,20 +99,17 @@ def close(vector: Vector) -> None:
 
 
 def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
-    """Run f() in a thread, which then closes its environments.
-
-    Raises HostError without an answer, or if `f` continues long after a request to stop.
-    """
+    """Run f() in a thread, which then closes its environments. Raises HostError if late."""
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     asked = math.inf
     try:
         while not wait([future], 0.5).done:
             watch.check(hurry=stopping())
-            asked = min(asked, time.monotonic()) if stopping() else asked
-            if time.monotonic() - asked > HURRY:
-                raise HostError(f"{watch.name} was played for {HURRY:g} s more, and not to the end")
+            asked = min(asked, watch.now()) if stopping() else asked
+            if watch.now() - asked > watch.limits.hurry:
+                raise HostError(f"{watch.name} was played for {watch.limits.hurry:g} s more, and not to the end")
     except BaseException:
         watch.end(thread)
         raise
-    watch.end(thread, CLOSING)
+    watch.end(thread, watch.closing)
     return future.result()

@@ -1,7 +1,6 @@
 """Algorithms by name.
 
-A new algorithm is one file here and one line in `ALGORITHMS`; its protocol is the docstring of
-`jaxrl_fast.algorithms.base`.
+A new algorithm is one file here and one entry in `_CLASSES`.
 """
 
 from __future__ import annotations
@@ -21,31 +20,21 @@ def _check(name: str, cls: Any) -> None:
         raise ConfigError("name", cls.name, f"{name!r}, as its entry point")
 
 
+_CLASSES = {  # {file: class}
+    "ppo": "PPO", "dqn": "DQN", "c51": "C51", "qr_dqn": "QRDQN", "iqn": "IQN",
+    "rainbow": "Rainbow", "apex": "ApeX", "pqn": "PQN", "impala": "IMPALA", "a2c": "A2C",
+    "sac": "SAC", "td3": "TD3", "tqc": "TQC", "crossq": "CrossQ", "apg": "APG", "ars": "ARS",
+    "es": "OpenES",
+}  # fmt: skip
 ALGORITHMS: Registry[type] = Registry("algorithm", "jaxrl_fast.algorithms", {
-    "ppo": "jaxrl_fast.algorithms.ppo:PPO",
-    "dqn": "jaxrl_fast.algorithms.dqn:DQN",
-    "c51": "jaxrl_fast.algorithms.c51:C51",
-    "qr_dqn": "jaxrl_fast.algorithms.qr_dqn:QRDQN",
-    "iqn": "jaxrl_fast.algorithms.iqn:IQN",
-    "rainbow": "jaxrl_fast.algorithms.rainbow:Rainbow",
-    "apex": "jaxrl_fast.algorithms.apex:ApeX",
-    "pqn": "jaxrl_fast.algorithms.pqn:PQN",
-    "impala": "jaxrl_fast.algorithms.impala:IMPALA",
-    "a2c": "jaxrl_fast.algorithms.a2c:A2C",
-    "sac": "jaxrl_fast.algorithms.sac:SAC",
-    "td3": "jaxrl_fast.algorithms.td3:TD3",
-    "tqc": "jaxrl_fast.algorithms.tqc:TQC",
-    "crossq": "jaxrl_fast.algorithms.crossq:CrossQ",
-    "apg": "jaxrl_fast.algorithms.apg:APG",
-    "ars": "jaxrl_fast.algorithms.ars:ARS",
-    "es": "jaxrl_fast.algorithms.es:OpenES",
+    name: f"jaxrl_fast.algorithms.{name}:{cls}" for name, cls in _CLASSES.items()
 }, _check)  # fmt: skip
 
 
 def register_algorithm(cls: type) -> type:
     """Register a subclass of `Algorithm` under its `name`; usable as a decorator.
 
-    Presets and the command line then know it. Raises ConfigError for a name that is taken.
+    Raises ConfigError for a name that is taken.
     """
     ALGORITHMS.add(getattr(cls, "name", ""), cls)
     return cls

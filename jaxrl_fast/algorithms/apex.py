@@ -14,7 +14,6 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
 
@@ -24,7 +23,7 @@ class Explorer(NamedTuple):
     place: jax.Array  # place among all actors, in [0, 1]
     least: jax.Array  # lowest epsilon
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 class Values(NamedTuple):

@@ -19,7 +19,6 @@ from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, optim
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -28,7 +27,7 @@ class Agent(NamedTuple):
     opt_state: Any
     moments: Any  # running observation statistics, () without normalisation
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings

@@ -11,8 +11,6 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense
-from jaxrl_fast.ops import distributions
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
@@ -20,11 +18,11 @@ from jaxrl_fast.ops.optimizer_settings import schedule_setting
 class ARS(Evolution):
     """Augmented random search (Mania, Guy & Recht 2018): random directions, linear policy.
 
-    The default is V2-t of the paper. V1 does not normalise observations; without -t all directions
-    count.
+    V2 of the paper; V1 does not normalise observations, -t counts the best directions.
     """
 
     name: ClassVar[str] = "ars"
+    head_scale: ClassVar[float] = 0.0
 
     directions: int = setting(16, "random directions an iteration, each played forward and backward")
     top_directions: int = setting(0, "best directions that make the step; 0: all", low=0)
@@ -38,10 +36,6 @@ class ARS(Evolution):
         super().__post_init__()
         if self.top_directions > self.directions:
             raise ConfigError("top_directions", self.top_directions, f"at most directions = {self.directions}")
-
-    @property
-    def head(self) -> Dense:
-        return Dense(distributions.num_outputs(self.spec.action), 0.0)
 
     def gradient(self, ret, noise):
         """Return (1 / (b sigma_R)) sum (r+ - r-) delta over the best directions (algorithm 2)."""

@@ -1,32 +1,7 @@
 """The algorithm: a frozen dataclass of settings and pure functions of an agent.
 
-Float settings are traced leaves, sizes are static.
-
-    init(key) -> agent                                             parameters, optimizer, statistics
-    begin(params, moments) -> agent                                the same around given parameters
-    init_carry(num_envs) -> carry [B]                              () for a feed-forward policy
-    evaluation_carry(num_envs) -> carry [B]                        the carry of evaluations
-    draw(key, T, B) -> noise [T]                                   randomness of T calls of `act`
-    acting(agent) -> agent                                         once a rollout
-    act(agent, carry, obs, noise, clock, mode) -> (carry, action, extras)
-    memory() -> Memory
-    observe(agent, trajectory) -> agent                            before `prepare`
-    seam(agent) -> agent                                           environments restart or change
-    prepare(agent, trajectory) -> rows [T, B]                      exactly what the memory stores
-    update(agent, batch, key, clock) -> (agent, metrics, priority) one optimizer step
-    finish(agent, rows) -> agent                                   after the updates of an iteration
-
-    learn(agent, mem, iteration) -> (agent, mem, metrics, played)  one iteration
-
-`mode` is "random", "sample" or "greedy". `learn` calls collect, observe, prepare, memory.add, the
-updates and finish, in this order. An algorithm that treats a rollout as a function of the agent (a
-gradient through the environment, the returns of many candidates) overrides `learn`, sets
-`whole_rollouts` and calls `iteration.collect` with its own agents. The environments continue from
-the rollout that `learn` returns, and the log shows its episodes.
-
-`bind(spec)` ties the settings to an environment's spaces, checks them and sets `self.spec`; call it
-before the other methods. `check_env(env)` then refuses environments by properties outside the spec,
-before anything compiles.
+Float settings are traced leaves, sizes are static. docs/architecture.md lists the methods
+("The protocols"). `bind(spec)` ties the settings to an environment's spaces; call it first.
 """
 
 from __future__ import annotations
@@ -38,11 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, take_in, update_all
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, update_all
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
 from jaxrl_fast.fields import check_settings
 from jaxrl_fast.memory import Memory, Ring
+from jaxrl_fast.memory.api import check_methods
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
@@ -51,7 +27,11 @@ IN_NETWORKS, IN_STEPS = "override `networks`, a part", "override `act`, `prepare
 
 @tree.settings
 class Algorithm:
-    """Base class of algorithms; the module's text lists the methods."""
+    """Base class of algorithms: settings as fields, and pure functions of an agent.
+
+    An algorithm that treats a rollout as a function of the agent overrides `learn`, sets
+    `whole_rollouts` and calls `iteration.collect` with its own agents.
+    """
 
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
@@ -105,16 +85,18 @@ class Algorithm:
         _check_mask(spec)
         bound = dataclasses.replace(self, spec=spec)
         memory = bound.memory()
+        check_methods(memory)
         if isinstance(memory, Ring) and memory.batch_size > memory.starts:
             what = f"at most {memory.starts}: capacity = {memory.capacity} holds no more"
             raise ConfigError("batch_size", memory.batch_size, what)
-        getattr(bound, "torso", None)  # refuses a network that does not fit
+        getattr(bound, "networks", None)  # refuses a network that does not fit
         return bound
 
     def check_env(self, env: Env) -> None:
         """Raise ConfigError for environment properties outside the spec; `self` is bound."""
 
     def init_carry(self, num_envs: int) -> PyTree:
+        """Return the policy's initial recurrent state [B, ...], () without."""
         return ()
 
     def evaluation_carry(self, num_envs: int) -> PyTree:
@@ -122,6 +104,7 @@ class Algorithm:
         return self.init_carry(num_envs)
 
     def init(self, key: jax.Array) -> PyTree:
+        """Return a new agent: parameters, optimizer, statistics."""
         raise NotImplementedError
 
     def begin(self, params: PyTree, moments: PyTree = ()) -> PyTree:
@@ -129,6 +112,7 @@ class Algorithm:
         raise ConfigError("start_from", self.name, f"None: {type(self).__name__} has no method begin(params, moments)")
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int) -> PyTree:
+        """Return the randomness of `num_steps` calls of `act`, [T, ...]."""
         raise NotImplementedError
 
     def acting(self, agent: PyTree) -> PyTree:
@@ -136,16 +120,23 @@ class Algorithm:
         return agent
 
     def act(self, agent: PyTree, carry: PyTree, obs: PyTree, noise: PyTree, clock: Clock, mode: str) -> tuple:
+        """Return (carry, action, extras); mode: "random", "sample" or "greedy"."""
         raise NotImplementedError
 
     def memory(self) -> Memory:
+        """Return the memory that `prepare` writes and `update` reads."""
         raise NotImplementedError
 
     def learn(self, agent: PyTree, mem: PyTree, iteration: Iteration) -> tuple[PyTree, PyTree, Metrics, Played]:
-        """Learn from one rollout -> (agent, memory, metrics, rollout)."""
+        """Learn from one rollout -> (agent, memory, metrics, rollout).
+
+        Environments and log continue from the rollout that it returns.
+        """
         played, metrics = iteration.collect(agent), {}
         if played.trajectory is not None:
-            agent, mem, rows = take_in(self, agent, mem, played, iteration)
+            agent = self.observe(agent, played.trajectory)
+            rows = self.prepare(agent, played.trajectory)
+            mem = iteration.memory.add(mem, rows, iteration.t)
         if iteration.learns:
             agent, mem, metrics = update_all(self, agent, mem, iteration)
         if played.trajectory is not None:  # in warm-up too: the first batches are drawn from its rows
@@ -157,20 +148,19 @@ class Algorithm:
         return agent
 
     def seam(self, agent: PyTree) -> PyTree:
-        """Return the agent without its knowledge of episodes in progress.
-
-        Called where environments on the host restart and where PBT moves an agent to another
-        member's environments.
-        """
+        """Return the agent for environments that restart or are another member's."""
         return agent
 
     def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
+        """Return rows [T, B], exactly what the memory stores."""
         raise NotImplementedError
 
     def update(self, agent: PyTree, batch: Any, key: jax.Array, clock: Clock) -> tuple[PyTree, Metrics, Any]:
+        """Take one optimizer step -> (agent, metrics, priority [b] or ())."""
         raise NotImplementedError
 
     def finish(self, agent: PyTree, rows: PyTree) -> PyTree:
+        """Return the agent after the updates of an iteration."""
         return agent
 
 

@@ -36,10 +36,9 @@ def algorithm_settings(algo: Algorithm) -> dict[str, Any]:
 
 
 def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
-    """Build an algorithm from named settings.
+    """Build an algorithm from named settings; raises ConfigError for an unknown name.
 
-    "module:name" in place of a flax module, an optimizer or a schedule is the user's own,
-    of a known module (`import_named`). Raises ConfigError for an unknown name, with the nearest.
+    "module:name" for a flax module, an optimizer or a schedule is the user's own (`import_named`).
     """
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():

@@ -16,8 +16,7 @@ from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import losses, lowering, optim, returns
-from jaxrl_fast.tree import summary
+from jaxrl_fast.ops import distributions, losses, lowering, optim, returns
 from jaxrl_fast.types import Mean
 
 
@@ -26,7 +25,7 @@ class Agent(NamedTuple):
     target: Any
     opt_state: Any
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings
@@ -71,9 +70,6 @@ class DQN(ValueBased):
     memory = replay.memory
     prepare = replay.prepare
 
-    def init(self, key: jax.Array) -> Agent:
-        return self.begin(self.init_params(key))
-
     def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), init_optimizer(self, params))
 
@@ -103,7 +99,7 @@ class DQN(ValueBased):
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""
-        return self.head(params, self.features(params, obs, key), key), ()
+        return self.networks.apply(params, obs, key), ()
 
     def target(self, agent: Agent, batch: Any, key: jax.Array) -> jax.Array:
         """Return targets [b, outputs]: r + factor * z' of the bootstrap state, through `backup`."""
@@ -122,7 +118,7 @@ class DQN(ValueBased):
                 q = self.action_values(agent.params, batch.boot_obs, keys[2])
             else:
                 q = self.legal(self.expected(z), batch.boot_obs)
-            z = at_action(z, jnp.argmax(q, axis=-1))
+            z = at_action(z, distributions.argmax(q))
         return self.backup(ret, factor, z)
 
     def backup(self, ret: jax.Array, factor: jax.Array, z: jax.Array) -> jax.Array:
@@ -146,4 +142,6 @@ class DQN(ValueBased):
 
 def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
     """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
-    return jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)
+    by_rows = lambda z, action: jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)
+    by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0) for i in range(z.shape[-2]))
+    return distributions.few(by_terms, by_rows, z, action, axis=-2)

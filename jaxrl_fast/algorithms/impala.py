@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import gradient_step
+from jaxrl_fast.algorithms.common.descent import agent_step, rmsprop_or_adam
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
-from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
+from jaxrl_fast.ops import distributions, losses, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -28,7 +27,7 @@ class Rows(NamedTuple):
     truncated: jax.Array
     next_obs: Any  # true successors, stacked; the learner computes their values
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings
@@ -68,11 +67,7 @@ class IMPALA(PolicyGradient):
     def memory(self) -> RolloutMemory:
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=True)
 
-    @property
-    def default_optimizer(self):
-        if self.rmsprop:
-            return optim.rmsprop(self.max_grad_norm, self.optimizer_epsilon, self.rms_decay)
-        return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
+    default_optimizer = property(rmsprop_or_adam)
 
     def prepare(self, agent, trajectory) -> Rows:
         """Return the rows; they do not depend on the agent, so an older one may have acted."""
@@ -115,7 +110,5 @@ class IMPALA(PolicyGradient):
             loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
             return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | metrics
 
-        grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state, networks.layers)
-        agent = agent._replace(params=params, opt_state=opt_state)
+        agent, (_, metrics) = agent_step(self, clock, agent, loss_fn, networks.layers)
         return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

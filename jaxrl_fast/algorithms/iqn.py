@@ -20,8 +20,7 @@ from jaxrl_fast.ops import losses
 class IQN(DQN):
     """Implicit quantile networks (Dabney et al. 2018b): the quantile at any fraction tau.
 
-    Z(s, a, tau) = head(features(s) * phi(tau)). Updates draw random fractions, actions use even
-    ones.
+    Z(s, a, tau) = head(features(s) * phi(tau)); random fractions in updates, even ones in actions.
     """
 
     name: ClassVar[str] = "iqn"
@@ -43,8 +42,8 @@ class IQN(DQN):
         cosines = jnp.cos(math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None])
         width = params["fractions"]["params"]["bias"].shape[0]
         phi = jax.nn.relu(Dense(width).apply(params["fractions"], cosines))  # [b, N, F]
-        features = self.features(params, obs, key)
-        z = self.head(params, features[..., None, :] * phi, key)  # [b, N, n, 1]
+        features = self.networks.features(params, obs, key)
+        z = self.networks.values(params, features[..., None, :] * phi, key)  # [b, N, n, 1]
         return jnp.swapaxes(z[..., 0], -1, -2)
 
     def action_values(self, params, obs, key=None):

@@ -8,13 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import gradient_step
+from jaxrl_fast.algorithms.common.descent import agent_step
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -26,7 +25,7 @@ class Rows(NamedTuple):
     advantage: jax.Array
     steps: Any = ()  # `Steps`, if advantages are recomputed
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 class Steps(NamedTuple):
@@ -121,7 +120,5 @@ class PPO(PolicyGradient):
             loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
             return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | metrics
 
-        grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state, networks.layers)
-        agent = agent._replace(params=params, opt_state=opt_state)
+        agent, (_, metrics) = agent_step(self, clock, agent, loss_fn, networks.layers)
         return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
-from jaxrl_fast.algorithms.common.normalize import NORMALIZE_REWARD, Rewards
+from jaxrl_fast.algorithms.common import normalize
+from jaxrl_fast.algorithms.common.descent import agent_step, init_optimizer
+from jaxrl_fast.algorithms.common.policy_gradient import check_minibatches
 from jaxrl_fast.algorithms.common.value_based import ValueBased
-from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, optim, returns, stacking
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Mean
 
 
@@ -24,7 +23,7 @@ class Agent(NamedTuple):
     opt_state: Any
     rewards: Any = ()  # `Rewards`, () without normalisation
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 class Rows(NamedTuple):
@@ -32,7 +31,7 @@ class Rows(NamedTuple):
     action: jax.Array
     target: jax.Array  # the lambda return
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings
@@ -44,7 +43,7 @@ class PQN(ValueBased):
 
     name: ClassVar[str] = "pqn"
 
-    normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
+    normalize_reward: bool = setting(False, normalize.NORMALIZE_REWARD, kw_only=True)
     num_envs: int = setting(128, "environments stepped together")
     num_steps: int = setting(32, "steps of each environment in a rollout")
     num_epochs: int = setting(2, "passes over a rollout")
@@ -56,9 +55,7 @@ class PQN(ValueBased):
 
     def __post_init__(self):
         super().__post_init__()
-        rows = self.num_envs * self.num_steps
-        if rows % self.num_minibatches:
-            raise ConfigError("num_minibatches", self.num_minibatches, f"a divisor of num_envs * num_steps = {rows}")
+        check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
 
     @property
     def updates(self) -> int:
@@ -71,19 +68,12 @@ class PQN(ValueBased):
     def memory(self) -> RolloutMemory:
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches)
 
-    def init(self, key: jax.Array) -> Agent:
-        return self.begin(self.init_params(key))
-
     def begin(self, params, moments=()):
-        return Agent(params, init_optimizer(self, params), Rewards.init(self.normalize_reward, self.num_envs))
+        rewards = normalize.Rewards.init(self.normalize_reward, self.num_envs)
+        return Agent(params, init_optimizer(self, params), rewards)
 
-    def observe(self, agent, trajectory):
-        if not self.normalize_reward:
-            return agent
-        return agent._replace(rewards=agent.rewards.update(trajectory.steps, self.discount))
-
-    def seam(self, agent):
-        return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
+    observe = normalize.observe_rewards
+    seam = normalize.seam_rewards
 
     def prepare(self, agent, trajectory):
         """Return rows with the greedy policy's lambda returns (eq. 16, Peng's Q(lambda))."""
@@ -91,7 +81,7 @@ class PQN(ValueBased):
         obs = stacking.observations(trajectory, stack)
         best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
         _, next_value = returns.rollout_values(best, trajectory, obs, stack)
-        reward = agent.rewards.normalize(steps.reward) if self.normalize_reward else steps.reward
+        reward = normalize.normalize_rewards(self, agent, steps.reward)
         target = returns.lambda_returns(
             reward, steps.terminated, steps.done, next_value, self.discount, self.return_lambda
         )
@@ -99,13 +89,11 @@ class PQN(ValueBased):
 
     def update(self, agent, batch, key, clock):
         def loss_fn(params):
-            z = self.head(params, self.features(params, batch.obs, key), key)
+            z = self.networks.apply(params, batch.obs, key)
             q = distributions.one_hot_select(self.expected(z), batch.action)
             error = q - batch.target
             return 0.5 * jnp.mean(jnp.square(error)), (q, error)
 
-        (loss, (q, error)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
+        agent, (loss, (q, error)) = agent_step(self, clock, agent, loss_fn)
         metrics = {"loss": loss, "q_value": q.mean(), "td_error": jnp.abs(error).mean()}
-        agent = agent._replace(params=params, opt_state=opt_state)
         return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

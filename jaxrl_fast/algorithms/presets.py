@@ -41,6 +41,9 @@ _A2C = dict(num_envs=16, num_steps=8, learning_rate=4e-3, gae_lambda=0.95, entro
 _IMPALA = dict(num_envs=16, num_steps=32, num_epochs=2, num_minibatches=4, learning_rate=1e-3, rmsprop=False,
                gae_lambda=0.95, entropy_coefficient=0.001)  # fmt: skip
 
+_PQN = dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
+            epsilon_end=0.05, epsilon_fraction=0.2)  # fmt: skip
+
 # Small networks suffice for classic control, and learn in seconds.
 _PENDULUM = dict(num_envs=4, updates_per_iteration=4, learning_starts=500, buffer_size=20_000, batch_size=128,
                  hidden=(64, 64), critic_hidden=(64, 64), learning_rate=2e-3)  # fmt: skip
@@ -68,200 +71,170 @@ PONG_IMAGES = dict(image_mean=87.0, image_scale=64.0)
 _PPO_SMALL_IMAGES = dict(num_envs=32, num_steps=64, num_epochs=3, num_minibatches=8, learning_rate=1e-3, shared_torso=True,
                          activation="relu", hidden=(256,))  # fmt: skip
 
-# (algorithm/pattern of environment names) -> the rest of a `Preset`; the first match counts
-_TABLE: dict[str, tuple[dict[str, Any], ...]] = {
-    "ppo/CartPole-v1": (
+# {algorithm/pattern of environment names: (total steps or settings of the run, the algorithm's, the
+# environment's)}; the first match counts
+_TABLE: dict[str, tuple[Any, ...]] = {
+    "ppo/CartPole-v1": (500_000,
         dict(num_envs=8, num_steps=64, num_epochs=8, num_minibatches=4, learning_rate=1e-3, gae_lambda=0.9,
              discount=0.98, entropy_coefficient=0.0),
-        dict(total_steps=500_000),
     ),  # fmt: skip
-    "ppo/LunarLander-v3": (
+    "ppo/LunarLander-v3": (1_000_000,
         dict(num_envs=16, num_steps=256, num_epochs=6, num_minibatches=32, learning_rate=1e-3, anneal_learning_rate=True,
              discount=0.995, gae_lambda=0.98, entropy_coefficient=0.002, clip_value=False, normalize_observations=True,
              hidden=(64, 64)),
-        dict(total_steps=1_000_000),
     ),  # fmt: skip
-    "dqn/LunarLander-v3": (
+    "dqn/LunarLander-v3": (300_000,
         dict(num_envs=8, updates_per_iteration=4, batch_size=128, buffer_size=100_000, learning_starts=2_000, n_step=3,
              learning_rate=6e-4, anneal_learning_rate=True, target_period=250, huber=True, epsilon_end=0.05,
              epsilon_fraction=0.2, hidden=(256, 256)),
-        dict(total_steps=300_000),
     ),  # fmt: skip
     "ppo/ale:Pong": (  # on two CPU cores; `ladder pong` climbs it
-        _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.02, anneal_entropy_from=0.5) | PONG_IMAGES,
         _ATARI_RUN | dict(total_steps=1_700_000),
+        _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.02, anneal_entropy_from=0.5) | PONG_IMAGES,
         dict(img_height=42, img_width=42),
     ),
     "ppo/ale:Breakout": (  # ten minutes on two CPU cores; all pixels but black are far from 0
-        _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.01, anneal_entropy_from=0.6, image_mean=0.0, image_scale=64.0),
         _ATARI_RUN | dict(total_steps=1_000_000),
+        _PPO_SMALL_IMAGES | dict(entropy_coefficient=0.01, anneal_entropy_from=0.6, image_mean=0.0, image_scale=64.0),
         dict(img_height=84, img_width=42, stack=2, episodic_life=True),
     ),
-    "ppo/ale:*": (  # Schulman et al. 2017, as in CleanRL
+    "ppo/ale:*": (_ATARI_RUN,  # Schulman et al. 2017, as in CleanRL
         dict(num_envs=8, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2.5e-4, anneal_learning_rate=True,
              clip_ratio=0.1, shared_torso=True, activation="relu", hidden=(512,), max_grad_norm=0.5),
-        _ATARI_RUN,
     ),  # fmt: skip
-    "dqn/ale:*": (_ATARI_REPLAY | dict(huber=True), _ATARI_RUN),  # Mnih et al. 2015, with Adam
+    "dqn/ale:*": (_ATARI_RUN, _ATARI_REPLAY | dict(huber=True)),  # Mnih et al. 2015, with Adam
     "rainbow/ale:*": (  # Hessel et al. 2018
-        _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, adam_epsilon=1.5e-4, target_period=2_000), _ATARI_RUN
+        _ATARI_RUN, _ATARI_REPLAY | _NO_EPSILON | dict(learning_rate=6.25e-5, adam_epsilon=1.5e-4, target_period=2_000)
     ),
-    "apex/ale:*": (_ATARI_REPLAY | _APEX | dict(num_envs=32), _ATARI_RUN),  # DQN's
-    "pqn/ale:*": (  # Gallici et al. 2024
+    "apex/ale:*": (_ATARI_RUN, _ATARI_REPLAY | _APEX | dict(num_envs=32)),  # DQN's
+    "pqn/ale:*": (_ATARI_RUN,  # Gallici et al. 2024
         dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=2.5e-4, epsilon_end=0.001,
              epsilon_fraction=0.1, return_lambda=0.65, hidden=(512,)),
-        _ATARI_RUN,
     ),  # fmt: skip
-    "impala/ale:*": (dict(shared_torso=True, activation="relu", hidden=(512,)), _ATARI_RUN),
-    "ppo/Acrobot-v1": (
+    "impala/ale:*": (_ATARI_RUN, dict(shared_torso=True, activation="relu", hidden=(512,))),
+    "ppo/Acrobot-v1": (500_000,
         dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=8, learning_rate=1e-3, gae_lambda=0.94,
              entropy_coefficient=0.0, normalize_observations=True),
-        dict(total_steps=500_000),
     ),  # fmt: skip
-    "ppo/MountainCar-v0": (  # without the scale 2 of 52 seeds stop exploring before the goal; with it 0 of 128
+    # Without the scale 2 of 52 seeds stop exploring before the goal; with it 0 of 128.
+    "ppo/MountainCar-v0": (1_000_000,
         dict(num_envs=16, num_steps=32, num_epochs=8, num_minibatches=4, learning_rate=3e-3, gae_lambda=0.98,
              reward_scale=0.1, entropy_coefficient=0.01, clip_value=False, normalize_observations=True),
-        dict(total_steps=1_000_000),
     ),  # fmt: skip
-    "ppo/MountainCarContinuous-v0": (
+    "ppo/MountainCarContinuous-v0": (300_000,
         dict(num_envs=16, num_steps=512, num_epochs=8, num_minibatches=8, learning_rate=3e-3, discount=0.999,
              gae_lambda=0.98, entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
-        dict(total_steps=300_000),
     ),  # fmt: skip
-    "ppo/Pendulum-v1": (
+    "ppo/Pendulum-v1": (500_000,
         dict(num_envs=16, num_steps=256, num_epochs=10, num_minibatches=32, learning_rate=1e-3, discount=0.9,
              entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
-        dict(total_steps=500_000),
     ),  # fmt: skip
-    "dqn/CartPole-v1": (_CLASSIC, dict(total_steps=100_000)),
-    "dqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
-    "c51/CartPole-v1": (_CLASSIC | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
-    "c51/Acrobot-v1": (_CLASSIC | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
+    "dqn/CartPole-v1": (100_000, _CLASSIC),
+    "dqn/Acrobot-v1": (100_000, _CLASSIC),
+    "c51/CartPole-v1": (100_000, _CLASSIC | dict(v_min=0.0, v_max=100.0)),
+    "c51/Acrobot-v1": (100_000, _CLASSIC | dict(v_min=-100.0, v_max=0.0)),
     "qr_dqn/CartPole-v1": (  # a kappa of 1 is far below these returns: errors count by their sign alone
-        _CLASSIC | dict(target_period=1, target_tau=0.01, kappa=10.0, num_quantiles=25),
-        dict(total_steps=100_000),
+        100_000, _CLASSIC | dict(target_period=1, target_tau=0.01, kappa=10.0, num_quantiles=25)
     ),
-    "qr_dqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
-    "iqn/CartPole-v1": (_CLASSIC, dict(total_steps=100_000)),
-    "iqn/Acrobot-v1": (_CLASSIC, dict(total_steps=100_000)),
-    "rainbow/CartPole-v1": (_CLASSIC | _RAINBOW | dict(v_min=0.0, v_max=100.0), dict(total_steps=100_000)),
-    "rainbow/Acrobot-v1": (_CLASSIC | _RAINBOW | dict(v_min=-100.0, v_max=0.0), dict(total_steps=100_000)),
-    "apex/CartPole-v1": (_CLASSIC | _APEX | dict(n_step=1), dict(total_steps=100_000)),
-    "apex/Acrobot-v1": (_CLASSIC | _APEX, dict(total_steps=100_000)),
-    "pqn/CartPole-v1": (
-        dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
-             epsilon_end=0.05, epsilon_fraction=0.2),
-        dict(total_steps=500_000),
-    ),  # fmt: skip
-    "pqn/Acrobot-v1": (
-        dict(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=16, learning_rate=5e-4, return_lambda=0.95,
-             epsilon_end=0.05, epsilon_fraction=0.2),
-        dict(total_steps=500_000),
-    ),  # fmt: skip
-    "a2c/CartPole-v1": (_A2C, dict(total_steps=500_000)),
-    "a2c/Acrobot-v1": (_A2C | dict(normalize_observations=True), dict(total_steps=500_000)),
+    "qr_dqn/Acrobot-v1": (100_000, _CLASSIC),
+    "iqn/CartPole-v1": (100_000, _CLASSIC),
+    "iqn/Acrobot-v1": (100_000, _CLASSIC),
+    "rainbow/CartPole-v1": (100_000, _CLASSIC | _RAINBOW | dict(v_min=0.0, v_max=100.0)),
+    "rainbow/Acrobot-v1": (100_000, _CLASSIC | _RAINBOW | dict(v_min=-100.0, v_max=0.0)),
+    "apex/CartPole-v1": (100_000, _CLASSIC | _APEX | dict(n_step=1)),
+    "apex/Acrobot-v1": (100_000, _CLASSIC | _APEX),
+    "pqn/CartPole-v1": (500_000, _PQN),
+    "pqn/Acrobot-v1": (500_000, _PQN),
+    "a2c/CartPole-v1": (500_000, _A2C),
+    "a2c/Acrobot-v1": (500_000, _A2C | dict(normalize_observations=True)),
     # Unscaled returns of up to 100 let one late failure undo a seed for good.
-    "impala/CartPole-v1": (_IMPALA | dict(reward_scale=0.1), dict(total_steps=500_000)),
-    "impala/LunarLander-v3": (
+    "impala/CartPole-v1": (500_000, _IMPALA | dict(reward_scale=0.1)),
+    "impala/LunarLander-v3": (1_000_000,
         dict(num_envs=16, num_steps=128, num_epochs=4, num_minibatches=4, learning_rate=2e-3, rmsprop=False, discount=0.995,
              gae_lambda=0.98, entropy_coefficient=0.01, normalize_observations=True, hidden=(64, 64)),
-        dict(total_steps=1_000_000),
     ),  # fmt: skip
-    "impala/Acrobot-v1": (_IMPALA | dict(normalize_observations=True), dict(total_steps=500_000)),
-    "apg/Pendulum-v1": (dict(num_envs=16, num_steps=64, learning_rate=1e-2), dict(total_steps=1_000_000)),
-    "ars/CartPole-v1": ({}, dict(total_steps=500_000)),
-    "ars/Pendulum-v1": (
+    "impala/Acrobot-v1": (500_000, _IMPALA | dict(normalize_observations=True)),
+    "apg/Pendulum-v1": (1_000_000, dict(num_envs=16, num_steps=64, learning_rate=1e-2)),
+    "ars/CartPole-v1": (500_000, {}),
+    "ars/Pendulum-v1": (15_000_000,
         dict(hidden=(32,), activation="relu", episodes_per_candidate=4, learning_rate=0.2, anneal_learning_rate=True,
              noise_std=0.1, normalize_observations=False),
-        dict(total_steps=15_000_000),
     ),  # fmt: skip
     "es/CartPole-v1": (
-        dict(hidden=(), directions=16, learning_rate=0.05, noise_std=0.1, normalize_observations=True),
-        dict(total_steps=500_000),
+        500_000, dict(hidden=(), directions=16, learning_rate=0.05, noise_std=0.1, normalize_observations=True)
     ),
-    "es/Pendulum-v1": (
+    "es/Pendulum-v1": (15_000_000,
         dict(hidden=(32,), activation="relu", episodes_per_candidate=8, learning_rate=0.1, anneal_learning_rate=True,
              noise_std=0.1, weight_decay=0.03),
-        dict(total_steps=15_000_000),
     ),  # fmt: skip
     "ppo/Breakout-MinAtar": (
-        _PPO_MINATAR | dict(hidden=(256, 128), shared_torso=True, gae_lambda=0.8, entropy_coefficient=0.03),
-        dict(total_steps=1_000_000),
+        1_000_000, _PPO_MINATAR | dict(hidden=(256, 128), shared_torso=True, gae_lambda=0.8, entropy_coefficient=0.03)
     ),
     "ppo/Asterix-MinAtar": (  # a long lambda leaves it at 2
-        _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65),
-        dict(total_steps=1_000_000),
+        1_000_000, _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.65)
     ),
     "ppo/Ant-v5": (  # EnvPool's or Gymnasium's
-        _PPO_BRAX | dict(num_envs=64, num_steps=64), dict(total_steps=1_500_000, eval_episodes=32, actors=2)
+        dict(total_steps=1_500_000, eval_episodes=32, actors=2), _PPO_BRAX | dict(num_envs=64, num_steps=64)
     ),
     # At a discount of 0.98 carts drift to the end of their rail.
-    "ppo/brax/inverted_pendulum": (_PPO_BRAX | dict(discount=0.99), dict(total_steps=1_000_000)),
+    "ppo/brax/inverted_pendulum": (1_000_000, _PPO_BRAX | dict(discount=0.99)),
     # A tanh: 8,482 instead of 7,979 after 3e6 steps (seeds 10 to 12); 6,914 without a falling rate.
-    "ppo/brax/ant": (_PPO_BRAX | dict(squash=True), dict(total_steps=3_000_000)),
-    "ppo/brax/hopper": (_PPO_LEGS, dict(total_steps=3_000_000)),
-    "ppo/brax/walker2d": (_PPO_LEGS, dict(total_steps=3_000_000)),
+    "ppo/brax/ant": (3_000_000, _PPO_BRAX | dict(squash=True)),
+    "ppo/brax/hopper": (3_000_000, _PPO_LEGS),
+    "ppo/brax/walker2d": (3_000_000, _PPO_LEGS),
     # Measured: reacher and halfcheetah. Not: humanoid, humanoidstandup, pusher, double pendulum.
-    "ppo/brax/*": (_PPO_BRAX, dict(total_steps=3_000_000)),
+    "ppo/brax/*": (3_000_000, _PPO_BRAX),
     # White noise averages out before the cart moves. Discount, rewards and layer norm stop drift.
-    "sac/brax/inverted_pendulum": (
+    "sac/brax/inverted_pendulum": (120_000,
         _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=60_000, discount=0.999, reward_scale=0.05, noise_correlation=0.9,
                                 layer_norm=True),
-        dict(total_steps=120_000),
     ),  # fmt: skip
-    "sac/brax/*": (  # brax's notebook for walker2d; not measured here
+    "sac/brax/*": (8_000_000,  # brax's notebook for walker2d; not measured here
         dict(num_envs=128, updates_per_iteration=32, batch_size=128, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=6e-4, discount=0.997, reward_scale=5.0, normalize_observations=True),
-        dict(total_steps=8_000_000),
     ),  # fmt: skip
     # White noise of 0.01 s never swings the pole up: 160 to 420 after 1e6 to 3e6 steps.
-    "ppo/playground/CartpoleSwingup": (
-        _PPO_PLAYGROUND | dict(initial_log_std=0.0), dict(total_steps=500_000), dict(action_repeat=4)
-    ),
-    # PPO with 4 epochs leaves one of two seeds of CartpoleBalance below 510; one-step SAC stays
-    # there.
-    "ppo/playground/Cartpole*": (_PPO_PLAYGROUND, dict(total_steps=1_000_000)),
-    "ppo/playground/*": (_PPO_PLAYGROUND, dict(total_steps=5_000_000)),  # not measured here
+    "ppo/playground/CartpoleSwingup": (500_000, _PPO_PLAYGROUND | dict(initial_log_std=0.0), dict(action_repeat=4)),
+    # PPO with 4 epochs leaves one of two seeds of CartpoleBalance below 510.
+    "ppo/playground/Cartpole*": (1_000_000, _PPO_PLAYGROUND),
+    "ppo/playground/*": (5_000_000, _PPO_PLAYGROUND),  # not measured here
     "sac/playground/CartpoleSwingup": (  # white noise: 747, not 849 (seeds 10 to 15)
-        _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=100_000, noise_correlation=0.9), dict(total_steps=100_000)
+        100_000, _SAC_SHORT_STEPS | dict(n_step=4, buffer_size=100_000, noise_correlation=0.9)
     ),
-    "sac/playground/Cartpole*": (_SAC_SHORT_STEPS, dict(total_steps=100_000)),
+    "sac/playground/Cartpole*": (100_000, _SAC_SHORT_STEPS),
     # Playground's own of the dm_control suite, with a smaller replay; not measured here.
-    "sac/playground/*": (
+    "sac/playground/*": (5_000_000,
         dict(num_envs=128, updates_per_iteration=8, batch_size=512, buffer_size=1_048_576, learning_starts=8_192,
              learning_rate=1e-3, normalize_observations=True, layer_norm=True),
-        dict(total_steps=5_000_000),
     ),  # fmt: skip
-    "sac/Pendulum-v1": (_PENDULUM, dict(total_steps=10_000)),
-    "td3/Pendulum-v1": (_PENDULUM, dict(total_steps=20_000)),
-    "tqc/Pendulum-v1": (_PENDULUM, dict(total_steps=10_000)),
-    "crossq/Pendulum-v1": (_PENDULUM | dict(critic_hidden=(128, 128), learning_rate=1e-3), dict(total_steps=20_000)),
-    "sac/MountainCarContinuous-v0": (  # white noise never leaves the valley
+    "sac/Pendulum-v1": (10_000, _PENDULUM),
+    "td3/Pendulum-v1": (20_000, _PENDULUM),
+    "tqc/Pendulum-v1": (10_000, _PENDULUM),
+    "crossq/Pendulum-v1": (20_000, _PENDULUM | dict(critic_hidden=(128, 128), learning_rate=1e-3)),
+    "sac/MountainCarContinuous-v0": (60_000,  # white noise never leaves the valley
         dict(num_envs=16, updates_per_iteration=8, learning_starts=4000, buffer_size=100_000, batch_size=128, n_step=4,
              learning_rate=1e-3, discount=0.995, noise_correlation=0.95, hidden=(64, 64), critic_hidden=(64, 64)),
-        dict(total_steps=60_000),
     ),  # fmt: skip
-    "ppo/*-MinAtar": (
-        _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8),
-        dict(total_steps=1_000_000),
-    ),
-    "dqn/*-MinAtar": (_MINATAR | dict(huber=True), dict(total_steps=1_000_000)),
-    "qr_dqn/*-MinAtar": (_MINATAR, dict(total_steps=1_000_000)),
+    "ppo/*-MinAtar": (1_000_000, _PPO_MINATAR | dict(hidden=(256,), shared_torso=True, gae_lambda=0.8)),
+    "dqn/*-MinAtar": (1_000_000, _MINATAR | dict(huber=True)),
+    "qr_dqn/*-MinAtar": (1_000_000, _MINATAR),
     # Not measured here: IQN with QR-DQN's settings, C51 with Rainbow's epsilon of Adam.
-    "iqn/*-MinAtar": (_MINATAR, dict(total_steps=1_000_000)),
-    "c51/*-MinAtar": (_MINATAR | _MINATAR_ATOMS | dict(adam_epsilon=1e-6), dict(total_steps=1_000_000)),
+    "iqn/*-MinAtar": (1_000_000, _MINATAR),
+    "c51/*-MinAtar": (1_000_000, _MINATAR | _MINATAR_ATOMS | dict(adam_epsilon=1e-6)),
     # Weighted cross-entropy gradients are small beside _MINATAR's epsilon. Breakout needs larger
     # steps than the others; Asterix stays at 1 with them and needs smaller ones still.
-    "rainbow/Breakout-MinAtar": (_RAINBOW_MINATAR | dict(learning_rate=1e-3), dict(total_steps=1_000_000)),
-    "rainbow/Asterix-MinAtar": (_RAINBOW_MINATAR | dict(learning_rate=1e-4), dict(total_steps=1_000_000)),
-    "rainbow/*-MinAtar": (_RAINBOW_MINATAR, dict(total_steps=1_000_000)),
-    "pqn/*-MinAtar": (  # the settings of Gallici et al. 2024
+    "rainbow/Breakout-MinAtar": (1_000_000, _RAINBOW_MINATAR | dict(learning_rate=1e-3)),
+    "rainbow/Asterix-MinAtar": (1_000_000, _RAINBOW_MINATAR | dict(learning_rate=1e-4)),
+    "rainbow/*-MinAtar": (1_000_000, _RAINBOW_MINATAR),
+    "pqn/*-MinAtar": (1_000_000,  # the settings of Gallici et al. 2024
         dict(num_envs=128, num_steps=32, num_epochs=2, num_minibatches=32, learning_rate=5e-4, epsilon_end=0.05,
              epsilon_fraction=0.1, return_lambda=0.65, network="cnn", hidden=(128,)),
-        dict(total_steps=1_000_000),
     ),  # fmt: skip
 }
-PRESETS = tuple(Preset(name, *settings) for name, settings in _TABLE.items())
+PRESETS = tuple(
+    Preset(name, algo, run if isinstance(run, dict) else {"total_steps": run}, *env)
+    for name, (run, algo, *env) in _TABLE.items()
+)
 
 # EnvPool's tasks with "-v5" that are not Atari's.
 _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
@@ -288,8 +261,7 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     """Return an algorithm with tuned settings, such as `jf.preset("ppo", "CartPole-v1")`.
 
     `settings` override; without a preset the defaults are used. The tuned steps of the run and
-    settings of the environment are `.run` and `.env` of `find_preset(algorithm, environment)` in
-    `jaxrl_fast.algorithms.presets`; the command line takes them too.
+    settings of the environment are `.run` and `.env` of `presets.find_preset`.
     """
     found, cls = find_preset(algorithm, environment), algorithm_class(algorithm)
     if found is None:

@@ -14,7 +14,6 @@ from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
 from jaxrl_fast.ops.distributions import TanhNormal
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -24,7 +23,7 @@ class Agent(NamedTuple):
     opt_state: dict[str, Any]  # one for each of `params`
     moments: Any
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings

@@ -12,7 +12,6 @@ from jaxrl_fast.algorithms.common.control import ActorCritics
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -22,7 +21,7 @@ class Agent(NamedTuple):
     opt_state: dict[str, Any]
     moments: Any
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings

@@ -1,10 +1,7 @@
 """Flags of the command line, built when algorithm and environment are known.
 
-`read_flags` finds the text of every flag and `values.convert` makes it a value, so a bad flag gets
-the message of a bad argument (`ConfigError`); tyro lays out the help.
-
-A setting's flag is a field in `engine/config.py`; a command's own flag is an `Option` in
-`cli/COMMAND.py`.
+`read_flags` finds the text of every flag and `values.convert` makes it a value; tyro lays out the
+help.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
-from jaxrl_fast.errors import ConfigError, UserError, nearest
+from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.fields import type_name, value_type
 from jaxrl_fast.values import convert
 
@@ -56,11 +53,6 @@ class Option:
     def off(self) -> str:
         """Return the switch that turns a bool off."""
         return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
-
-    @property
-    def usage(self) -> str:
-        """The flag with its value, or the two switches of a bool."""
-        return f"{self.flag}, {self.off}" if self.kind == "bool" else f"{self.flag} {self.shown_metavar}"
 
 
 PROG = "jaxrl-fast"
@@ -103,7 +95,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         flag, equals, text = token.partition("=")
         flag = flag.replace("_", "-")
         if not is_flag(token):
-            raise UserError(f"{token!r} belongs to no flag; all flags: {prog} --help")
+            raise ConfigError("argument", token, f"a flag or its value; all flags: {prog} --help")
         if token in HELP_FLAGS:
             continue
         if flag not in flags:
@@ -118,7 +110,8 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         while not equals and tokens and not is_flag(tokens[0]) and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
         if not texts:
-            raise UserError(f"{flag} needs a value: {option.usage}; all flags: {prog} --help")
+            valid = f"given a value: {flag} {option.shown_metavar}; all flags: {prog} --help"
+            raise expected(flag, valid, "none")
         if option.kind == "append":
             found[option.key] = (*found.get(option.key, ()), *texts)
         else:
@@ -166,12 +159,10 @@ def _field(name: str, option: Option) -> tuple[str, Any, Any]:
     if option.kind == "append":
         kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
     arg = tyro.conf.arg(
-        name=option.name.replace("_", "-"),
-        prefix_name=bool(option.group),
-        help=option.help or None,
+        name=option.name.replace("_", "-"), prefix_name=bool(option.group), help=option.help or None,
         metavar=None if option.kind == "bool" else option.shown_metavar,
         help_behavior_hint=f"({option.hint or f'default: {show(option.default)}'})",
-    )
+    )  # fmt: skip
     return name, Annotated[kind, arg], dataclasses.field(default=default)
 
 

@@ -17,19 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli.args import (
-    DISTRIBUTED,
-    IMPORT,
-    OUTPUT,
-    PROG,
-    Option,
-    UnknownFlag,
-    has_flag,
-    parse,
-    peek,
-    positionals,
-)
-from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, nearest, one_line
+from jaxrl_fast.cli import args
+from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_flag, parse, peek, positionals
+from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -76,18 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         code = _report(error)
         processes, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
-        if not isinstance(error, UserError) and processes and processes.several():
-            _abandon(code)  # JAX's exit handler waits minutes for the others
-        if argv is None and isinstance(error, KeyboardInterrupt) and programs and programs.compiling():
-            _abandon(code)  # XLA compiles to the end
+        # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
+        waits = not isinstance(error, UserError) and processes and processes.several()
+        stopped = argv is None and isinstance(error, KeyboardInterrupt)
+        if waits or (stopped and programs and programs.compiling()):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
         return code
-
-
-def _abandon(code: int) -> None:
-    """End the process without Python's exit handlers."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _report(error: BaseException) -> int:
@@ -105,7 +91,6 @@ def _report(error: BaseException) -> int:
 @contextlib.contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Show warnings for the user as one line each, others not at all."""
-
     said: set[str] = set()
 
     def show(message: Any, category: type[Warning], *_: Any) -> None:
@@ -133,23 +118,19 @@ def _dispatch(argv: list[str]) -> None:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
     elif argv[0] in ("-V", "--version"):
+        from jaxrl_fast import __version__
+
         found = runtime.versions()
-        print(f"{PROG} {_version()} (jax {found.get('jax')}, python {found['python']})")
+        print(f"{PROG} {__version__} (jax {found.get('jax')}, python {found['python']})")
     elif argv[0] in commands:
         try:
             commands[argv[0]](argv[1:])
-        except UnknownFlag as error:
+        except args.UnknownFlag as error:
             from jaxrl_fast.cli.other_flags import with_command
 
             raise with_command(error) from None
     else:
         raise ConfigError("command", argv[0], f"one of {', '.join(commands)}{nearest(argv[0], commands)}")
-
-
-def _version() -> str:
-    import jaxrl_fast
-
-    return jaxrl_fast.__version__
 
 
 PLACE = ("devices", "mesh")  # where a run is resumed
@@ -201,7 +182,7 @@ def _describe(
 
     (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
     if not file and has_flag(argv, "--config"):
-        raise UserError("--config needs a value: the config.json of a run, or its run directory")
+        raise expected("--config", "the config.json of a run, or its run directory", "no value")
     content = configs.read_config(path("--config", file[-1])) if file else None
     _spread(argv, content, members, names[1:])
     for module in peek(argv, "--import"):
@@ -216,14 +197,14 @@ def _resume(argv: list[str]) -> None:
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
 
-    options = [
-        Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required"),
-        *again("total_steps", "horizon", *PLACE, *HOST), IMPORT, *OUTPUT, *DISTRIBUTED,
-    ]  # fmt: skip
+    changed = ("total_steps", "horizon", *PLACE, *HOST)
+    folder = Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required")
+    options = [folder, *again(*changed), IMPORT, *OUTPUT, *DISTRIBUTED]
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
     if names:
-        raise UserError(f"leave out {' '.join(names)}: {what} resumes the run with its own settings")
+        valid = f"left out: {what} resumes the run with its own settings"
+        raise ConfigError("ALGO ENV", " ".join(names), valid)
     given = parse(prog, "Resume a run, bit for bit as if it had never stopped.", options, argv)
     run = Path(given["resume"])
     if not run.is_dir():
@@ -232,11 +213,9 @@ def _resume(argv: list[str]) -> None:
     _spread(argv, content)
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
-    run = resume_run(
-        run, "--resume", total_steps=given.get("total_steps"), horizon=given.get("horizon"), modules=given.get("import", ()),
-        sinks=sinks, tensorboard=tensorboard, progress=True,
-        **{name: given[name] for name in (*PLACE, *HOST) if name in given},
-    )  # fmt: skip
+    settings = {name: given[name] for name in changed if name in given}
+    run = resume_run(run, "--resume", modules=given.get("import", ()), sinks=sinks, tensorboard=tensorboard,
+                     progress=True, **settings)  # fmt: skip
     print_end(run)
 
 
@@ -274,7 +253,8 @@ def _join(argv: list[str]) -> None:
     given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
     if "--distributed" not in argv:
         if given:
-            raise UserError(f"--{next(iter(given))} goes with --distributed")
+            name, value = next(iter(given.items()))
+            raise ConfigError(f"--{name}", value, "left out without --distributed")
         return
     from jaxrl_fast import distributed
 

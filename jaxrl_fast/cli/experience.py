@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli.args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, MissingExtraError, UserError, brief
+from jaxrl_fast.errors import ConfigError, MissingExtraError, brief
 from jaxrl_fast.values import path
 
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -38,7 +38,8 @@ def keep(argv: list[str]) -> None:
     names, flags = positionals(argv, 2)
     given = parse(f"{PROG} experience SOURCE FOLDER", HELP, [*OPTIONS, *_environment_options(flags)], flags)
     if len(names) != 2:
-        raise UserError(f"experience needs a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay")
+        valid = f"a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay"
+        raise ConfigError("SOURCE FOLDER", names or None, valid)
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
@@ -46,10 +47,7 @@ def keep(argv: list[str]) -> None:
     from jaxrl_fast.memory import rows_of, save_memory
     from jaxrl_fast.runs.rundir import check_outside
 
-    try:
-        check_outside(folder)
-    except ConfigError as error:
-        raise ConfigError("FOLDER", str(folder), error.valid) from None
+    check_outside(folder, "FOLDER")
     if source.startswith(MINARI) or source.endswith(".npz"):
         if "member" in given:
             raise ConfigError("--member", given["member"], "left out: a dataset has none")

@@ -6,29 +6,18 @@ import difflib
 
 from jaxrl_fast.cli import args, experience, plan, runs, sweep, train
 from jaxrl_fast.cli.ladder import command as ladder
-from jaxrl_fast.engine.config import RunConfig, by_group
-
-
-def commands() -> dict[str, list[args.Option]]:
-    """Return {command: its flags}, without those of algorithms and environments."""
-    fields = [f for group in by_group(RunConfig).values() for f in group]
-    run = [args.option_of_field(f, f.default) for f in fields if f.metadata.get("flag", "") is not None]
-    return {
-        "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
-        "sweep": [*run, *sweep.OPTIONS],
-        "plan": [*run, plan.COMPILE],
-        "eval": [*runs.EVAL],
-        "plot": [*runs.PLOT],
-        "compare": [*runs.COMPARE],
-        "experience": [*experience.OPTIONS],
-        "ladder pong": [*ladder.OPTIONS],
-    }
 
 
 def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
     """Return `error`, with the commands that take the nearest flag if this one does not."""
+    run = train.run_options(train.Plan("", "", []))
+    commands = {
+        "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
+        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, plan.COMPILE], "eval": runs.EVAL, "plot": runs.PLOT,
+        "compare": runs.COMPARE, "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS,
+    }  # fmt: skip
     takers: dict[str, list[str]] = {}
-    for command, options in commands().items():
+    for command, options in commands.items():
         for flag in [o.flag for o in options] + [o.off for o in options if o.kind == "bool"]:
             takers.setdefault(flag, []).append(command)
     flags = list(dict.fromkeys([*error.known, *takers]))

@@ -9,7 +9,7 @@ from jaxrl_fast.cli.train import Plan, resolve
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
-from jaxrl_fast.errors import UserError
+from jaxrl_fast.errors import ConfigError
 
 COMPILE = Option("compile", "bool", False, "also compile the programs and show XLA's sizes")
 
@@ -18,17 +18,15 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     """Print the table; raises for a run that cannot fit, with sizes that would."""
     algo, env, config = resolve(plan, given)
     if given.get("compile") and not backend_of(env).one_program:
-        raise UserError("--compile shows the one program of a run; with environments on the host there is none")
+        valid = "left out with environments on the host, where a run is no single program"
+        raise ConfigError("--compile", True, valid)
     prepared = prepare(algo, env, config, outline=True)
     forecast = prepared.plan
-    if not given.get("compile"):
+    if not given.get("compile") or not forecast.fits:
         print(forecast, flush=True)
         if in_turn(env, config):
             print(f"{config.seeds} seeds train one after another: memory is for one seed, checkpoints are for each")
         return forecast.check()
-    if not forecast.fits:  # then nothing is compiled either
-        print(forecast, flush=True)
-        forecast.check()
     compiled = compile_programs(prepared)
     forecast = forecast.compiled(compiled.values())
     print(forecast)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxrl_fast import runtime, values
 from jaxrl_fast.cli.args import IMPORT, PROG, Option, choices_text, parse, positionals
 from jaxrl_fast.engine.config import MODES
-from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_seed
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops import aggregate
@@ -34,18 +37,31 @@ COMPARE = (
 )
 
 
-def run_directories(argv: list[str], most: int) -> tuple[list[str], list[str]]:
-    """Return (the paths before and between the flags, the flags)."""
-    runs, flags = positionals(argv, most)
-    return [values.path("run", run) for run in runs], flags
+def _parsed(
+    argv: list[str], usage: str, about: str, options: tuple[Option, ...], most: int
+) -> tuple[list[str], dict[str, Any]]:
+    """Return (run directories, given flags); raises ConfigError for fewer runs than in `usage`."""
+    names, flags = positionals(argv, most)
+    runs = [values.path("run", name) for name in names]
+    given = parse(f"{PROG} {usage}", about, options, flags)
+    least = usage.partition(" [")[0].count("RUN")
+    if len(runs) < least:
+        valid = f"given at least {('once', 'twice')[least - 1]}: {PROG} {usage}"
+        raise ConfigError("RUN", runs or None, valid)
+    return runs, given
+
+
+@contextlib.contextmanager
+def _written(flag: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(flag, path, f"a file that can be written: {error.strerror}") from error
 
 
 def evaluate(argv: list[str]) -> None:
     """Play episodes with a trained agent and print their returns."""
-    runs, flags = run_directories(argv, 1)
-    given = parse(f"{PROG} eval RUN", "Play episodes with a trained agent.", EVAL, flags)
-    if not runs:
-        raise UserError(f"eval needs a run directory: {PROG} eval RUN")
+    runs, given = _parsed(argv, "eval RUN", "Play episodes with a trained agent.", EVAL, 1)
     check_seed("seed", given.get("seed", 0))
     check_choice("mode", given.get("mode", "greedy"), MODES)
     runtime.enable_compile_cache()
@@ -67,10 +83,8 @@ def evaluate(argv: list[str]) -> None:
 
 def plot(argv: list[str]) -> None:
     """Draw the learning curves of runs into one plot."""
-    runs, flags = run_directories(argv, len(argv))
-    given = parse(f"{PROG} plot RUN [RUN ...]", "Draw the learning curves of runs into one plot.", PLOT, flags)
-    if not runs:
-        raise UserError(f"plot needs at least one run directory: {PROG} plot RUN [RUN ...]")
+    about = "Draw the learning curves of runs into one plot."
+    runs, given = _parsed(argv, "plot RUN [RUN ...]", about, PLOT, len(argv))
     rows, names = {}, {}
     for run in dict.fromkeys(runs):
         path = Path(run)
@@ -89,31 +103,25 @@ def plot(argv: list[str]) -> None:
     name = "curve" if metric == "episode_return" else metric.replace("/", "_")
     own = Path(runs[0]) / f"{name}.png" if len(runs) == 1 else Path("curves.png")
     out = Path(given.get("out", own))
-    try:
+    with _written("--out", str(out)):
         print(plots.learning_curve(rows, out, metric=metric))
-    except OSError as error:
-        raise ConfigError("--out", str(out), f"a file that can be written: {error.strerror}") from error
 
 
 def compare(argv: list[str]) -> None:
     """Print runs side by side: IQMs with intervals, and the probability that one beats the next."""
-    from jaxrl_fast.sweeps.comparison import compare_runs, comparison_rows, format_comparison, write_comparison
+    from jaxrl_fast.sweeps.comparison import compare_runs, comparison_rows, format_comparison
+    from jaxrl_fast.sweeps.results import write_csv
 
-    runs, flags = run_directories(argv, len(argv))
-    given = parse(f"{PROG} compare RUN RUN [RUN ...]", "Compare the final scores of runs.", COMPARE, flags)
-    if len(runs) < 2:
-        raise UserError(f"compare needs at least two run directories: {PROG} compare RUN RUN")
+    about = "Compare the final scores of runs."
+    runs, given = _parsed(argv, "compare RUN RUN [RUN ...]", about, COMPARE, len(argv))
     entries = compare_runs(runs)
     table = comparison_rows(entries)
     print(format_comparison(table))
     if "out" in given:
         rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
-        try:
+        with _written("--out", given["out"]):
             print(plots.learning_curve(rows, given["out"]))
-        except OSError as error:
-            raise ConfigError("--out", given["out"], f"a file that can be written: {error.strerror}") from error
     if "csv" in given:
-        try:
-            print(write_comparison(table, given["csv"]))
-        except OSError as error:
-            raise ConfigError("--csv", given["csv"], f"a file that can be written: {error.strerror}") from error
+        with _written("--csv", given["csv"]):
+            write_csv(Path(given["csv"]), table)
+        print(given["csv"])

@@ -10,11 +10,11 @@ from typing import Any
 from jaxrl_fast.cli.args import SEVERAL, Option, option_of_field
 from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.errors import ConfigError, NonFiniteError, UserError, check_choice, check_int, nearest
+from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, expected, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
+from jaxrl_fast.sweeps.parts import read_folder
 from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
 from jaxrl_fast.sweeps.selection import PBT, Halving
-from jaxrl_fast.sweeps.sweep_json import read_folder
 from jaxrl_fast.values import convert, pieces
 
 
@@ -80,28 +80,15 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     grid = {name: grid_values("--grid", by_name[name], text)
             for name, text in assignments("--grid", given.get("grid", ()), plan.options).items()}  # fmt: skip
     sample, selection = assignments("--sample", given.get("sample", ()), plan.options), None
-    if sum((bool(given.get("pbt")), "halving" in given, "optuna" in given)) > 1:
-        raise UserError("--pbt, --halving and --optuna exclude each other")
+    _check_flags(given)
     if given.get("pbt"):
-        if not sample:
-            raise UserError("--pbt needs the settings that it changes: --sample algo.learning-rate=loguniform:1e-5,1e-2")
         selection = PBT(sample, **{flag.removeprefix("pbt_"): given[flag] for flag in OF_PBT if flag in given})
         sample = {}
     elif "halving" in given:
         selection = Halving(given["halving"], given.get("eta", Halving.eta))
-    if "wave" in given and "optuna" in given:
-        raise UserError("--wave does not go with --optuna, where --members says how many are trained at once")
-    for flag, owner in {"eta": "halving", **dict.fromkeys(OF_PBT, "pbt")}.items():
-        if flag in given and not given.get(owner):
-            raise UserError(f"--{flag.replace('_', '-')} goes with --{owner}")
-    if not (grid or sample or selection):
-        raise UserError("sweep needs settings to compare: --grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members")
     grid_of(grid)
     for name, text in sample.items():
         sampler_of(name, text)
-    for flag in ("members", "optuna", "wave"):
-        if flag in given:
-            check_int(flag, given[flag], 1, 1_000_000)
     about, name = about_of(plan, given), plan.environment or env.spec.name
     out = out_of(given, "sweeps", algo.name, name)
     run = {k: v for k, v in config.settings().items() if k not in ("population", "selection")}
@@ -109,16 +96,43 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
         run["on_nan"] = "mark"
     check_folder(out)
     print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
+    common = {"sample": sample or None, "out": out, "progress": True, "about": about, **run}
     if "optuna" in given:
         from jaxrl_fast.sweeps.tuning import tune
 
-        if grid:
-            raise UserError("--optuna searches what --sample names; leave out --grid (choice:A,B is a grid's setting)")
-        return print_result(tune(algo, env, sample=sample, trials=given["optuna"], members=given.get("members", 16), out=out,
-                                 progress=True, about=about, **run))  # fmt: skip
-    result = sweep(algo, env, grid=grid or None, sample=sample or None, members=given.get("members"), selection=selection,
-                   wave=given.get("wave"), out=out, progress=True, about=about, **run)  # fmt: skip
+        result = tune(algo, env, trials=given["optuna"], members=given.get("members", 16), **common)
+    else:
+        common |= {"selection": selection, "wave": given.get("wave")}
+        result = sweep(algo, env, grid=grid or None, members=given.get("members"), **common)
     print_result(result)
+
+
+def _check_flags(given: dict[str, Any]) -> None:
+    """Raise ConfigError for flags that do not go together."""
+    chosen = [flag for flag in ("pbt", "halving", "optuna") if flag in given]
+    if len(chosen) > 1:
+        got = " and ".join(f"--{flag}" for flag in chosen)
+        raise expected("sweep", "given one of --pbt, --halving and --optuna", got)
+    if "pbt" in chosen and not given.get("sample"):
+        example = "--sample algo.learning-rate=loguniform:1e-5,1e-2"
+        valid = f"given with --pbt, which changes its settings: {example}"
+        raise expected("--sample", valid, "none")
+    if not chosen and not given.get("grid") and not given.get("sample"):
+        example = "--grid algo.learning-rate=1e-4,3e-4,1e-3, or --sample with --members"
+        raise expected("sweep", f"given settings to compare: {example}", "none")
+    if "optuna" in chosen and "wave" in given:
+        valid = "left out with --optuna: --members says how many are trained at once"
+        raise ConfigError("--wave", given["wave"], valid)
+    if "optuna" in chosen and "grid" in given:
+        valid = "left out with --optuna: it searches --sample, where choice:A,B is a list"
+        raise ConfigError("--grid", given["grid"], valid)
+    for flag, owner in {"eta": "halving", **dict.fromkeys(OF_PBT, "pbt")}.items():
+        if flag in given and owner not in chosen:
+            name = f"--{flag.replace('_', '-')}"
+            raise ConfigError(name, given[flag], f"left out without --{owner}")
+    for flag in ("members", "optuna", "wave"):
+        if flag in given:
+            check_int(flag, given[flag], 1, 1_000_000)
 
 
 def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.wrappers import COMMON, Common
-from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.runs import config_json as configs
@@ -59,7 +59,8 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
     late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
     if file is not None:
         if names:
-            raise UserError(f"leave out {' '.join(names)}: --config {file} names the algorithm and the environment")
+            valid = f"left out: --config {file} names the algorithm and the environment"
+            raise ConfigError("ALGO ENV", " ".join(names), valid)
         algo, env, run, content = configs.load(file)
         origin = registry.describe(env)
         plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.", [], type(algo), source=file)
@@ -71,7 +72,8 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
         plan.about = {k: content[k] for k in ("preset", "imports") if k in content}
     elif len(names) == 2 or asks_help:
         if len(names) == 2 and names[0] not in ALGORITHMS and names[1] in ALGORITHMS:
-            raise UserError(f"{command} takes the algorithm first: jaxrl-fast {command} {names[1]} {names[0]}{late}")
+            right = f"jaxrl-fast {command} {names[1]} {names[0]}{late}"
+            raise ConfigError("ALGO", names[0], f"an algorithm, which comes first: {right}")
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
         found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
@@ -82,10 +84,13 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             plan.source = "defaults"
     elif len(names) == 1:
         algorithm_class(names[0])
-        raise UserError(f"{command} needs an environment too: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}")
+        valid = f"an environment: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}"
+        raise expected("ENV", valid, "none")
     else:
-        raise UserError(f"{command} needs an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}")
-    plan.options = _run_options(plan) + _algorithm_options(plan) + _environment_options(plan)
+        valid = f"an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}"
+        raise expected("ALGO ENV", valid, "none")
+    other = [o for o in OTHER if o.name != "resume" or plan.environment is None]
+    plan.options = [*run_options(plan), *other, *_algorithm_options(plan), *_environment_options(plan)]
     return plan
 
 
@@ -109,15 +114,14 @@ def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
     return f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
 
 
-def _run_options(plan: Plan) -> list[Option]:
+def run_options(plan: Plan) -> list[Option]:
     """Return the flags of every setting of a run, in the groups of `RunConfig`."""
-    options = [
+    return [
         option_of_field(f, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name), panel=group.__name__.lower())
         for group, fields in by_group(RunConfig).items()
         for f in fields
         if f.metadata.get("flag", "") is not None
     ]
-    return [*options, *(o for o in OTHER if o.name != "resume" or plan.environment is None)]
 
 
 def again(*names: str) -> list[Option]:
@@ -132,10 +136,10 @@ def _algorithm_options(plan: Plan) -> list[Option]:
             continue
         made = field.default_factory
         default = field.default if made is dataclasses.MISSING else made()
-        missing = default is dataclasses.MISSING and field.name not in plan.algo
+        default = plan.algo.get(field.name, default)
+        missing = default is dataclasses.MISSING
         hint = "required" if missing else _hint(plan, plan.algo, field.name)
-        default = plan.algo.get(field.name, None if missing else default)
-        options.append(option_of_field(field, default, hint, "algo"))
+        options.append(option_of_field(field, None if missing else default, hint, "algo"))
     return options
 
 
@@ -215,22 +219,17 @@ def sinks_of(
 ) -> Any:
     """Return the sinks of `texts` as a function of a run's settings, for seeds in turn.
 
-    Raises ConfigError for a bad text, before anything is written.
-
-    Args:
-        run: run directory.
-        content: config.json's content for sinks.
-        seeds: of the whole run.
-        parts: settings of the runs that train one after another.
+    Raises ConfigError for a bad text, before anything is written. content: config.json's, for
+    sinks.  seeds: of the whole run.  parts: the settings of runs that train one after another.
     """
     whole = LoggedRun(run, content, group=run.name if resumed else None, resumed=resumed)
 
     def make(part: RunConfig) -> list[Sink]:
-        if part.seeds == seeds:
-            return [sink_of(text, whole) for text in texts]
-        own = content | {"run": configs.encode_run(part)}
-        one = LoggedRun(seed_folder(run, part.seed), own, run.name, part.seed, resumed)
-        return [sink_of(text, one) for text in texts]
+        logged = whole
+        if part.seeds != seeds:
+            own = content | {"run": configs.encode_run(part)}
+            logged = LoggedRun(seed_folder(run, part.seed), own, run.name, part.seed, resumed)
+        return [sink_of(text, logged) for text in texts]
 
     for text in texts:
         sink_of(text, whole)

@@ -1,5 +1,1 @@
-"""The programs of training: an iteration, chunks, populations, evaluation, the memory plan.
-
-This folder holds and compiles pure functions of settings, states and keys. `runs` writes files,
-`actors` steps environments on the host.
-"""
+"""The programs of training: pure functions of settings, states and keys, and their compilation."""

@@ -1,14 +1,12 @@
-"""Backends: the two places where environments step, and the code that depends on the place.
+"""Backends: the two places where environments step, named by `Environment.runs_on`.
 
-`engine.on_device` steps environments inside the compiled program, `actors.on_host` outside of it.
-An environment names its backend (`Environment.runs_on`); the rest of a run does not know the place.
+`engine.on_device` steps them inside the compiled program, `actors.on_host` outside of it.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -23,10 +21,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.engine.evaluate import Evaluation
     from jaxrl_fast.engine.iteration import Run
     from jaxrl_fast.engine.prepared import Prepared
-    from jaxrl_fast.engine.programs import Programs
+    from jaxrl_fast.engine.programs import Context, Programs
     from jaxrl_fast.envs.api import Env
-    from jaxrl_fast.logs.reports import Reported
-    from jaxrl_fast.logs.walltime import WallTime
 
 _BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice", "host": "jaxrl_fast.actors.on_host:OnHost"}
 
@@ -56,14 +52,8 @@ class Backend(Protocol):
     def actor_bytes(self, run: Run, config: RunConfig, rollout: int, agent: int) -> int:
         """Return the bytes of actors beside the learner; rollout, agent: bytes of one of each."""
 
-    def programs(
-        self, prepared: Prepared, clock: WallTime, reported: Reported, stopping: Callable[[], int | None]
-    ) -> Programs:
-        """Return the programs of a run, not compiled.
-
-        For host environments: what they have `reported` so far; `stopping` returns the number of
-        the signal that asks the run to stop.
-        """
+    def programs(self, prepared: Prepared, context: Context) -> Programs:
+        """Return the programs of a run, not compiled."""
 
     def evaluate(
         self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig

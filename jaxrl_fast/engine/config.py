@@ -80,7 +80,7 @@ class Training:
     on_nan: str = setting("stop", "on NaN or inf in a member: stop the run, or mark the member and go on",
                           choices=("stop", "mark"))
     population: Mapping[str, Sequence[Any]] | None = setting(
-        None, 'values that differ, such as `{"algo.learning_rate": [1e-4, 1e-3]}`, with `seeds` members each',
+        None, 'values that differ, `{"algo.learning_rate": [1e-4, 1e-3]}`, with `seeds` members each',
         none="all alike", convert=_population, flag=None)
     selection: Any | None = setting(None, "`jf.PBT` or `jf.Halving`: chooses the members that go on", none="all of them",
                                     convert=_selection, flag=None)
@@ -103,7 +103,6 @@ class Training:
         return {name: values[member // self.seeds] for name, values in (self.population or {}).items()}
 
     def member_settings(self) -> dict[str, list[Any]]:
-        """Return {setting: one value a member}."""
         return {name: [v for v in values for _ in range(self.seeds)] for name, values in (self.population or {}).items()}
 
     def label(self, member: int) -> str:
@@ -132,13 +131,12 @@ class Evaluation:
     eval_every: int | None = setting(None, "environment steps between evaluations; 0: only at the end", low=0,
                                      high=MOST_STEPS, none="a tenth of the run")
     eval_episodes: int | None = setting(None, "episodes of an evaluation", low=1, high=1_000_000,
-                                        none=f"{EVAL_EPISODES}; on the host as many as fit an eighth of the steps")
+                                        none=f"{EVAL_EPISODES}; on the host an eighth of the steps")
     eval_mode: str = setting("greedy", "choice of actions in evaluations", choices=MODES)
     target_return: float | None = setting(None, "stop once every member's evaluation return reaches it", none="never")
 
     @property
     def most_episodes(self) -> int:
-        """Return the largest number of episodes of an evaluation."""
         return EVAL_EPISODES if self.eval_episodes is None else self.eval_episodes
 
 
@@ -150,7 +148,7 @@ class Placement:
     devices: int | None = setting(None, "devices to use, or all", low=1, none="all, at most one a member",
                                   flag="devices")
     mesh: Mapping[str, int] | None = setting(
-        None, "devices along the population and along one member's environments, as in population=4,env=2",
+        None, "devices along each axis, as in population=4,env=2",
         none="all along the population", convert=_mesh, flag="mesh")
     groups: int | None = setting(None, "groups of environments, each sampled by itself", low=1,
                                  none="devices along env")
@@ -171,7 +169,7 @@ class Host:
     """Stepping of environments on the host. Environments on the device allow only the defaults."""
 
     actors: int = setting(1, "vectors of environments on the host; they take turns")
-    actors_on: str = setting("threads", "place of the actors: threads of this process, or one Ray process each",
+    actors_on: str = setting("threads", "threads of this process, or one Ray process for each actor",
                              choices=("threads", "ray"))
     ahead: int | None = setting(None, "rollouts by which actors may lead the learner", low=0, high=8,
                                 none="1 for off-policy algorithms, else 0")
@@ -186,8 +184,7 @@ class Experience:
     experience: str | None = setting(None, "folder of old experience (`jaxrl-fast experience` writes one)",
                                      none="none", convert=partial(_path, "the name of a folder"), flag="path", metavar="FOLDER")
     experience_fraction: float = setting(
-        0.5, "part of old experience in every batch; 0: the replay starts with it; 1: no environment steps, "
-        "and total_steps counts updates", low=0, high=1)
+        0.5, "old share of a batch; 0: at the start; 1: offline", low=0, high=1)
     experience_id: str | None = setting(None, "identity of the experience at the start; `train` fills it in",
                                         none="found in the folder", flag=None)
 
@@ -223,7 +220,7 @@ class RunConfig(Experience, Host, Placement, Evaluation, Logging, Training):
 
 
 def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
-    """Return {group: its fields} in declaration order; its first declaring class owns a field."""
+    """Return {group: its fields}; the first class that declares a field owns it."""
     found: dict[type, list[dataclasses.Field]] = {}
     for field in dataclasses.fields(cls):
         owner = next(base for base in reversed(cls.__mro__) if field.name in getattr(base, "__dataclass_fields__", ()))

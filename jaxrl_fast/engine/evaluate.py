@@ -49,10 +49,7 @@ def evaluate(
     return judge(env, algo, agent, key, episodes, mode, max_steps)[0]
 
 
-def judge(
-    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
-    max_steps: int | None = None,
-) -> tuple[Evaluation, jax.Array]:  # fmt: skip
+def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     """Evaluate -> (Evaluation, worst `rollout.fault` in each episode, int8 [episodes])."""
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
@@ -71,11 +68,8 @@ def judge(
         ended_before = jnp.cumsum(done, axis=0) - done > 0
         counts = within[:, None] & ~(ended_before | score.finished)
         ret, lost = sums.add(score.ret, lost, jnp.sum(jnp.where(counts, trajectory.steps.reward, 0.0), axis=0))
-        score = Evaluation(
-            ret,
-            score.length + jnp.sum(counts, axis=0, dtype=jnp.int32),
-            score.finished | jnp.any(done, axis=0),
-        )
+        length = score.length + jnp.sum(counts, axis=0, dtype=jnp.int32)
+        score = Evaluation(ret, length, score.finished | jnp.any(done, axis=0))
         fault = jnp.maximum(fault, jnp.max(jnp.where(counts, trajectory.fault, 0), axis=0))
         return i + 1, actor, score, lost, fault
 

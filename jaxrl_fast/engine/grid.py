@@ -16,10 +16,7 @@ AHEAD = 16  # rows by which an asynchronous environment may lead the slowest one
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Log rows, evaluations and end of a run, in iterations: fixed by settings, not by chunks.
-
-    Row 0 is the warm-up, if any; row r covers `row` iterations from warmup + r * row.
-    """
+    """Fixed by settings, not by chunks: row r covers `row` iterations from warmup + r * row."""
 
     steps: int  # environment steps of an iteration; offline, its updates
     warmup: int  # iterations
@@ -40,20 +37,14 @@ class Grid:
         """Return the log rows completed after `iterations`."""
         return max(0, iterations - self.warmup) // self.row
 
-    def end_of_row(self, t: int) -> int:
-        """Return the iteration at which the row with iteration t ends."""
-        return self.warmup + (self.whole_rows(t) + 1) * self.row
-
 
 def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     """Plan whole log rows that cover `total_steps`: the run is rounded up, by at most one row."""
     steps, warmup = (algo.updates, 0) if config.offline else (algo.steps_per_iteration, algo.warmup_iterations)
     total = -(-config.total_steps // steps)
     if warmup >= total:
-        raise ConfigError(
-            "total_steps", config.total_steps,
-            f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)",
-        )  # fmt: skip
+        valid = f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)"
+        raise ConfigError("total_steps", config.total_steps, valid)
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # a longer or resumed run has the same rows
     row = max(1, planned // 100 if config.log_every is None else min(config.log_every // steps, planned))
@@ -71,10 +62,9 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
 def next_rows(
     grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None
 ) -> int:
-    """Return the log rows of the next chunk, after `done` rows.
+    """Return the log rows of a chunk of `chunk_seconds`, one if `row_seconds` is None.
 
-    They take `chunk_seconds` (one row while the time of a row is unknown), and stop at an
-    evaluation, a row of `boundaries` or the end of the run.
+    It stops at an evaluation, a row of `boundaries` or the end of the run.
     """
     n = min(ROWS, grid.rows - done, max(1, int(chunk_seconds / row_seconds)) if row_seconds else 1)
     if grid.eval_rows:
@@ -85,9 +75,8 @@ def next_rows(
 def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:
     """Return the episodes of an evaluation on the host after `rows` rows.
 
-    The number is fixed beforehand, so short episodes count no more often. By default, episodes of
-    `length` steps fill `EVAL_SHARE` of the steps since the last evaluation; at the end, of all
-    steps. The share counts steps, not seconds: a repeated run plays the same number.
+    By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation,
+    at the end of all. Steps, not seconds, so that a repeated run plays as many.
     """
     if config.eval_episodes is not None:
         return config.eval_episodes
@@ -98,7 +87,6 @@ def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None
 
 
 def sizes_of(num_envs: int, groups: int) -> list[int]:
-    """Return the number of environments of each group of actors."""
     return [num_envs // groups + (i < num_envs % groups) for i in range(groups)]
 
 

@@ -34,29 +34,19 @@ from jaxrl_fast.types import Clock, Episodes, RunState
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The settings of a run as one pytree; `algo` is bound to `env.spec`.
+    """The settings of a run as one pytree."""
 
-    horizon: iterations of the whole run with warm-up, float32, for schedules. A leaf: runs of any
-        length share a compiled program.
-    env: () without environment steps.
-    groups: groups of environments, each sampled by itself (`memory.grouped`); divides `num_envs`.
-    unroll: rollout steps compiled in a row, with the same results; None: by the platform.
-    experience, fraction: see `memory.with_experience`.
-    source: origin of an iteration's rollout.
-    """
-
-    env: Env
-    algo: Algorithm
-    horizon: Any
-    groups: int = 1
-    unroll: int | None = None
-    experience: Filled | None = None
+    env: Env  # () without environment steps
+    algo: Algorithm  # bound to `env.spec`
+    horizon: Any  # iterations with warm-up, float32, for schedules; a leaf: all lengths share a program
+    groups: int = 1  # of environments, each sampled by itself (`memory.grouped`); divides `num_envs`
+    unroll: int | None = None  # rollout steps compiled in a row; None: by the platform
+    experience: Filled | None = None  # as `fraction`, see `memory.with_experience`
     fraction: float = 0.5
     source: Source = FromEnvironments()
 
     @property
     def updates(self) -> int:
-        """Return the updates of an iteration."""
         return self.source.updates(self.algo)
 
     def memory(self) -> Memory:
@@ -74,8 +64,7 @@ def check_types(algo: Any, env: Any) -> None:
     if not isinstance(algo, Algorithm):
         raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
     backend_of(env)
-    if isinstance(env, Env) and jax.tree_util.all_leaves([env]):
-        raise ConfigError("env", type(env).__name__, "a class with @jf.settings above it, as every subclass needs")
+    env.check_class()
 
 
 class Draws(NamedTuple):
@@ -93,15 +82,15 @@ def init(run: Run, key: jax.Array) -> RunState:
     actor = rollout.init(env, algo, env_key, algo.num_envs, jnp.int32(0))
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _rows(run, agent, actor, jax.random.key(0)))
-    episodes = Episodes(jnp.zeros(algo.num_envs, jnp.float32), jnp.zeros(algo.num_envs, jnp.int32))
+    zeros = lambda dtype: jnp.zeros(algo.num_envs, dtype)
+    episodes = Episodes(zeros(jnp.float32), zeros(jnp.int32), zeros(jnp.float32))
     state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows), episodes, key)
     return tree.strong(state)
 
 
 def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
     """Return the memory's rows of one rollout, for their shapes."""
-    env, algo = run.env, run.algo
-    zero = jnp.int32(0)
+    env, algo, zero = run.env, run.algo, jnp.int32(0)
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
     _, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "sample", run.unroll)
@@ -128,11 +117,10 @@ def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool
     if not reported:
         return after, metrics
     taken = metrics if learn else jax.eval_shape(lambda: _iteration(run, state, draws, t, True)[1])  # the same in every row
-    return after, metrics | reports.metrics(reported, taken)
+    return after, metrics | reports.metrics(reported, reports.log_names(reported, taken))
 
 
 def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics, dict]:
-    """Run one iteration -> (state, metrics, reports of the environments)."""
     algo, source, memory = run.algo, run.source, run.memory()
     clock, mode = functools.partial(clock_at, run, t), "sample" if learn else "random"
     collect = lambda agent, start=None: source.collect(run, state, agent, draws.rollout, clock(), mode, start)
@@ -145,8 +133,7 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: boo
     return state, seen | learned, reports.statistics(played.info, done)
 
 
-# Small iterations (a step, one update) draw their randomness together, several at a time.
-# Larger rollouts gain nothing by it and need more memory.
+# Small iterations (a step, one update) draw several at a time; larger ones gain nothing by it.
 DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
 
@@ -159,6 +146,8 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
     block = max(b for b in range(1, most + 1) if count % b == 0)
 
+    divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
+
     def one(state, x):
         draws, t = x
         return iteration(run, state, draws, t, learn)
@@ -166,13 +155,13 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts))
+        return scan_sum(one, state, (draws, ts), divided)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)
 
     starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
-    return scan_sum(several if block > 1 else single, state, starts)
+    return scan_sum(several if block > 1 else single, state, starts, divided)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
@@ -222,11 +211,8 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
-                values["eval_return"] = jax.lax.cond(
-                    evaluates,
-                    lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret),
-                    lambda: jnp.float32(jnp.nan),
-                )
+                score = lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret)
+                values["eval_return"] = jax.lax.cond(evaluates, score, lambda: jnp.float32(jnp.nan))
                 sound &= jnp.isfinite(values["eval_return"]) | ~evaluates
             return state, values | {"finite": sound}
 

@@ -1,14 +1,14 @@
 """Settings that differ among a population's members: from names and values to one `Run`.
 
-Names are the command line's: "algo.learning_rate", "env.gravity". Float settings of an algorithm
-and of most environments are traced, so they can differ inside one program. A static setting (a
+Names are the command line's: "algo.learning_rate", "env.gravity". A setting that is not traced (a
 size, a switch, a network) needs a program of its own, as another group of a sweep.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,20 +49,21 @@ def configure(algo: Algorithm, env: Environment, settings: Mapping[str, Any]) ->
 
 def setting_names(algo: Algorithm, env: Environment) -> list[str]:
     """Return the names that `configure` takes."""
+    return [f"algo.{name}" for name in algorithm_settings(algo)] + [f"env.{name}" for name in _names_of(env)]
+
+
+def _names_of(env: Environment) -> list[str]:
     origin = registry.describe(env)
-    own = registry.settings_of(origin[0]) if origin else [f.name for f in _fields(env)]
-    return [f"algo.{name}" for name in algorithm_settings(algo)] + [f"env.{name}" for name in own]
-
-
-def _fields(env: Environment) -> tuple[dataclasses.Field, ...]:
-    return dataclasses.fields(env) if dataclasses.is_dataclass(env) else ()
+    if origin is not None:
+        return list(registry.settings_of(origin[0]))
+    return [f.name for f in dataclasses.fields(env)] if dataclasses.is_dataclass(env) else []
 
 
 def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
     origin = registry.describe(env)
     if origin is not None:
         return registry.make(origin[0], **origin[1] | settings)
-    names = [f.name for f in _fields(env)]
+    names = _names_of(env)
     for name, value in settings.items():
         if name not in names:
             raise ConfigError(f"env.{name}", value, f"a setting of {env.spec.name}{nearest(name, names)}")
@@ -70,12 +71,11 @@ def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
 
 
 def build_run(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> Run:
-    """Return one configuration, ready to trace (see `build`)."""
     return build(algo, env, config, outline)[0]
 
 
 def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> tuple[Run, Grid]:
-    """Return one configuration, ready to trace, and its grid: bound, checked, numbers as arrays.
+    """Return one configuration, bound, checked, ready to trace, and its grid.
 
     outline: read only the layout of the experience, enough for a plan.
     """
@@ -92,31 +92,27 @@ def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = 
     grid = plan_grid(algo, config)
     groups, fraction = config.sampling_groups, config.experience_fraction
     source = FromDataset() if config.offline else FromEnvironments()
-    run = Run(
-        backend.placed(env, algo, config), algo, float(grid.horizon), groups, config.unroll, data, fraction, source
-    )
-    run = tree.as_float32(run, np.asarray)
+    placed = backend.placed(env, algo, config)
+    run = Run(placed, algo, float(grid.horizon), groups, config.unroll, data, fraction, source)
     try:
-        _check_memory(run)  # refuses group counts that do not divide a part
-    except ConfigError as error:
+        return _as_arrays(run), grid
+    except ConfigError as error:  # group counts that do not divide a part
         if config.groups is not None or config.env_devices == 1:
             raise
         raise ConfigError("mesh env", config.env_devices, error.valid) from None
-    return run, grid
 
 
-def _check_memory(run: Run) -> None:
-    """Raise ConfigError for settings that the memory cannot be built with."""
+def _as_arrays(run: Run) -> Run:
+    """Return the run with arrays for numbers; raises ConfigError if its memory cannot be built."""
+    run = tree.as_float32(run, np.asarray)
     jax.eval_shape(lambda run: (run.memory(), ())[1], run)
+    return run
 
 
 def with_experience(runs: Sequence[Run], config: RunConfig) -> list[Run]:
     """Return the runs of one program with their experience read, once, and shared."""
     data = load_data(runs[0].algo, config)
-    runs = [tree.as_float32(dataclasses.replace(run, experience=data), np.asarray) for run in runs]
-    for run in runs:
-        _check_memory(run)
-    return runs
+    return [_as_arrays(dataclasses.replace(run, experience=data)) for run in runs]
 
 
 def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Filled:
@@ -127,14 +123,12 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
         raise ConfigError("experience", config.experience, "None with several processes")
     if config.experience_id not in (None, identity(config.experience)):
         raise ConfigError("experience", config.experience, "the folder as it was when the run began: it has been rewritten")
-    if outline:
-        data = outline_experience(config.experience, replay_of(algo), config.experience_fraction)
-        check_spaces("experience", data, algo.spec)
-        return data
-    data = load_experience(config.experience, replay_of(algo), config.experience_fraction)
-    check_data("experience", data, algo.spec)
-    if config.offline:
-        check_batch("batch_size", replay_of(algo).batch_size, data)
+    replay = replay_of(algo)
+    read, check = (outline_experience, check_spaces) if outline else (load_experience, check_data)
+    data = read(config.experience, replay, config.experience_fraction)
+    check("experience", data, algo.spec)
+    if config.offline and not outline:
+        check_batch("batch_size", replay.batch_size, data)
     return data
 
 
@@ -165,35 +159,29 @@ def program_of(run: Run) -> tuple:
 
 
 def leaf_names(run: Run) -> list[str]:
-    """Return the names of leaves, such as `algo.learning_rate`, in order."""
     key = lambda entry: str(getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry))))
     return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
 
 
 def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tuple[list[Run], Grid]:
-    """Return a population's configurations, with outlines of their experience, and their grid.
-
-    Raises ConfigError for a setting that needs a program of its own.
-    """
+    """Return a population's configurations, experience outlined, and their grid."""
     if config.configurations > 1 and not backend_of(env).one_program:
         reason = "None: the environments are on the host, so members train one after another: `jf.sweep(grid=...)`"
         raise ConfigError("population", sorted(config.population), reason)
+    built = lambda own: build(*configure(algo, env, own), config, outline=True)
     settings = [config.settings_of(c * config.seeds) for c in range(config.configurations)]
-    first, grid = build(*configure(algo, env, settings[0]), config, outline=True)
+    first, grid = built(settings[0])
     runs = [first]
-    for c, own in enumerate(settings[1:], 1):
-        runs.append(build_run(*configure(algo, env, own), config, outline=True))
-        if program_of(runs[c]) != program_of(first):
-            raise ConfigError("population", own, f"settings that one program can hold; {_static(algo, env, config, c)}")
+    for own in settings[1:]:
+        runs.append(built(own)[0])
+        if program_of(runs[-1]) != program_of(first):
+            reason = _static(lambda own: program_of(built(own)[0]), settings[0], own)
+            raise ConfigError("population", own, f"settings that one program can hold; {reason}")
     return runs, grid
 
 
 def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -> Members:
-    """Return the configurations of a population side by side.
-
-    always: settings of the algorithm that get the member axis even with equal values. Raises
-    ConfigError for a setting that is not traced.
-    """
+    """Return configurations side by side. always: settings with the member axis even if equal."""
     names = leaf_names(runs[0])
     for name in always:
         if name not in names:
@@ -212,16 +200,10 @@ def _differ(a: Any, b: Any) -> bool:
     return a is not b and not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
 
 
-def _static(algo: Algorithm, env: Environment, config: RunConfig, configuration: int) -> str:
-    """Return the explanation for a setting that is part of the program."""
-    base, own = config.settings_of(0), config.settings_of(configuration * config.seeds)
-    first = program_of(build_run(*configure(algo, env, base), config, outline=True))
+def _static(program: Callable[[dict], tuple], base: dict[str, Any], own: dict[str, Any]) -> str:
     for name, value in own.items():
-        try:
-            other = program_of(build_run(*configure(algo, env, base | {name: value}), config, outline=True))
-        except ConfigError:
-            continue
-        if other != first:
-            return f"{name} is part of the program, so `jf.sweep` trains its values as groups, one after another"
+        with contextlib.suppress(ConfigError):
+            if program(base | {name: value}) != program(base):
+                return f"{name} is part of the program, so `jf.sweep` trains its values as groups, one after another"
     return "they need several programs, and `jf.sweep` trains them as groups, one after another"
 

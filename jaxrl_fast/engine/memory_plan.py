@@ -1,47 +1,54 @@
 """The memory plan: the bytes of a run, whether they fit its devices, and remedies.
 
-`footprint` measures one member. XLA's temporaries of an update (activations, gradients) are known
-only after compilation: `temporaries`.
+XLA's temporaries (activations, gradients) are known only after compilation.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
-from jaxrl_fast import distributed, runtime
+from jaxrl_fast import distributed, random, runtime, tree
+from jaxrl_fast.engine import iteration, rollout
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.footprint import footprint
-from jaxrl_fast.engine.grid import Grid, plan_grid
+from jaxrl_fast.engine.evaluate import BLOCK
+from jaxrl_fast.engine.grid import ROWS, Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.types import Clock
 
+_AGENT = {
+    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
+    "rewards": "reward statistics",
+}  # fmt: skip
 # Parts that grow with a setting, for the search of one that fits.
 _GROWS = {
-    "buffer_size": ("replay",),
-    "num_envs": ("environments", "rollout", "batch", "actors"),
-    "batch_size": ("batch",),
+    "buffer_size": ("replay",), "num_envs": ("environments", "rollout", "batch", "actors"), "batch_size": ("batch",),
     "eval_episodes": ("evaluation",),
-}
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPlan:
-    """Bytes of one member by part, and their sum for `population` in one device's memory.
+    """Bytes of one member by part; `need`: of `population` in one device's memory.
 
-    CPU devices share one memory, so all of them count; an accelerator holds its own members.
+    CPU devices share one memory, so all of them count.
     """
 
     name: str
     state: dict[str, int]  # kept across iterations and in checkpoints
     agent: int  # bytes of the agent within `state`
-    work: dict[str, int]  # see `Footprint`
+    work: dict[str, int]  # "rollout", "batch", "evaluation" of a program; "metrics" of a chunk; "actors"
     settings: int  # of the algorithm and environment, once a device
     population: Population
     have: int | None  # bytes of the device, on a CPU the container's limit; None: unknown
@@ -50,14 +57,10 @@ class MemoryPlan:
     temporaries: int | None = None  # largest temporaries of compiled programs on a device
 
     @property
-    def shared(self) -> bool:
-        return self.population.devices[0].platform == "cpu"
-
-    @property
     def places(self) -> int:
         """Return the devices that share this memory: on a CPU, all of a host."""
-        devices = self.population.devices
-        return sum(d.process_index == devices[0].process_index for d in devices) if self.shared else 1
+        first, *_ = devices = self.population.devices
+        return sum(d.process_index == first.process_index for d in devices) if first.platform == "cpu" else 1
 
     @property
     def members(self) -> int:
@@ -94,25 +97,23 @@ class MemoryPlan:
             ("settings", self.settings, self.places),
         ]
 
-    def training(self) -> list[tuple[str, int, int]]:
-        """Return (part, bytes, count) of parts of a running chunk."""
+    def passing(self) -> list[tuple[str, int, int]]:
+        """Return (part, bytes, count) of parts of a running chunk, and last an evaluation's."""
         looped = self.population.size > 1 and self.population.mode == "map"
         return [
             ("state of the member whose turn it is", self.state_bytes, self.at_once if looped else 0),
             ("rollout", self.work["rollout"], self.at_once),
             ("batch of an update", self.work["batch"], self.at_once),
+            ("evaluation", self.work["evaluation"], self.at_once),
         ]
-
-    def evaluating(self) -> list[tuple[str, int, int]]:
-        return [("evaluation", self.work["evaluation"], self.at_once)]
 
     @property
     def need(self) -> int:
         """Return the bytes in one device's memory: the larger of training and evaluation counts."""
-        if self.temporaries is None:
-            return _total(self.resident()) + max(_total(self.training()), _total(self.evaluating()))
-        known = self.temporaries * self.places  # the evaluation's may still be missing
-        return _total(self.resident()) + max(known, _total(self.evaluating()))
+        *training, evaluation = self.passing()
+        # compiled temporaries may still lack the evaluation's
+        most = _total(training) if self.temporaries is None else self.temporaries * self.places
+        return _total(self.resident()) + max(most, _total([evaluation]))
 
     @property
     def disk(self) -> int:
@@ -133,36 +134,36 @@ class MemoryPlan:
         """Raise ConfigError, with settings that would fit, for a run that does not fit."""
         if self.fits:
             return
-        found = [f"{name} = {value}" for name, value in self.remedies().items()] if self.temporaries is None else []
-        advice = f"the run fits with {' or '.join(found)}" if found else "lower buffer_size, hidden, num_envs or num_steps"
         if self.temporaries is not None:  # unknown for other settings before another compilation
             which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
             advice = f"{show(self.temporaries)} of it are XLA's temporaries: {which}"
+        else:
+            found = " or ".join(f"{name} = {value}" for name, value in self.remedies().items())
+            advice = f"the run fits with {found}" if found else "lower buffer_size, hidden, num_envs or num_steps"
         where = self.population.devices[0].device_kind
         raise ConfigError("memory", show(self.need), f"at most the {show(self.have)} of {where}; {advice}")
 
     def remedies(self) -> dict[str, int]:
         """Return {setting: largest value found that fits}, each alone; empty if none does."""
-        found = {name: self._largest(name) for name in ("buffer_size", "seeds", "num_envs", "batch_size")}
+        own = lambda name: self._largest(name, vars(self.run.algo).get(name))
+        seeds = _bisect(lambda v: self.of_size(v * self.config.configurations).fits, self.config.seeds)
+        found = {"buffer_size": own("buffer_size"), "seeds": seeds, "num_envs": own("num_envs"), "batch_size": own("batch_size")}
         if not any(found.values()):
-            found["eval_episodes"] = self._largest("eval_episodes")
+            found["eval_episodes"] = self._largest("eval_episodes", self.config.most_episodes)
         return {name: value for name, value in found.items() if value}
 
-    def _largest(self, name: str) -> int | None:
+    def _largest(self, name: str, now: Any) -> int | None:
         """Guess in proportion, round down and plan again, so the advice really fits."""
-        now = self._value(name)
         if not isinstance(now, int):
             return None
-        value = _bisect(lambda v: self._guess(name, v).fits, now)
+        scaled = lambda parts, v: {k: math.ceil(x * v / now) if k in _GROWS[name] else x for k, x in parts.items()}
+        guess = lambda v: dataclasses.replace(self, state=scaled(self.state, v), work=scaled(self.work, v))
+        value = _bisect(lambda v: guess(v).fits, now)
         for _ in range(4):
             value = _round(name, value, now)
-            if value < 1:
-                break
-            try:
-                if self._planned(name, value).fits:
+            with contextlib.suppress(ConfigError):  # the algorithm refuses this value
+                if value > 0 and self._planned(name, value).fits:
                     return value
-            except ConfigError:  # the algorithm refuses this value
-                pass
             value = value * 9 // 10
         return None
 
@@ -176,22 +177,7 @@ class MemoryPlan:
         """Return the largest population that fits, at most this one; 0 if one member does not."""
         return self.population.size if self.fits else _bisect(lambda v: self.of_size(v).fits, self.population.size)
 
-    def _value(self, name: str) -> Any:
-        if name in ("seeds", "eval_episodes"):
-            return self.config.seeds if name == "seeds" else self.config.most_episodes
-        return getattr(self.run.algo, name) if name in {f.name for f in dataclasses.fields(self.run.algo)} else None
-
-    def _guess(self, name: str, value: int) -> MemoryPlan:
-        if name == "seeds":
-            return self.of_size(value * self.config.configurations)
-        scaled = lambda parts: {
-            k: math.ceil(v * value / self._value(name)) if k in _GROWS[name] else v for k, v in parts.items()
-        }
-        return dataclasses.replace(self, state=scaled(self.state), work=scaled(self.work))
-
     def _planned(self, name: str, value: int) -> MemoryPlan:
-        if name == "seeds":
-            return self._guess(name, value)
         run, config = self.run, self.config
         if name == "eval_episodes":
             config = dataclasses.replace(config, eval_episodes=value)
@@ -219,9 +205,7 @@ def _bisect(fits: Any, too_many: int) -> int:
 
 
 def _round(name: str, value: int, now: int) -> int:
-    """Round down to a usual value: seeds exactly, buffers to two digits, batches by halving."""
-    if name == "seeds" or value < 1:
-        return value
+    """Round down to a usual value: buffers to two digits, batches by halving."""
     if name == "buffer_size":
         unit = 10 ** max(0, len(str(value)) - 2)
         return value // unit * unit
@@ -233,8 +217,9 @@ def _round(name: str, value: int, now: int) -> int:
 def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
     """Return the plan of a run; its algorithm is bound. metrics: their bytes, if known."""
     mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
-    name, have = f"{run.algo.name} on {run.env.spec.name}", distributed.tell(runtime.device_memory(mine))
-    return MemoryPlan(name, *footprint(run, grid, population, config, metrics), population, have, run, config)
+    have, parts = distributed.tell(runtime.device_memory(mine)), footprint(run, grid, population, config, metrics)
+    name = f"{run.algo.name} on {run.env.spec.name}"
+    return MemoryPlan(name, population=population, have=have, run=run, config=config, **parts)
 
 
 def table(plan: MemoryPlan) -> str:
@@ -242,32 +227,71 @@ def table(plan: MemoryPlan) -> str:
     p = plan.population
     devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
     many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
-    many += ", each of which holds" if len(p.devices) > 1 and not plan.shared else ""
-    parts = [row for row in (*plan.resident(), *plan.training(), *plan.evaluating()) if row[1] * row[2]]
+    many += ", each of which holds" if len(p.devices) > 1 and p.devices[0].platform != "cpu" else ""
+    parts = [row for row in (*plan.resident(), *plan.passing()) if row[1] * row[2]]
     lines = [("", "one", "times", "all")]
     lines += [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
     if plan.temporaries is not None:
-        times = str(plan.places)
-        lines.append(("compiled temporaries", show(plan.temporaries), times, show(plan.temporaries * plan.places)))
+        both = show(plan.temporaries), str(plan.places), show(plan.temporaries * plan.places)
+        lines.append(("compiled temporaries", *both))
     lines.append(("total", "", "", show(plan.need)))
     text = [f"{plan.name}: {many}"]
     text += [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
     note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
     text.append(f"  ({note} training and evaluation, which take turns)")
     device = f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
-    if plan.have is None:
-        text.append(f"the memory of {device} is not known")
-    else:
+    if plan.have is not None:
         share = f"{100 * plan.need / plan.have:.0f}% of the {show(plan.have)} of {device}"
         text.append(f"{'fits' if plan.fits else 'does not fit'}: {share}")
+    else:
+        text.append(f"the memory of {device} is not known")
     text.append(f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})")
     return "\n".join(text)
 
 
 def show(size: int) -> str:
     """Return bytes in the unit with one to four digits before the point."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{size:.0f} B" if unit == "B" else f"{size:,.1f} {unit}"
+    power = next((k for k in range(3) if size < 1024 ** (k + 1)), 3)
+    return f"{size / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB')[power]}" if power else f"{size:.0f} B"
+
+
+def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> dict[str, Any]:
+    """Return the bytes of one member, as fields of `MemoryPlan`. metrics: their bytes, if known."""
+    row = grid.row if metrics is None else None
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    found = _shapes.eval_shape(run, key, config.most_episodes, row)
+    state, played, trajectory, batch, evaluation, means = found
+    agent, size = state.agent, tree.nbytes
+    parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
+    sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
+    share = population.env  # devices that share one member's environments, rollout and replay
+    sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
+    sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
+    work = {"rollout": size(played) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
+    work["metrics"] = ROWS * size(means) if metrics is None else metrics
+    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in the host's memory
+    work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
+    leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
+    return {"state": sizes, "agent": size(agent), "work": work, "settings": leaves}
+
+
+@functools.partial(jax.jit, static_argnames=("episodes", "row"))  # one trace for equal runs
+def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
+    """Build one iteration's state, rollout, batch and evaluation block, for their shapes."""
+    env, algo, zero = run.env, run.algo, jnp.int32(0)
+    memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
+    state = iteration.init(run, key)
+    draws = iteration.draw(run, key, zero)
+    played = run.source.collect(run, state, state.agent, draws.rollout, clock, "sample")
+    trajectory, rows, batch, mem = (played.trajectory, played.info), (), (), state.memory
+    if played.trajectory is not None:
+        rows = algo.prepare(state.agent, played.trajectory)
+        mem = memory.add(mem, rows, zero)
+    if run.updates:
+        batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
+    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # count arrays that `prepare` passes on once
+    means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
+    players = rollout.init(env, algo, key, episodes)
+    noise = rollout.draw_frozen(env, algo, random.split(key), BLOCK, players)
+    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards, ends
+    return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means

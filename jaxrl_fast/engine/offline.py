@@ -43,8 +43,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
 
     It makes `updates` updates from `data`; `store` is `data.store`, an argument so that it is no
     constant of the program. `jax.vmap(train, (0, None))` trains many seeds on one dataset.
-    Schedules are fractions of `updates`; batch size and the exponents of priorities are the
-    algorithm's.
+    Schedules are fractions of `updates`.
 
     A log row covers `log_every` updates (default: a hundredth); the last one is rounded up to a
     whole row. metrics: {name: float32 [rows]} with `updates`, and for a prioritized memory
@@ -55,10 +54,10 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     own = replay_of(algo)
     if own.n_step != data.memory.n_step:
         raise ConfigError("n_step", own.n_step, f"{data.memory.n_step}, as the memory of the data has it")
-    if isinstance(own, PrioritizedMemory) != isinstance(data.memory, PrioritizedMemory):
-        kind = type(data.memory).__name__
-        valid = f"{not isinstance(own, PrioritizedMemory)}: `data` is laid out in a {kind} (see `offline_memory`)"
-        raise ConfigError("prioritized", isinstance(own, PrioritizedMemory), valid)
+    prioritized = isinstance(own, PrioritizedMemory)
+    if prioritized != isinstance(data.memory, PrioritizedMemory):
+        valid = f"{not prioritized}: `data` is laid out in a {type(data.memory).__name__} (see `offline_memory`)"
+        raise ConfigError("prioritized", prioritized, valid)
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)
@@ -79,7 +78,7 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
         def row(state, first):
             state, metrics = iterations(run, state, first, per_row, True)
             means = {name: m.total / m.count for name, m in metrics.items() if name not in NO_EPISODES}
-            if isinstance(own, PrioritizedMemory):
+            if prioritized:
                 means["max_priority"] = run.memory().watch(state.memory)
             return state, means
 

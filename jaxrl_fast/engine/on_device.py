@@ -40,8 +40,8 @@ class OnDevice:
     def actor_bytes(self, run, config, rollout, agent) -> int:
         return 0
 
-    def programs(self, prepared, clock, reported, stopping) -> Programs:
-        return Programs(prepared, clock)
+    def programs(self, prepared, context) -> Programs:
+        return Programs(prepared, context)
 
     def evaluate(self, env, algo, agent, key, episodes, mode, config):
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
@@ -64,12 +64,11 @@ class OnDevice:
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
     """Yield the environment's states on the host: every state acted in, and the last."""
-    # A member may be on any device; one environment plays on one.
-    agent, key = jax.device_put((agent, key), jax.local_devices()[0])
+    agent, key = jax.device_put((agent, key), jax.local_devices()[0])  # a member may be on any device
     # Python floats would be weakly typed inputs and so another program.
     traced_env, traced_algo = tree.as_float32((env, algo))
     start_key, play_key = jax.random.split(key)
-    actor = _start(traced_env, traced_algo, start_key)
+    actor = jax.jit(rollout.init, static_argnums=3)(traced_env, traced_algo, start_key, 1)
     for t in range(max_steps):
         yield jax.tree.map(_first_on_host, actor.env)
         actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
@@ -77,11 +76,6 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: i
             if steps_by_base(env):
                 yield jax.tree.map(_first_on_host, actor.env)
             return
-
-
-@jax.jit
-def _start(env: Env, algo: Algorithm, key: jax.Array) -> rollout.Actor:
-    return rollout.init(env, algo, key, 1)
 
 
 @jax.jit

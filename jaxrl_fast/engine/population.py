@@ -1,10 +1,7 @@
 """Populations: a run's functions with a member axis (`vmap` or a loop) over the devices.
 
-The mesh has axes ("population", "env"). Members never communicate, so the program holds no
-collective along the population axis: `shard_map` splits it. Along the env axis one member's
-environments, rollout and replay are divided (data parallel) and its agent is on every device. The
-program describes the whole computation, only shardings are given, and XLA inserts the sums. The
-result equals the one-device program with as many `groups`, to rounding.
+The mesh has axes ("population", "env"). Members never communicate: `shard_map` splits them. Along
+env one member's environments, rollout and replay are divided and its agent is on every device.
 """
 
 from __future__ import annotations
@@ -28,17 +25,15 @@ from jaxrl_fast.tree import summary
 from jaxrl_fast.types import RunState
 
 AXIS, ENV_AXIS = "population", "env"
-MODES = ("auto", "vmap", "map")
 
 
 @dataclasses.dataclass(frozen=True)
 class Population:
     """`size` members on `devices`; a single member has no axis.
 
-    env: devices of one member, neighbours in `devices`; the rest lie along the population.
-    mode: "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best
-        on CPU cores, and safe from jaxlib 0.10's deadlock). On one device "map" equals single runs
-        bitwise. Over several devices XLA fuses differently: members equal single runs to rounding.
+    env: devices of one member, neighbours in `devices`; the rest lie along the population. mode:
+    "vmap", a device's members in one batch (best on accelerators), or "map", one by one (best on
+        CPU cores). On one device "map" equals single runs bitwise, over several to rounding.
     """
 
     size: int
@@ -48,7 +43,6 @@ class Population:
 
     @property
     def places(self) -> int:
-        """Return the mesh's parts along the population."""
         return len(self.devices) // self.env
 
     @property
@@ -89,15 +83,11 @@ class Population:
         return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
 
     def abstract_state(self, shapes: RunState) -> RunState:
-        """Return a state's shapes with shardings."""
         laid = jax.tree.broadcast(self.state_sharding, shapes)
         return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
-        """Lift fn(run, x, *rest) of one member to x and results [padded, ...]; the rest is shared.
-
-        swept: leaves of run that are [padded, ...] too, one value a member.
-        """
+        """Lift fn(run, x, *rest): x, results and `swept` leaves of run become [padded, ...]."""
         if self.size == 1:
             return fn
 
@@ -118,11 +108,9 @@ class Population:
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
-                # check_vma off: nothing is reduced over the mesh, and its rules reject loops with
-                # mixed carries
-                place = jax.shard_map(
-                    place, mesh=self.mesh, in_specs=specs, out_specs=split, axis_names={AXIS}, check_vma=False
-                )
+                # check_vma off: nothing is reduced over the mesh, and its rules reject mixed carries
+                laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split, "axis_names": {AXIS}}
+                place = jax.shard_map(place, **laid, check_vma=False)
             return place(own, leaves, xs, *rest)
 
         return population
@@ -130,7 +118,7 @@ class Population:
     def keys(self, seeds: Sequence[int]) -> jax.Array:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
-        make = jax.vmap(jax.random.key) if self.size > 1 else jax.random.key
+        make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
@@ -141,21 +129,15 @@ class Population:
 
     def members(self, tree: Any) -> Any:
         """Return a fetched tree as NumPy leaves [size, ...], unpadded; one run gets the axis."""
-        if self.size == 1:
-            return jax.tree.map(lambda x: np.asarray(x)[None], tree)
-        return jax.tree.map(lambda x: np.asarray(x)[: self.size], tree)
+        index = None if self.size == 1 else slice(self.size)
+        return jax.tree.map(lambda x: np.asarray(x)[index], tree)
 
     def member(self, tree: Any, index: int) -> Any:
         return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
 
 
 def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
-    """Loop fn(own, x) over members like `jax.lax.map`; a result like x replaces x in the carry.
-
-    Each new state overwrites the old one, so one member's is in flight; `map` would hold all old
-    and all new. Leaves are compared, not trees: MuJoCo's states hold arrays in their structure, and
-    a reset makes new ones.
-    """
+    """Loop fn(own, x) over members like `lax.map`; a result like x replaces x in the carry."""
     kind = lambda tree: [(jnp.shape(x), jnp.result_type(x)) for x in jax.tree.leaves(tree)]
     leaves, structure = jax.tree.flatten(xs)
     replaces = False
@@ -208,11 +190,11 @@ class Members(NamedTuple):
     __repr__ = summary
 
 
-def spread(config: RunConfig, size: int | None = None) -> None:
-    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy.
+_keys = jax.vmap(jax.random.key)  # one function, so that JAX knows its program again
 
-    Leaves the user's number of devices alone, and modes without use for several.
-    """
+
+def spread(config: RunConfig, size: int | None = None) -> None:
+    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy."""
     if distributed.several():  # too late, and chosen for all processes
         return
     size, mode = size or config.members, config.batching
@@ -221,22 +203,27 @@ def spread(config: RunConfig, size: int | None = None) -> None:
         runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # more would need XLA_FLAGS
         return
     wanted = min(size, runtime.cpu_count())
-    if runtime.request_host_devices(wanted) or jax.default_backend() != "cpu" or jax.config.jax_num_cpu_devices > 0:
-        return
-    have = len(jax.local_devices())
-    if have < wanted and not (mode == "vmap" and runtime.vmap_hangs_on_cpu()):
-        _warn_of_idle_cores(size, wanted, have)
+    late = not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0
+    if late and (text := of_idle_cores(size, mode, wanted, jax.local_devices())):
+        _warn_once(text)
+
+
+def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any], jaxlib: str | None = None) -> str | None:
+    """Return the warning of members that take turns on fewer CPU devices than `wanted`, or None."""
+    have, batched = len(devices), mode == "vmap" and runtime.vmap_hangs_on_cpu(jaxlib)
+    if devices[0].platform != "cpu" or have >= wanted or batched:
+        return None
+    longer = math.ceil(size / have) / math.ceil(size / wanted)
+    return (
+        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
+        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
+        "Python gives it as many, and so does a first run in a new process"
+    )
 
 
 @functools.cache
-def _warn_of_idle_cores(size: int, wanted: int, have: int) -> None:
-    longer = math.ceil(size / have) / math.ceil(size / wanted)
-    warnings.warn(
-        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
-        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
-        "Python gives it as many, and so does a first run in a new process",
-        stacklevel=6,
-    )
+def _warn_once(text: str) -> None:
+    warnings.warn(text, stacklevel=6)
 
 
 def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
@@ -251,26 +238,21 @@ def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, i
 
 def population_of(config: RunConfig, size: int | None = None) -> Population:
     """Return the placement of a run's members by its settings; size: members, if not all."""
-    size, have = size or config.members, jax.devices()
+    size, env, have = size or config.members, config.env_devices, jax.devices()
     if config.devices is not None and config.devices > len(have):
         raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
-    env = (config.mesh or {}).get(ENV_AXIS, 1)
     places = (config.mesh or {}).get(AXIS, max(1, (config.devices or len(have)) // env))
-    if config.mesh and env * places > len(have):
-        raise ConfigError("mesh", show_mesh(config.mesh), f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
+    mesh = ",".join(f"{k}={v}" for k, v in (config.mesh or {}).items())  # as typed
+    if mesh and env * places > len(have):
+        raise ConfigError("mesh", mesh, f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
     if config.devices is not None and env * places != config.devices:
-        raise ConfigError("mesh", show_mesh(config.mesh), f"axes whose product is devices = {config.devices}")
-    if config.mesh or config.devices:
+        raise ConfigError("mesh", mesh, f"axes whose product is devices = {config.devices}")
+    if mesh or config.devices:
         if distributed.several() and env * places < len(have):
-            name, value = ("mesh", show_mesh(config.mesh)) if config.mesh else ("devices", config.devices)
+            name, value = ("mesh", mesh) if mesh else ("devices", config.devices)
             raise ConfigError(name, value, f"all {len(have)} devices of the {jax.process_count()} processes")
         have = have[: env * places]
     return plan_population(size, config.batching, have, env)
-
-
-def show_mesh(mesh: Mapping[str, int] | None) -> str:
-    """Return a mesh as typed: `population=4,env=2`."""
-    return ",".join(f"{k}={v}" for k, v in (mesh or {}).items())
 
 
 def _more_on_a_cpu(devices: Sequence[Any]) -> str:
@@ -279,17 +261,15 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
     return "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, makes N of it"
 
 
-def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1) -> Population:
+def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1, jaxlib: str | None = None) -> Population:
     """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
-    if mode not in MODES:
-        raise ConfigError("batching", mode, f"one of {', '.join(MODES)}")
     devices = tuple(jax.devices() if devices is None else devices)
     if len({d.process_index for d in devices}) == 1:
         devices = devices[: env * max(1, min(size, len(devices) // env))]
     elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
         raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
     cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
-    hangs = cpu and runtime.vmap_hangs_on_cpu()
+    hangs = cpu and runtime.vmap_hangs_on_cpu(jaxlib)
     if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
     if mode == "auto":

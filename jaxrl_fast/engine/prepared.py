@@ -1,8 +1,4 @@
-"""A checked run: `train`, `resume`, `plan` and the command line make it once and pass it on.
-
-Nothing is compiled or written here. A run directory is written from a `Prepared`, so a refused run
-leaves no files.
-"""
+"""A checked run, made once and passed on; nothing is compiled or written here."""
 
 from __future__ import annotations
 
@@ -23,10 +19,7 @@ from jaxrl_fast.envs.base import Environment
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
-    """A run whose settings fit each other, its environment and the devices. `prepare` makes it.
-
-    Members, grid, population and plan belong to one training: one seed's, if seeds take turns.
-    """
+    """A checked run. Members, grid, population and plan are one seed's, if seeds take turns."""
 
     algo: Algorithm  # as given; config.json holds it
     env: Environment
@@ -39,12 +32,10 @@ class Prepared:
 
     @functools.cached_property
     def bound(self) -> Algorithm:
-        """Return the algorithm bound to the environment."""
         return self.algo.bind(self.env.spec)
 
     @functools.cached_property
     def plan(self) -> MemoryPlan:
-        """Return the forecast of bytes, made on first use."""
         return memory_plan(self.members.first, self.grid, self.population, one_at_a_time(self.env, self.config))
 
     def seed(self, member: int) -> Prepared:
@@ -52,7 +43,6 @@ class Prepared:
         return dataclasses.replace(self, config=one_at_a_time(self.env, self.config, member), content=None)
 
     def take(self, lanes: Sequence[int]) -> Prepared:
-        """Return the run of these members alone."""
         if len(lanes) == self.population.size == self.config.members:
             return self
         size, same = len(lanes), len(lanes) == self.population.size
@@ -64,22 +54,15 @@ def prepare(
     algo: Algorithm, env: Environment, config: RunConfig, about: Mapping[str, Any] | None = None, *,
     size: int | None = None, outline: bool = False, built: Sequence[tuple[Run, Grid]] | None = None,
 ) -> Prepared:  # fmt: skip
-    """Check a run and build its parts.
-
-    Requests CPU devices for the members if JAX's backend has not started.
+    """Check a run and build its parts, on CPU devices for the members if JAX has not started.
 
     Args:
-        algo: settings of the algorithm, bound to an environment or not.
-        env: the environment.
-        config: all other settings.
         about: more keys for config.json, such as the modules to import first ("imports").
-        size: members to train at once, by default all. A resumed run may have dropped some.
+        size: members to train at once; None: all. A resumed run may have dropped some.
         outline: read only the layout of experience, enough for a plan.
         built: configurations of `config.population`, if a sweep has built them already.
 
-    Raises:
-        ConfigError: settings do not fit each other, the environment or the devices, or experience
-            does not fit the memory.
+    Raises ConfigError for settings that do not fit each other, the environment or the devices.
     """
     spread_members(env, config)
     at_once = one_at_a_time(env, config)

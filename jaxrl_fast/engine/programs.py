@@ -18,8 +18,10 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.population import Population
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.streams import evaluation_key
+from jaxrl_fast.logs.reports import Reported
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.types import Mean, RunState
 
@@ -33,10 +35,7 @@ def compiling() -> bool:
 
 
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
-    """Run `rows` (traced, at most ROWS) log rows from t0 -> (state, metrics [ROWS], finite).
-
-    row: iterations of a log row.
-    """
+    """Run `rows` (at most ROWS) log rows of `row` iterations -> (state, metrics [ROWS], finite)."""
 
     def body(i, carry):
         state, buffer = carry
@@ -85,7 +84,7 @@ def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
 
 
 class Chunk(NamedTuple):
-    """The result of `Programs.warmup` or `Programs.chunk`, still in progress until `ready`."""
+    """The result of `Programs.chunk`, still in progress until `ready`."""
 
     state: RunState
     metrics: dict[str, Mean]  # sums and counts [lanes, rows], of this call only
@@ -100,41 +99,68 @@ class Chunk(NamedTuple):
         return all(isinstance(x, np.ndarray) for x in jax.tree.leaves((self.metrics, self.finite)))
 
 
-def silent(played: int, episodes: int) -> None:
-    """Show nothing of an evaluation."""
+class Context:
+    """What the programs of a run share with its loop.
+
+    clock: of the main thread. reported: of host environments. history: log rows so far. stopping:
+    returns the number of the signal that asks the run to stop, or None.
+    """
+
+    def __init__(self, reported: Reported | None = None, stopping: Callable[[], int | None] = lambda: None):
+        self.clock, self.history = WallTime("compile"), []
+        self.reported, self.stopping = reported or Reported(), stopping
+
+
+def unpadded(p: Population, x: Any) -> Any:
+    return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
+
+
+@functools.lru_cache(maxsize=16)
+def functions(p: Population, swept: tuple[int, ...], row: int, rows: int, episodes: int, mode: str, structure: Any):
+    """Return the functions that `Programs` compiles, by name, the same ones for equal arguments.
+
+    JAX finds a program by its function, so the next run of the same kind traces, lowers and compiles
+    nothing. structure, rows: of the run and `ROWS`; they only tell kinds apart.
+    """
+    lift = functools.partial(p.lift, swept=swept)
+
+    def score(run, member, rows):
+        agent, root = member  # a member's own key: it scores like a single run with its seed
+        score, fault = judge(run.env, run.algo, agent, evaluation_key(root, rows), episodes, mode)
+        return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
+
+    return {
+        "init": lift(iteration.init),
+        "begin": lift(begin),
+        "warmup": lift(warmup),
+        "chunk": lift(lambda run, state, t0, n: chunk(run, state, t0, n, row)),
+        "evaluate": lift(score),
+        "snapshot": lambda x: tree.copy(unpadded(p, x)),
+        "move": lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
+    }
 
 
 class Programs:
     """Everything that runs on the device, for one run or a population."""
 
-    def __init__(self, prepared: Prepared, clock: WallTime | None = None):
+    def __init__(self, prepared: Prepared, context: Context | None = None):
         members, grid, population, config = prepared.members, prepared.grid, prepared.population, prepared.config
         self.prepared, self.grid, self.population, self.config = prepared, grid, population, config
         self.first, self.run = members.first, members.place(population)
-        self.clock = clock or WallTime("compile")  # of the main thread; the programs of a run share one
-        lift = functools.partial(population.lift, swept=members.swept)
-        episodes, mode = config.most_episodes, config.eval_mode
-
-        def score(run, member, rows):
-            agent, root = member  # a member's own key: it scores like a single run with its seed
-            key = evaluation_key(root, rows)
-            score, fault = judge(run.env, run.algo, agent, key, episodes, mode)
-            return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
-
+        self.context = context or Context()
+        self.clock = self.context.clock
+        of_run = grid.row, ROWS, config.most_episodes, config.eval_mode, jax.tree.structure(self.run)
+        f = functions(population, members.swept, *of_run)
         state, own = population.state_sharding, population.sharding
-        where = lambda *shardings: {"out_shardings": shardings if len(shardings) > 1 else shardings[0]}
-        where = where if population.env > 1 else lambda *_: {}  # otherwise clear
-        self._init = jax.jit(lift(iteration.init), **where(state))
-        self._begin = jax.jit(lift(begin), **where(own))
-        self._warmup = jax.jit(lift(warmup), donate_argnums=1, **where(state, own))
-        self._chunk = jax.jit(
-            lift(lambda r, s, t0, n: chunk(r, s, t0, n, grid.row)), donate_argnums=1, **where(state, own, own)
-        )
-        self._evaluate = jax.jit(lift(score), **where(own))
-        self._snapshot = jax.jit(self._copy)
-        self._move = jax.jit(lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
-                             out_shardings=population.sharding)  # fmt: skip
-        self._move_all = jax.jit(tree.take, out_shardings=population.state_sharding)
+        where = lambda *x: {"out_shardings": x if len(x) > 1 else x[0]} if population.env > 1 else {}  # otherwise clear
+        self._init = jax.jit(f["init"], **where(state))
+        self._begin = jax.jit(f["begin"], **where(own))
+        self._warmup = jax.jit(f["warmup"], donate_argnums=1, **where(state, own))
+        self._chunk = jax.jit(f["chunk"], donate_argnums=1, **where(state, own, own))
+        self._evaluate = jax.jit(f["evaluate"], **where(own))
+        self._snapshot = jax.jit(f["snapshot"])
+        self._move = jax.jit(f["move"], out_shardings=own)
+        self._move_all = jax.jit(tree.take, out_shardings=state)
         self._compiled: dict[str, Any] = {}
         self._jobs: dict[str, Future] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -142,10 +168,8 @@ class Programs:
     def compile(self, keys: jax.Array, everything: bool = False) -> None:
         """Compile the programs of the first updates side by side, and usually the evaluation.
 
-        A CPU of few cores compiles the evaluation later (unless `everything`), because compilation
-        and training share its threads. Raises ConfigError, with remedies, for a run that cannot fit
-        the device (`engine/memory_plan.py`); the first chunk does so for temporaries that do not
-        fit.
+        A CPU of few cores compiles the evaluation later (unless `everything`). Raises ConfigError
+        for a run that cannot fit the device; the first chunk does so for temporaries that do not.
         """
         self.prepared.plan.check()
         traced = self._init.trace(self.run, keys)
@@ -166,13 +190,7 @@ class Programs:
             self._pool = ThreadPoolExecutor(2, thread_name_prefix=COMPILING)
         self._jobs[name] = self._pool.submit(compile)
 
-    @property
-    def compile_seconds(self) -> float:
-        """Return the seconds for which the main thread waited for compilers."""
-        return self.clock.spent("compile")
-
     def paused(self) -> AbstractContextManager:
-        """Return a context in which nothing is collected."""
         return nullcontext()
 
     def give_up(self) -> None:
@@ -186,7 +204,6 @@ class Programs:
         return {name: job.result().memory_analysis() for name, job in self._jobs.items()}
 
     def ready(self, name: str) -> None:
-        """Wait for a program, if `compile` has started it."""
         if name in self._compiled or name not in self._jobs:
             return
         with self.clock.during("compile"):
@@ -202,8 +219,8 @@ class Programs:
                 self._compiled[name] = fn.lower(*args).compile()
         return self._compiled[name](*args)
 
-    def _scalar(self, value: int, dtype=np.int32) -> jax.Array:
-        return distributed.put(dtype(value), self.population.replicated)
+    def _scalar(self, value: int) -> jax.Array:
+        return distributed.put(np.int32(value), self.population.replicated)
 
     def init(self, keys: jax.Array) -> RunState:
         return self._call("init", self._init, self.run, keys)
@@ -213,41 +230,27 @@ class Programs:
         params, moments = distributed.put(tuple(given), self.population.replicated)
         return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
 
-    def warmup(self, state: RunState, t0: int = 0) -> Chunk:
-        """Run the iterations of random actions from t0, row 0 of the log."""
-        state, metrics = self._call("warmup", self._warmup, self.run, state)
-        return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
-
     def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
-        """Run at most `rows` log rows from iteration t0; every process can fetch their numbers."""
+        """Run the warm-up (row 0 of the log), or at most `rows` log rows, from iteration t0."""
+        if t0 < self.grid.warmup:
+            state, metrics = self._call("warmup", self._warmup, self.run, state)
+            return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
         state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
         found = distributed.together(found, self.population.replicated)
         return Chunk(state, *found, t0 + rows * self.grid.row)
 
-    def evaluate(
-        self, state: RunState, rows: int, *, length: float | None = None, told: Callable[[int, int], None] = silent
-    ) -> Scores:
-        """Evaluate over `eval_episodes` episodes, [lanes]; keys depend on seed and row alone.
-
-        length: mean steps of an episode so far, if any ended. told: called with the number of
-            episodes played and their total.
-        """
+    def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None]) -> Scores:
+        """Evaluate each lane; keys depend on seed and row alone. told(episodes played, of all)."""
         told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
         return self.population.members(distributed.fetch(scores, self.population.replicated))
-
-    def _copy(self, x: Any) -> Any:
-        return tree.copy(self.unpadded(x))
 
     def snapshot(self, x: Any) -> Any:
         """Copy on the device, without the population's padding, safe from later donation."""
         return self._snapshot(x)
 
     def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
-        """Return `state` with the agents of `parent` [size]; where `whole` [size], all but the key.
-
-        Agents that keep their new environments lose knowledge of old episodes (`Algorithm.seam`).
-        """
+        """Return `state` with agents of `parent` [size]; where `whole` [size], all but the key."""
         size, padded = self.population.size, self.population.padded
         index = lambda lanes: distributed.put(np.concatenate([lanes, np.arange(size, padded)]), self.population.replicated)
         if whole.any():
@@ -263,9 +266,7 @@ class Programs:
         self.run = jax.tree.unflatten(structure, leaves)
 
     def unpadded(self, x: Any) -> Any:
-        p = self.population
-        return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
+        return unpadded(self.population, x)
 
     def padded(self, x: Any) -> Any:
-        """Return the inverse of `unpadded`, laid over the devices."""
         return self.population.place(x, self.population.state_sharding if isinstance(x, RunState) else None)

@@ -40,10 +40,7 @@ class Noise(NamedTuple):
 def init(
     env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None, before: Any = ()
 ) -> Actor:  # fmt: skip
-    """Begin episodes in all environments. t: training iteration, None in evaluations.
-
-    before: the environments' states so far; their `Lasting` parts continue.
-    """
+    """Begin episodes everywhere; `Lasting` parts of `before` continue. t: None in evaluations."""
     if lasting(before):
         state, obs = resets.begun_after(env, before, key, num_envs, t)
     else:
@@ -76,8 +73,7 @@ def collect(
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan, static; None: by the platform (`lowering.scan`). watch: static, record
-    faults step by step, for callers that drop observations.
+    unroll: of the scan; None: by the platform. watch: record faults step by step. Both static.
     """
     return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
 
@@ -114,10 +110,7 @@ OBSERVATION, ACTION = 1, 2  # kinds of fault
 
 
 def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
-    """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B].
-
-    An action of NaN outputs is NaN, or -1 (`distributions.best`).
-    """
+    """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B]."""
     each = lambda fine: jnp.all(fine, axis=tuple(range(1, fine.ndim)))
     seen = functools.reduce(jnp.logical_and, map(each, _seen(obs)), True)
     return jnp.where(seen, jnp.where(each(_acted(space, action)), 0, ACTION), OBSERVATION).astype(jnp.int8)
@@ -153,8 +146,7 @@ def without_info(trajectory: Trajectory) -> tuple[Trajectory, dict[str, jax.Arra
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
     """Return returns and lengths of episodes ended in a block [T, B], from rewards and ends.
 
-    All returns that one environment finished add up to its carried-in return plus every reward up
-    to its last end, so no scan is needed. Later rewards are carried out.
+    All but the rewards after the last end belong to finished returns, so no scan is needed.
     """
     time = jnp.arange(reward.shape[0], dtype=jnp.int32)[:, None]
     last_end = jnp.max(jnp.where(done, time + 1, 0), axis=0)  # steps through the last end; 0: none

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,17 +21,20 @@ if TYPE_CHECKING:
 NO_EPISODES = ("episode_return", "episode_length")  # metrics without counts if nothing is played
 
 
-class Source(Protocol):
+class Source:
     """How an iteration gets its rollout. A pytree, and a part of `Run`."""
 
     def updates(self, algo: Algorithm) -> int:
         """Return the updates of an iteration."""
+        return algo.updates
 
     def warmup(self, algo: Algorithm) -> int:
         """Return the iterations without updates at the start of a run."""
+        return algo.warmup_iterations
 
     def draw(self, run: Run, keys: tuple[jax.Array, jax.Array], t: jax.Array) -> Any:
-        """Draw the randomness of a rollout. keys: the environments' and the policy's."""
+        """Draw the randomness of a rollout, if any. keys: the environments' and the policy's."""
+        return ()
 
     def collect(
         self, run: Run, state: RunState, agent: Any, noise: Any, clock: Clock, mode: str, start: Any = None
@@ -45,17 +48,9 @@ class Source(Protocol):
         """Return `state` with its environments after the rollout, and the rollout's metrics."""
 
 
-class _FromRollouts:
-    def updates(self, algo):
-        return algo.updates
-
-    def warmup(self, algo):
-        return algo.warmup_iterations
-
-
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class FromEnvironments(_FromRollouts):
+class FromEnvironments(Source):
     """Rollouts of environments in the program."""
 
     def draw(self, run, keys, t):
@@ -63,10 +58,8 @@ class FromEnvironments(_FromRollouts):
 
     def collect(self, run, state, agent, noise, clock, mode, start=None):
         actor = rollout.Actor(state.env, state.obs, state.carry) if start is None else start
-        whole = run.algo.whole_rollouts
-        actor, trajectory = rollout.collect(
-            run.env, run.algo, agent, actor, noise, clock, mode, run.unroll, watch=whole
-        )
+        how = mode, run.unroll, run.algo.whole_rollouts
+        actor, trajectory = rollout.collect(run.env, run.algo, agent, actor, noise, clock, *how)
         trajectory, info = rollout.without_info(trajectory)
         before = state.episodes if start is None else jax.tree.map(jnp.zeros_like, state.episodes)
         return Played(actor, trajectory, info, before)
@@ -83,13 +76,10 @@ class FromEnvironments(_FromRollouts):
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class FromActors(_FromRollouts):
+class FromActors(Source):
     """A rollout by actors on the host; they keep the environments and count episodes."""
 
     trajectory: Trajectory
-
-    def draw(self, run, keys, t):
-        return ()
 
     def collect(self, run, state, agent, noise, clock, mode, start=None):
         if agent is not state.agent:
@@ -109,7 +99,7 @@ def _refused(run: Run, does: str) -> ConfigError:
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
-class FromDataset:
+class FromDataset(Source):
     """No rollout, only a dataset. per_iteration: updates; None: the algorithm's."""
 
     per_iteration: int | None = None
@@ -119,9 +109,6 @@ class FromDataset:
 
     def warmup(self, algo):
         return 0
-
-    def draw(self, run, keys, t):
-        return ()
 
     def collect(self, run, state, agent, noise, clock, mode, start=None):
         return Played((), None, {}, ())

@@ -10,10 +10,8 @@ kept. Results so depend neither on chunk sizes nor on interruptions.
 | evaluation | 2^32 - 2, then the log row | episodes of an evaluation |
 | host seeds | 2^32 - 3, then t | seeds of environments on the host |
 
-Actors and evaluations on the host fold a stream's key further: by group, and by step.
-
-`random.keys_at` numbers iterations apart from `random.fold_in`, so no iteration meets another
-stream.
+`random.keys_at` numbers iterations apart from `random.fold_in`. Actors and evaluations on the host
+fold a stream's key further: by group, and by step.
 """
 
 from __future__ import annotations
@@ -37,13 +35,11 @@ class IterationKeys(NamedTuple):
 
 
 def iteration_keys(root: jax.Array, t: jax.Array) -> IterationKeys:
-    """Return the keys of iteration t, int32."""
     keys = random.keys_at(root, t, 4)
     return IterationKeys(keys[0], keys[1], keys[2], keys[3])
 
 
 def init_key(root: jax.Array) -> jax.Array:
-    """Return the key of a run's start."""
     return random.fold_in(root, INIT)
 
 

@@ -5,31 +5,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_NAMES = {
-    "Drawing": "api",
-    "Env": "api",
-    "Environment": "base",
-    "HostEnv": "host.api",
-    "SingleEnv": "single",
-    "make": "registry",
-    "register": "registry",
-    "list_environments": "registry",
-    "settings_of": "registry",
-    "Source": "sources",
-    "table": "tables",
-    "Wrapper": "wrappers",
-    "ActionRepeat": "wrappers",
-    "StickyActions": "wrappers",
-    "RewardScale": "wrappers",
-    "RewardClip": "wrappers",
-    "TimeLimit": "wrappers",
-    "FrameStack": "wrappers",
-    "EveryStep": "resets",
-    "OnEnd": "resets",
-    "Pool": "resets",
-    "Frozen": "resets",
-    "Known": "probes.control",
-}
+_HOMES = {
+    "api": "Drawing Env", "base": "Environment", "host.api": "HostEnv", "single": "SingleEnv",
+    "registry": "make register list_environments settings_of", "sources": "Source", "tables": "table",
+    "wrappers": "Wrapper ActionRepeat StickyActions RewardScale RewardClip TimeLimit FrameStack",
+    "resets": "EveryStep OnEnd Pool Frozen", "probes.control": "Known",
+}  # fmt: skip
+_NAMES = {name: home for home, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_NAMES)
 
 

@@ -7,8 +7,8 @@ An environment implements transitions and resets, without any auto-reset:
     draw_step(key, T, B, t)            -> noise [T, B, ...]        randomness of transitions, or ()
     transition(noise, state, action)   -> (state [B], Outcome)
 
-`resets` names how a rollout begins new episodes (`envs.resets`: `EveryStep()`, or a cheaper
-strategy). The environment inherits the functions that `collect` calls:
+`resets` names how a rollout begins new episodes (`envs.resets`). The environment inherits the
+functions that `collect` calls:
 
     init(key, num_envs, t)             -> (state, obs)
     draw(key, T, B, t)                 -> Noise                    all randomness of T steps
@@ -19,12 +19,8 @@ is `LAST`, past the end of every curriculum: clamp terms that grow with it. `dra
 without `t` is accepted.
 
 A state starts anew with every episode, except its `types.Lasting` parts; `restart` is `reset` after
-them.
-
-`Outcome.next_obs` is the successor before the reset; `obs` is the agent's next observation. Float
-fields of an environment are leaves (traced, sweepable), everything else is static: decorate with
-`@settings`. `jaxrl_fast.envs.single.SingleEnv` batches an environment that is written without a
-batch axis.
+them. Decorate with `@settings`. `jaxrl_fast.envs.single.SingleEnv` batches an environment that is
+written without a batch axis.
 """
 
 from __future__ import annotations
@@ -73,6 +69,10 @@ class Env(Environment):
         draws = checks.with_iteration(cls.draw_reset)
         if draws is not cls.draw_reset:
             cls.draw_reset = draws
+
+    def check_class(self) -> None:
+        if jax.tree_util.all_leaves([self]):
+            raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
 
     def on_device(self, parts: int = 1) -> Env:
         """Return the environment for compiling; parts: devices that divide its environments."""
@@ -156,9 +156,7 @@ def steps_by_base(env: Env) -> bool:
 def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
     """Return `env.transition`, checked: the one place where actions enter and outcomes leave.
 
-    `transition` gets a Box's action within its bounds, as from `Agent.act`. Raises ConfigError for
-    an action, state or outcome that differs from `env.spec`; otherwise a reward [B, 1] would
-    broadcast against [B] and be learned from.
+    Raises ConfigError for an action, state or outcome that differs from `env.spec`.
     """
     action, num_envs = checks.action(env.spec, action)
     with checks.noted(env.spec, "transition"):

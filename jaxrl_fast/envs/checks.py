@@ -1,8 +1,7 @@
 """Checks of an environment's results against its spec, while tracing.
 
 They look at shapes and dtypes alone, so programs hold only the conversions: a dtype becomes the
-spec's if every value survives, floats of any width included. A ConfigError names the environment
-and the valid form.
+spec's if every value survives, floats of any width included.
 """
 
 from __future__ import annotations
@@ -109,11 +108,7 @@ def numeric(spec: EnvSpec, function: str, **values: PyTree) -> None:
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
-    """Return (state, Outcome) of a transition from `before` in the form that others rely on.
-
-    The state keeps its shapes and dtypes, the reward is float32, and a terminated step is not
-    truncated.
-    """
+    """Return (state, Outcome) in the state's and the spec's dtypes; an end is of one kind."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
         valid = "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
         raise ConfigError(f"{spec.name}: transition", describe(found), valid)
@@ -178,8 +173,8 @@ def action(spec: EnvSpec, value: PyTree) -> tuple[PyTree, int]:
 def _of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> Any:
     if not isinstance(space, Dict):
         return array(field, value, (num_envs, *space.shape), space.dtype if dtypes else None)
-    names = [name for name, _ in space.items]
-    if not isinstance(value, dict) or sorted(value) != sorted(names):
+    names = [name for name, _ in space.items]  # sorted
+    if not isinstance(value, dict) or sorted(value) != names:
         seen = sorted(value) if isinstance(value, dict) else type(value).__name__
         raise ConfigError(field, seen, f"a dict of {', '.join(names)}, as its space says")
     return {name: _of_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes) for name, child in space.items}
@@ -202,7 +197,9 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):
         why = why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
         wanted = f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}" + (f", {why}" if why else "")
-        raise ConfigError(field, f"{kind}{list(seen)}", wanted + (_switch(kind) if seen == shape else ""))
+        wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
+        hint = f". {WIDE}" if wide and seen == shape else ""
+        raise ConfigError(field, f"{kind}{list(seen)}", wanted + hint)
     return jnp.asarray(value) if dtype is None or kind == dtype else jnp.asarray(value, dtype)
 
 
@@ -215,11 +212,6 @@ def _fits(kind: Any, dtype: Any) -> bool:
     if jnp.issubdtype(kind, jnp.floating):
         return jnp.issubdtype(dtype, jnp.floating)
     return bool(np.can_cast(kind, dtype, "safe"))
-
-
-def _switch(kind: Any) -> str:
-    wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
-    return f". {WIDE}" if wide else ""
 
 
 def describe(found: Any) -> str:

@@ -51,11 +51,8 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
 
 
 def _same(found: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Return where `out`, cast from `found`, is the same number, bool.
-
-    Compared in `found`'s dtype, because both may round to the same in a common one. Casts back that
-    would overflow are left out: hardware differs there.
-    """
+    """Return where `out`, cast from `found`, is the same number, bool."""
+    # in `found`'s dtype: both may round to the same in a common one; not where hardware overflows
     same = out.astype(found.dtype) == found
     kinds = kind_of(found.dtype) + kind_of(out.dtype)
     if kinds in ("if", "uf"):

@@ -21,21 +21,15 @@ def check_differentiable(env: Env) -> None:
     """Raise ConfigError unless a reward depends differentiably on an action."""
     try:
         hash(env)
+        valid = _missing_cached(env)
     except TypeError:  # a setting is an array or traced
         valid = _missing(env)
-    else:
-        valid = _missing_cached(env)
     if valid:
         raise ConfigError("environment", env.spec.name, f"{valid}; {_TRY}")
 
 
 def _missing(env: Env) -> str | None:
-    """Return the missing property of `env`, or None.
-
-    A scan of two steps stands for any number: dependence in its body reaches a fixed point. Resets
-    depend on no action and are left out. An existing gradient may still be useless (zero almost
-    everywhere, or huge).
-    """
+    """Return the missing property of `env`, or None; a scan of two steps stands for any number."""
 
     def start() -> tuple:
         key = jax.random.key(0)

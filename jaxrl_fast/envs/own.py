@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -56,13 +57,12 @@ def name_of(source: Any) -> str:
     if known is not None:
         return known
     if source is not _attribute(name) or _named(name) is source:
-        name = next(f"{name}#{n}" for n in range(1, 10**9) if f"{name}#{n}" not in _NAMED)
+        name = next(f"{name}#{n}" for n in itertools.count(1) if f"{name}#{n}" not in _NAMED)
     _NAMED[name] = source, read
     return name
 
 
 def _named(name: str) -> Any:
-    """The object that got this name; None for none."""
     return _NAMED.get(name, (None, ""))[0]
 
 
@@ -91,10 +91,9 @@ def _same(a: Any, b: Any) -> bool:
         return a is b
     try:
         if inspect.isfunction(a):
-            cells = [[c.cell_contents for c in f.__closure__ or ()] for f in (a, b)]
-            return a.__code__ == b.__code__ and a.__defaults__ == b.__defaults__ and a.__globals__ is b.__globals__ and bool(
-                cells[0] == cells[1]
-            )
+            cells = lambda f: [cell.cell_contents for cell in f.__closure__ or ()]
+            (one, other) = ((f.__code__, f.__defaults__, cells(f)) for f in (a, b))
+            return one == other and a.__globals__ is b.__globals__
         return gymnax_objects.is_gymnax(a) and bool(vars(a) == vars(b))
     except Exception:  # arrays cannot be compared
         return False
@@ -173,9 +172,7 @@ def _made(source: Any) -> tuple[str, str]:
     return found
 
 
-@functools.cache
-def _copies(env: Any, label: str) -> gymnasium_objects.Copies:
-    return gymnasium_objects.Copies(env, label)
+_copies = functools.cache(gymnasium_objects.Copies)
 
 
 def _gymnax(label: str, source: Any) -> Maker:

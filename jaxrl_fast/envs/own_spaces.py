@@ -1,8 +1,7 @@
 """Values between an environment's own spaces and ours: observations in, actions out.
 
 Another library's environment may count its actions from 5, bound them in float64, or put the
-channels of a picture first. `Own` describes how it writes one value and translates batches [B,
-...], NumPy or traced. `EnvSpec.own_observation` and `EnvSpec.own_action` hold it.
+channels of a picture first. `Own` translates batches [B, ...], NumPy or traced.
 """
 
 from __future__ import annotations
@@ -37,8 +36,7 @@ class Own:
     def encode(self, values: Any, name: str = "observations", check: Callable[..., np.ndarray] = within) -> Any:
         """Return the environment's values [B, *shape] as ours [B, *space.shape].
 
-        Raises Misfit for a number outside the space. check: judges the integers of a Discrete or
-        MultiDiscrete, called as `within`.
+        Raises Misfit for a number outside the space. check: `within` or `warned`.
         """
         values = values if isinstance(values, jax.Array) else np.asarray(values)
         if not isinstance(self.space, Box):
@@ -61,9 +59,8 @@ class Own:
             return pictures
         if isinstance(pictures, jax.Array):
             return jnp.moveaxis(pictures, 1, -1)
-        batch, channels, height, width = pictures.shape
-        alone = channels == 1
-        return pictures.reshape(batch, height, width, 1) if alone else np.ascontiguousarray(np.moveaxis(pictures, 1, -1))
+        last = np.moveaxis(pictures, 1, -1)
+        return pictures.reshape(last.shape) if last.shape[-1] == 1 else np.ascontiguousarray(last)
 
     def decode(self, values: Any) -> Any:
         """Return our values [B, *space.shape] as the environment's [B, *shape]."""
@@ -91,10 +88,7 @@ class Own:
 
     @functools.cache  # noqa: B019 - one form an environment
     def bounds(self, dtype: np.dtype, final: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Return a Box's low and high, `dtype` [*shape] or []: nearest numbers that `final` holds.
-
-        Infinity stays, unless `final` is narrower and would make it of a number.
-        """
+        """Return a Box's low and high, `dtype` [*shape] or []: the nearest that `final` holds."""
         ends = [np.asarray(bound, np.float64) for bound in (self.space.low, self.space.high)]
         if kind_of(self.dtype) == "f":  # its own bounds have its dtype
             with np.errstate(over="ignore"):
@@ -108,9 +102,9 @@ class Own:
     def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[Any, bool, bool]:
         """Check observations -> (ours [B, ...], whether one without batch axis, whether stacks).
 
-        They may have the environment's form or ours, alone or as a batch, as single frames or, with
-        `stack` > 1, as stacks along the channels. Raises ConfigError for another shape and for a
-        dtype that would lose numbers; warns of an integer outside its space.
+        They may have the environment's form or ours, and be single frames or, with `stack` > 1,
+        stacks along the channels. Raises ConfigError for another shape and for a dtype that would
+        lose numbers; warns of an integer outside its space.
         """
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
         stays = isinstance(values, jax.Array) and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
@@ -191,7 +185,7 @@ def _limits(dtype: np.dtype) -> tuple[float, float]:
         return 0.0, 1.0
     if kind_of(dtype) == "f":
         return float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max)
-    low, high = (int(x) for x in (np.iinfo(dtype).min, np.iinfo(dtype).max))
+    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     return float(low), float(high) if int(float(high)) == high else float(np.nextafter(float(high), 0.0))
 
 

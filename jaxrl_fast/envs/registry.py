@@ -73,8 +73,8 @@ def list_environments() -> dict[str, Listed]:
 
 def list_families() -> dict[str, Listed]:
     """Return descriptions of names that only their libraries know."""
-    found = {source.family: (key, source) for key, source in SOURCES.items() if source.family}
-    return {family: Listed(key, source.installed(), source.install) for family, (key, source) in found.items()}
+    found = [(key, source) for key, source in SOURCES.items() if source.family]
+    return {x.family: Listed(key, x.installed(), x.install) for key, x in found}
 
 
 def settings_of(name: str) -> dict[str, Any]:
@@ -102,9 +102,9 @@ def make(name: Any, **settings: Any) -> Any:
     """Return the environment called `name`, or an environment object in our form.
 
     Args:
-        name: Native, a probe, of gymnax, brax, Gymnasium, EnvPool or ALE, or registered by a user
-            (`gymnax:NAME` makes gymnax's original of a native one); or an environment of gymnax or
-            Gymnasium, its class, or a function that makes an environment.
+        name: A name of `list_environments` or `register` (`gymnax:NAME` makes gymnax's original of
+            a native one); or an environment of gymnax or Gymnasium, its class, or a function that
+            makes an environment.
         settings: The environment's own, and `action_repeat`, `sticky_actions`, `stack`,
             `reward_scale`, `reward_clip` and `time_limit` (`envs.wrappers`).
 
@@ -121,13 +121,14 @@ def make(name: Any, **settings: Any) -> Any:
         if key not in known:
             raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    items = tuple((k, type(frozen[k]), frozen[k]) for k in sorted(frozen))
+    identity = _source(name).identity(name)
     try:
-        with jax.core.eval_context():  # the cache outlives the trace
-            return _cached(name, _source(name).identity(name), tuple(sorted((k, type(v), v) for k, v in frozen.items())))
-    except TypeError as error:
-        if "unhashable" not in str(error) and "hash" not in str(error):
-            raise
+        hash((identity, items))
+    except TypeError:
         return _build(name, frozen)  # an array among the settings (a sweep) is no cache key
+    with jax.core.eval_context():  # the cache outlives the trace
+        return _cached(name, identity, items)
 
 
 def check_known(name: str) -> None:

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.errors import check_int
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.types import PyTree, keep_lasting, lasting
 
 STEPS_A_RESET = 64
@@ -79,10 +80,11 @@ class EveryStep(Resets):
 
 @tree.struct
 class OnEnd(EveryStep):
-    """Reset every environment in steps that end an episode, by a branch; under `vmap` always."""
+    """Reset every environment in steps that end an episode, by a branch; on a GPU always."""
 
     def apply(self, env, row, done, after):
-        return jax.lax.cond(done.any(), lambda: EveryStep.apply(self, env, row, done, after), lambda: after)
+        every = lambda: EveryStep.apply(self, env, row, done, after)
+        return on_gpu(every, lambda: jax.lax.cond(done.any(), every, lambda: after))
 
 
 @tree.settings

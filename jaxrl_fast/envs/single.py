@@ -57,14 +57,14 @@ class SingleEnv(Env):
 
 def _parts(spec: EnvSpec, found: Any) -> tuple:
     """Return the six values of `step_one`, the last () if it returned five."""
-    valid = "five values (state, obs, reward, terminated, truncated), or a sixth, a dict of numbers"
+    names = ("state", "obs", "reward", "terminated", "truncated")
     if not isinstance(found, tuple) or len(found) not in (5, 6):
+        valid = f"five values ({', '.join(names)}), or a sixth, a dict of numbers"
         raise ConfigError(f"{spec.name}: step_one", checks.describe(found), valid)
-    state, obs, reward, terminated, truncated, *info = found
-    if info and not isinstance(info[0], dict):
-        raise ConfigError(f"{spec.name}: the sixth value of step_one", checks.describe(info[0]), "a dict of numbers")
-    for names in info:
-        checks.check_names(spec, names)
-    values = {"state": state, "obs": obs, "reward": reward, "terminated": terminated, "truncated": truncated}
-    checks.numeric(spec, "step_one", **values, info=info[0] if info else ())
-    return state, obs, reward, terminated, truncated, *(info or [()])
+    *values, info = found if len(found) == 6 else (*found, {})
+    if not isinstance(info, dict):
+        found = f"{spec.name}: the sixth value of step_one"
+        raise ConfigError(found, checks.describe(info), "a dict of numbers")
+    checks.check_names(spec, info)
+    checks.numeric(spec, "step_one", **dict(zip(names, values, strict=True)), info=info)
+    return *values, info or ()

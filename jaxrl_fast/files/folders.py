@@ -1,8 +1,7 @@
 """Folders to write: where a path leads, whether it is writable, which process writes it.
 
-A lock is a file `.lock` with its process, held by the operating system's lock: it ends with the
-process, so a killed process leaves no valid lock. It covers other machines on the same file system.
-On a file system without locks, the process in the file decides if it runs on this machine.
+A lock is a file `.lock` with its process, held by the operating system's lock. On a file system
+without locks, the process in the file decides if it runs on this machine.
 """
 
 from __future__ import annotations
@@ -89,12 +88,7 @@ def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError
 
 
 def discard(folder: Path) -> None:
-    """Remove the folder of a part that was killed before its first checkpoint.
-
-    Raises:
-        ConfigError: it is no folder, or a link to one.
-        WriteError: it cannot be removed.
-    """
+    """Remove the folder of a part that was killed before its first checkpoint; never a link."""
     trash = check_folder(folder)
     with writing(folder):
         if trash.exists():  # killed during an earlier removal
@@ -118,29 +112,30 @@ class Lock:
     """A folder's lock while this process holds it."""
 
     def __init__(self, file: Path, descriptor: int):
-        self.file, self.descriptor, self.key = file, descriptor, _key(os.fstat(descriptor))
+        self.file, self.descriptor, self.key = file, descriptor, identity(descriptor)
         _held.add(self.key)
 
     def release(self) -> None:
-        """Release the folder; may be called twice."""
         if self.key in _held:
             with contextlib.suppress(OSError):  # the folder may be gone
-                if _key(os.stat(self.file)) == self.key:
+                if identity(self.file) == self.key:
                     self.file.unlink()
             _held.discard(self.key)
             os.close(self.descriptor)
 
 
-def hold(argument: str, folder: Path) -> Lock:
+def hold(argument: str, folder: Path, create: bool = False) -> Lock:
     """Lock the folder for this process; raises ConfigError, with the process that holds it."""
     file = folder / LOCK
     try:
+        if create:
+            folder.mkdir(parents=True, exist_ok=True)
         for _ in range(20):
             who = holder(folder)
             if who:
                 raise ConfigError(argument, str(folder), f"a folder that nobody else writes: {who} does")
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-            if _lock(descriptor) and file.exists() and _key(os.stat(file)) == _key(os.fstat(descriptor)):
+            if _lock(descriptor) and identity(file) == identity(descriptor):
                 about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(about).encode(), 0)
@@ -154,33 +149,24 @@ def hold(argument: str, folder: Path) -> Lock:
 @contextlib.contextmanager
 def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
     """Hold the folder's lock for a block, in the first process; create: make the folder."""
-
-    def take() -> tuple[Lock, bool]:
-        new = create and not folder.exists()
-        try:
-            if create:
-                folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise not_writable(argument, folder, error) from error
-        return hold(argument, folder), new
-
-    taken = distributed.on_first(take)
+    taken = distributed.on_first(lambda: (create and not folder.exists(), hold(argument, folder, create)))
     try:
         yield
     finally:
         if taken:
-            taken[0].release()
-            if taken[1]:
-                with contextlib.suppress(OSError):  # created and left empty
+            new, lock = taken
+            lock.release()
+            with contextlib.suppress(OSError):  # created and left empty
+                if new:
                     folder.rmdir()
 
 
 def holder(folder: Path) -> str | None:
     """Return the process that writes to `folder` now, in words, or None."""
     file = folder / LOCK
+    if identity(file) in _held:  # not even opened: closing it would release the lock
+        return "this process"
     try:
-        if _key(os.stat(file)) in _held:  # not even opened: closing it would release the lock
-            return "this process"
         descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
@@ -206,7 +192,6 @@ def _lock(descriptor: int) -> bool:
 
 
 def _about(descriptor: int) -> dict | None:
-    """Return what the file's process wrote into it."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(os.pread(descriptor, 1000, 0))
         if type(found["pid"]) is not int or not 0 < found["pid"] < 2**31:
@@ -218,20 +203,15 @@ def _about(descriptor: int) -> dict | None:
 def _lives(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
-def identity(path: Path) -> Identity | None:
-    """Return (device, inode) of the file or folder that `path` leads to, or None."""
+def identity(path: Path | int) -> Identity | None:
+    """Return (device, inode) of the file or folder that a path or descriptor leads to, or None."""
     try:
-        return _key(os.stat(path))
+        found = os.stat(path)
     except OSError:
         return None
-
-
-def _key(stat: os.stat_result) -> Identity:
-    return stat.st_dev, stat.st_ino
+    return found.st_dev, found.st_ino

@@ -17,11 +17,10 @@ _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 
 
 class TensorBoardSink(Sink):
-    """TensorBoard events: each metric's mean over the members.
+    """TensorBoard events: each metric's mean over the members, and `metric/member_007`.
 
-    With several members also `metric/member_007`. Values that are not finite are skipped. One event
-    holds a whole row. After `cut` a new event file starts with a mark that makes TensorBoard drop
-    later steps of older files.
+    After `cut` a new event file starts with a mark that makes TensorBoard drop later steps of older
+    files.
     """
 
     form = "tensorboard[:DIR]"
@@ -49,14 +48,12 @@ class TensorBoardSink(Sink):
             self._writer.flush()
 
     def _open(self) -> None:
-        # Not tensorboardX's SummaryWriter: it sends one event a tag through a process queue, and
-        # its flush does not wait for the queue.
+        # SummaryWriter would send one event a tag through a queue, and not wait for it in `flush`
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
         self.directory.mkdir(parents=True, exist_ok=True)
-        # File names hold whole seconds, and a resume within a second would overwrite earlier rows;
-        # nanoseconds keep TensorBoard's order of names.
+        # names hold whole seconds: without nanoseconds a resume could overwrite earlier rows
         self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
         if self._purge is not None:
             mark = SessionLog(status=SessionLog.START)
@@ -68,8 +65,8 @@ class TensorBoardSink(Sink):
                 self._writer.flush()
 
     def close(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
             with writing(self.directory):
                 writer.close()
 
@@ -81,21 +78,13 @@ class TensorBoardSink(Sink):
 class WandbSink(Sink):
     """Weights & Biases: the scalars of TensorBoard over `env_steps`. Needs the extra [wandb].
 
-    mode: wandb's ("online", "offline", "disabled"); None leaves it to WANDB_MODE. W&B cannot delete
-    rows: a resumed run is a new W&B run in the same `group`.
+    W&B cannot delete rows: a resumed run is a new W&B run in the same `group`.
     """
 
     form = "wandb[:PROJECT]"
 
     def __init__(
-        self,
-        project: str,
-        config: dict[str, Any],
-        directory: str | Path,
-        name: str | None = None,
-        group: str | None = None,
-        mode: str | None = None,
-        members: int = _MEMBERS,
+        self, project: str, config: dict[str, Any], directory: str | Path, name: str | None = None, group: str | None = None
     ):
         try:
             import wandb
@@ -104,8 +93,8 @@ class WandbSink(Sink):
         # Offline runs leave a folder `wandb`, which Python imports if the package is missing.
         if not hasattr(wandb, "init"):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
-        self._members, self._run = members, None
-        self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group, mode=mode)
+        self._run: Any = None
+        self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group)
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> WandbSink:
@@ -125,7 +114,7 @@ class WandbSink(Sink):
         self._run.define_metric("*", step_metric="env_steps")
 
     def write(self, row: Row) -> None:
-        self._run.log({"env_steps": int(row.env_steps), **_scalars(row, self._members)})
+        self._run.log({"env_steps": int(row.env_steps), **_scalars(row)})
 
     def close(self) -> None:
         if self._run is not None:
@@ -133,7 +122,7 @@ class WandbSink(Sink):
             run.finish()
 
 
-def _scalars(row: Row, members: int) -> dict[str, float]:
+def _scalars(row: Row, members: int = _MEMBERS) -> dict[str, float]:
     """Return {tag: value}: finite means over the members, and up to `members` single members."""
     found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
     for name, values in row.metrics.items():

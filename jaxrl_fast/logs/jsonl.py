@@ -2,8 +2,7 @@
 
     {"env_steps": 2048, "wall_seconds": 0.31, "steps_per_second": 268000.0, "loss": 1.5, ...}
 
-One object a line; a metric is a number, or a list over several members; null means not finite. Logs
-of older versions hold lists of one. `read_jsonl` gives lists for all.
+One object a line; a metric is a number, or a list over several members; null means not finite.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import errno
 import json
 import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,17 +30,12 @@ ROW = {**dict.fromkeys(FIXED, (int, float, type(None))), "env_steps": int, "*": 
 
 
 def number(value: Any, digits: int) -> float | None:
-    """Round to `digits` decimals; None if not finite."""
     value = float(value)
     return round(value, digits) if math.isfinite(value) else None
 
 
 def numbers(values: Any) -> list[Any]:
-    """Convert [K] of any numeric dtype to Python numbers, None if not finite.
-
-    NumPy prints a float32 with the fewest digits that read back the same; a plain conversion would
-    write 0.1 as 0.10000000149011612.
-    """
+    """Convert [K] of any dtype to Python numbers: float32's fewest digits, None if not finite."""
     array = np.atleast_1d(np.asarray(values)).reshape(-1)
     if array.dtype.kind in "iub":
         return [int(v) for v in array]
@@ -51,31 +46,15 @@ def numbers(values: Any) -> list[Any]:
     return [v if math.isfinite(v) else None for v in map(float, texts)]
 
 
-def cell(values: Any) -> Any:
-    """Return a metric as a row holds it: `numbers`, or the number of a single member."""
-    found = numbers(values)
-    return found[0] if len(found) == 1 else found
-
-
-def encode(record: dict[str, Any]) -> bytes:
-    """Return one line."""
-    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-
-
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
     """Return the rows of a file, metrics as lists; raises ConfigError, but skips a torn end."""
     listed = lambda name, value: value if name in FIXED or isinstance(value, list) else [value]
     return [{name: listed(name, value) for name, value in row.items()} for _, row in _lines(Path(path))]
 
 
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Return a line's row, or None."""
     try:
-        row = json.loads(line, parse_constant=_refuse_constant)
+        row = json.loads(line, parse_constant=lambda text: text)  # NaN: a text fits no form
     except (ValueError, RecursionError):  # UnicodeDecodeError is a ValueError
         return None
     return row if misfit(row, ROW) is None else None
@@ -94,47 +73,35 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise ConfigError("metrics", str(path), f"a readable metrics.jsonl: {error.strerror}") from error
-    numbered = [(i, line) for i, line in enumerate(lines, 1) if line.strip()]
-    found = []
-    for i, line in numbered:
-        row = _parse(line)
-        if row is not None:
-            found.append((line, row))
-        elif i != numbered[-1][0]:
+    rows = [(i, line, _parse(line)) for i, line in enumerate(lines, 1) if line.strip()]
+    for i, _, row in rows[:-1]:
+        if row is None:
             valid = (
                 f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read without it; without the line, "
                 "or the file, `train --resume` (from Python: jf.resume) goes on and says which rows are missing"
             )
             raise ConfigError("metrics", str(path), valid)
-    return found
+    return [(line, row) for _, line, row in rows if row is not None]
 
 
 def mend(path: Path) -> None:
-    """Make the file end with a whole line, so that the next row does not continue a torn one.
-
-    A link becomes a file with its content: rows are written in the run's own folder.
-    """
+    """Make the file end with a whole line; a link becomes a file with its content."""
     _check_regular(path)
     if path.is_symlink():
-        _replace(path, b"".join(line + b"\n" for line, _ in _lines(path)) if path.exists() else b"")
+        _replace(path, _whole(path) if path.exists() else b"")
     if not path.exists() or not path.stat().st_size:
         return
     data = path.read_bytes()
-    if data.endswith(b"\n") and _parse(data[data.rfind(b"\n", 0, -1) + 1 : -1]) is not None:
-        return
-    _replace(path, b"".join(line + b"\n" for line, _ in _lines(path)))
+    if not data.endswith(b"\n") or _parse(data[data.rfind(b"\n", 0, -1) + 1 : -1]) is None:
+        _replace(path, _whole(path))
 
 
-def cut(path: Path, env_steps: int) -> None:
-    """Keep the rows up to `env_steps`, byte for byte, atomically; a missing file stays so."""
-    if path.exists():
-        content = b"".join(line + b"\n" for line, row in _lines(path) if row["env_steps"] <= env_steps)
-        if content != path.read_bytes():
-            _replace(path, content)
+def _whole(path: Path, env_steps: float = math.inf) -> bytes:
+    """Return the whole lines of the rows up to `env_steps`, byte for byte."""
+    return b"".join(line + b"\n" for line, row in _lines(path) if row["env_steps"] <= env_steps)
 
 
-def sync(file: BinaryIO) -> None:
-    """Flush to the disk."""
+def _sync(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
 
@@ -142,24 +109,25 @@ def sync(file: BinaryIO) -> None:
 def _replace(path: Path, content: bytes) -> None:
     with folders.replacing(path) as temporary, open(temporary, "wb") as file:
         file.write(content)
-        sync(file)
+        _sync(file)
 
 
 def line_of(row: Row) -> bytes:
-    """Return a row as a line of `metrics.jsonl`."""
     for name in row.metrics:
         if name in FIXED:
             raise ConfigError("metric", name, f"a name other than {', '.join(FIXED)}")
     rounded = lambda x, digits: number(x, digits) if digits else int(x)
-    fixed = {name: rounded(x, digits) for (name, digits), x in zip(FIXED.items(), row, strict=False)}
-    return encode(fixed | {name: cell(values) for name, values in row.metrics.items()})
+    record: dict[str, Any] = {name: rounded(x, digits) for (name, digits), x in zip(FIXED.items(), row, strict=False)}
+    for name, values in row.metrics.items():
+        found = numbers(values)
+        record[name] = found[0] if len(found) == 1 else found
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
 class JsonlSink(Sink):
-    """Lines of strict JSON, as in `metrics.jsonl`.
+    """Lines of strict JSON, as in `metrics.jsonl`; the first row creates the file.
 
-    Each row reaches the operating system at once and the disk in `flush`. The first row creates the
-    file. Half a line of a killed process is removed at the next opening; readers skip it.
+    Each row reaches the operating system at once and the disk in `flush`.
     """
 
     form = "jsonl:PATH"
@@ -180,39 +148,31 @@ class JsonlSink(Sink):
 
     def write(self, row: Row) -> None:
         line = line_of(row)
-        try:
+        with self._writing():
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 mend(self.path)
                 self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the sink
             self._file.write(line)
             self._file.flush()
-            if not self._is_there():
+            if folders.identity(self._file.fileno()) != folders.identity(self.path):
                 raise FileNotFoundError(errno.ENOENT, "it was removed while the run wrote it")
-        except OSError as error:
-            self._drop()
-            raise WriteError(self.path, error) from error
 
-    def _is_there(self) -> bool:
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise WriteError for a file that cannot be written, and drop it with its buffer."""
         try:
-            return os.path.samestat(os.fstat(self._file.fileno()), os.stat(self.path))
-        except FileNotFoundError:
-            return False
-
-    def _drop(self) -> None:
-        """Drop a file that cannot be written, with its buffer."""
-        file, self._file = self._file, None
-        if file is not None:
-            with contextlib.suppress(OSError):
+            yield
+        except OSError as error:
+            file, self._file = self._file, None
+            with contextlib.suppress(OSError, AttributeError):
                 file.close()
+            raise WriteError(self.path, error) from error
 
     def flush(self) -> None:
         if self._file is not None:
-            try:
-                sync(self._file)
-            except OSError as error:
-                self._drop()
-                raise WriteError(self.path, error) from error
+            with self._writing():
+                _sync(self._file)
 
     def close(self) -> None:
         self.flush()
@@ -221,7 +181,8 @@ class JsonlSink(Sink):
             self._file = None
 
     def cut(self, env_steps: int) -> None:
-        """Replace the file, atomically, by its rows up to `env_steps`, byte for byte."""
+        """Replace the file, if it is there, by its rows up to `env_steps`."""
         self.close()
         with writing(self.path):
-            cut(self.path, env_steps)
+            if self.path.exists() and (content := _whole(self.path, env_steps)) != self.path.read_bytes():
+                _replace(self.path, content)

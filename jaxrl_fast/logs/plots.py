@@ -1,7 +1,4 @@
-"""Plots of a run's log: learning curves, and on the host the shares of time.
-
-matplotlib draws without pyplot: no global state, no window, and a caller's figures stay unchanged.
-"""
+"""Plots of a run's log: learning curves, and on the host the shares of time; without pyplot."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs.walltime import ACTORS
 from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 
 # Distinct for the colour-blind and in grey; the first is the project's blue.
@@ -29,18 +27,14 @@ Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
 
 def learning_curve(
-    rows_by_run: Mapping[str, Rows],
-    path: str | Path,
-    metric: str = "episode_return",
-    smooth: int | None = None,
+    rows_by_run: Mapping[str, Rows], path: str | Path, metric: str = "episode_return", smooth: int | None = None,
     title: str | None = None,
-) -> Path:
+) -> Path:  # fmt: skip
     """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
 
     The thick line is the mean over a run's members, its band their range or the 95% interval of the
-    mean (`ops.aggregate.interval`). Thin lines are the members, without rows that lack a value. In
-    the mean a member keeps its last value over such rows: long episodes are missing in them, so
-    they are not random. `eval_return` is drawn as dots.
+    mean (`ops.aggregate.interval`). Thin lines are the members; in the mean a member keeps its last
+    value over rows that lack it. `eval_return` is drawn as dots.
 
     smooth: rows of the trailing mean; None: a hundredth of the rows.
     """
@@ -55,16 +49,20 @@ def learning_curve(
     evaluations = lambda rows: [r for r in rows if metric != "eval_return" and r.get("eval_return") is not None]
     found = {label: (_columns(rows, metric), _columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
     seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
-    drawn = [label for label, ((_, values), _) in found.items() if np.isfinite(values).any()]
-    for i, label in enumerate(found):
-        if label in drawn:
-            curve, dots = found[label]
+    for i, (label, (curve, dots)) in enumerate(found.items()):
+        if np.isfinite(curve[1]).any():
             window = smooth or max(1, len(rows_by_run[label]) // 100)
             windows.add(window)
             _draw_run(axes, label, look(i), *curve, window, alone)
             _draw_evaluations(axes, look(i)["color"], *dots, alone)
-    _style(axes, metric, max(windows, default=1), title if title or len(rows_by_run) > 1 else next(iter(rows_by_run)))
-    if drawn:
+    from matplotlib.ticker import EngFormatter
+
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k, 1M
+    window = max(windows, default=1)
+    label = metric.replace("_", " ") + (f" (mean of {window} rows)" if window > 1 else "")
+    title = title if title or len(rows_by_run) > 1 else next(iter(rows_by_run))
+    style(axes, "environment steps of each member", label, title)
+    if windows:
         room = 0.05 * (seen.max() - seen.min()) or 1.0
         axes.set_ylim(seen.min() - room, seen.max() + room)
         if alone:
@@ -103,7 +101,6 @@ def legend_below(canvas: Any, axes: Any) -> None:
 
 
 def legend_beside(axes: Any) -> None:
-    """Put the legend at the right of `axes`."""
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=_INK)
 
 
@@ -132,7 +129,6 @@ def _kind(path: Path) -> str:
 
 
 def save(canvas: Any, path: Path) -> Path:
-    """Write a figure atomically."""
     kind = _kind(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with folders.replacing(path) as temporary:
@@ -180,14 +176,6 @@ def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bo
     axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
     sure = has & np.isfinite(low)
     axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
-
-
-def _style(axes: Any, metric: str, window: int, title: str | None) -> None:
-    from matplotlib.ticker import EngFormatter
-
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))  # 100k, 1M
-    note = f" (mean of {window} rows)" if window > 1 else ""
-    style(axes, "environment steps of each member", metric.replace("_", " ") + note, title)
 
 
 def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True) -> None:
@@ -241,10 +229,7 @@ def _held(values: np.ndarray) -> np.ndarray:
 
 # Logged shares of a row's time, of actors and learner, in drawing order.
 _SHARES = {
-    "actors": {
-        "environments": "time_actors_environments", "transfer": "time_actors_transfer", "inference": "time_actors_inference",
-        "waiting": "time_actors_waiting",
-    },
+    "actors": {name: f"time_actors_{name}" for name in ACTORS},
     "learner": {
         "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
         "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
@@ -252,17 +237,14 @@ _SHARES = {
 }  # fmt: skip
 
 
-def has_times(rows: Rows) -> bool:
-    return any("time_learner_updates" in row for row in rows)
-
-
-def time_use(rows: Rows, path: str | Path) -> Path:
+def time_use(rows: Rows, path: str | Path) -> Path | None:
     """Draw the shares of the wall clock over environment steps: actors above, learner below.
 
-    Each side's shares sum to one; the legend has those of the whole run. Small observations travel
-    with the launch of the policy and count as inference. Logs of older versions hold fewer parts.
+    Small observations travel with the launch of the policy and count as inference.
     """
     rows = [row for row in rows if "time_learner_updates" in row]
+    if not rows:
+        return None
     canvas, first = figure()
     first.remove()
     steps = np.array([row["env_steps"] for row in rows], float)

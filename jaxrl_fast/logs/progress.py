@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,32 +15,14 @@ from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.terminal import Display
 
 
-class ProgressSink(Sink):
-    """Steps, speed, return and time left: a live bar on a terminal, else plain lines.
+class ProgressSink(Display, Sink):
+    """Steps, speed, return and time left, as a mean and range of several members."""
 
-    Several members show their mean and range. Never raises into the run (see `terminal.Display`).
-    """
-
-    def __init__(
-        self,
-        total_steps: int,
-        stream: TextIO | None = None,
-        metric: str = "episode_return",
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.total_steps = int(total_steps)
-        self._display = Display(self.total_steps, sys.stderr if stream is None else stream, clock)
-        self._metric, self._return = metric, "return -"
+    def __init__(self, total_steps: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
+        super().__init__(total_steps, stream, clock)
+        self._return = "return -"
         self._row = ""  # text of the last row
         self._seen: deque[tuple[float, int]] = deque(maxlen=1000)  # (wall_seconds, env_steps) of the last half minute
-
-    def status(self, text: str) -> None:
-        """Show the run's activity before its first row ("compiling")."""
-        self._display.status(text)
-
-    def message(self, text: str) -> None:
-        """Print `text` above the bar."""
-        self._display.message(text)
 
     def write(self, row: Row) -> None:
         try:
@@ -49,28 +30,24 @@ class ProgressSink(Sink):
         except Exception as error:  # an unprintable row must not fail the run
             text = f"{row.env_steps:,} steps ({type(error).__name__} in the display)"
         self._row = text
-        self._display.show(row.env_steps, text)
-
-    def close(self) -> None:
-        self._display.close()
+        self.show(row.env_steps, text)
 
     def cut(self, env_steps: int) -> None:
         self._seen.clear()
 
     def evaluating(self, played: int, episodes: int) -> None:
         """Show beside the last row how many episodes of an evaluation were played."""
-        now = f"evaluating {played}/{episodes}" if played < episodes else ""
-        self._display.beside(self._row, now)
+        self.beside(self._row, f"evaluating {played}/{episodes}" if played < episodes else "")
 
     def exclude_time(self, seconds: float) -> None:
         """Leave `seconds` since the last row out of the forecast (a compilation)."""
         self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
 
     def _text(self, row: Row) -> str:
-        members = np.asarray(row.metrics.get(self._metric, ()), np.float64).reshape(-1)
+        members = np.asarray(row.metrics.get("episode_return", ()), np.float64).reshape(-1)
         if np.isfinite(members).any():  # else keep the last one
             self._return = f"return {_summary(members)}"
-        total = f"{self.total_steps:,}"
+        total = f"{self.total:,}"
         parts = [
             f"{row.env_steps:>{len(total)},} / {total} steps",
             f"{_rounded(row.steps_per_second)} steps/s",
@@ -88,7 +65,7 @@ class ProgressSink(Sink):
             self._seen.popleft()
         (wall0, steps0), (wall1, steps1) = self._seen[0], self._seen[-1]
         rate = (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
-        return max(self.total_steps - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
+        return max(self.total - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
 
 
 def _summary(values: np.ndarray) -> str:

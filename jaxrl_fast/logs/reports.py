@@ -25,10 +25,9 @@ INSIDE, NO_STRING = "\0", "\1"  # in host names: between a dict's name and its k
 
 
 def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return {reported name: name in the log}: letters, digits, `_` and `-`, unless `taken`.
+    """Return {reported name: name in the log}, of letters, digits, `_`, `-`, and not `taken`.
 
-    A name that the log already has, itself or as `NAME_end`, gets the prefix `env_`. Names that
-    need no change come first. `known` names, of earlier rows, are kept.
+    A name that the log already has gets the prefix `env_`. `known` names, of earlier rows, stay.
     """
     found = dict(known or {})
     used = {*RESERVED, *taken, *(own + end for own in found.values() for end in ("", END))}
@@ -53,9 +52,8 @@ def statistics(info: Mapping[str, jax.Array], done: jax.Array) -> dict[str, tupl
     return {name: (mean(x, small[name]), mean(x, small[name] & done)) for name, x in info.items()}
 
 
-def metrics(found: Mapping[str, tuple[Mean, Mean]], taken: Iterable[str], known: Mapping[str, str] | None = None):
-    """Return {name in the log: Mean}; taken: the other metrics; known: see `log_names`."""
-    names = log_names(found, taken, known)
+def metrics(found: Mapping[str, tuple[Mean, Mean]], names: Mapping[str, str]) -> dict[str, Mean]:
+    """Return {name in the log: Mean}; names: see `log_names`."""
     return {names[name] + end: mean for name, means in found.items() for end, mean in zip(("", END), means, strict=True)}
 
 
@@ -98,12 +96,6 @@ def merged(parts: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return found
 
 
-def host_metrics(found: Mapping[str, np.ndarray], taken: Iterable[str], known: Mapping[str, str] | None = None):
-    """Return `metrics` of a tally; an end that was never reported has no metric."""
-    means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
-    return {name: mean for name, mean in metrics(means, taken, known).items() if mean.count or not name.endswith(END)}
-
-
 NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
 
 
@@ -118,20 +110,20 @@ class Reported:
         """Return the metrics of some iterations; metrics without reports are means over nothing."""
         found = merged(tallies)
         self.names = log_names(found, taken, self.names)
-        means = host_metrics(found, taken, self.names)
+        means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
+        means = {name: x for name, x in metrics(means, self.names).items() if x.count or not name.endswith(END)}
         self.seen = [*dict.fromkeys([*self.seen, *means])]
         return dict.fromkeys(self.seen, NEVER) | means
 
 
 def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
-    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}.
+    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}, NaN where a mask hides one.
 
-    NaN where a mask says that an environment does not report the number; other values are left out.
     `log_names` calls the numbers of a nested dict `KEY_NAME`. Two numbers never share a name.
     """
     found: dict[str, np.ndarray] = {}
-    masks = {f"_{key}" for key in info}
-    masks = {key: info[key] for key in masks & info.keys() if _is_mask(info[key], num_envs)}
+    is_mask = lambda x: isinstance(x, np.ndarray) and x.dtype == bool and x.shape == (num_envs,)
+    masks = {key: info[key] for key in {f"_{key}" for key in info} & info.keys() if is_mask(info[key])}
     for key, value in info.items():
         if key in masks:
             continue
@@ -147,12 +139,7 @@ def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
     return found
 
 
-def _is_mask(value: Any, num_envs: int) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype == bool and value.shape == (num_envs,)
-
-
 def _numbers(value: Any, num_envs: int) -> np.ndarray | None:
-    """Return a vector of real numbers, or None."""
     if not isinstance(value, np.ndarray) or value.shape != (num_envs,):
         return None
     if value.dtype.kind in "biuf":

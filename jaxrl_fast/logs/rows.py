@@ -47,21 +47,19 @@ class Measured(NamedTuple):
     faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
 
     def without(self, lost: Collection[int]) -> Measured:
-        """Return it without values of lost members."""
-        if not lost:
-            return self
-        gone = lambda x: np.isin(np.arange(len(x)), list(lost))
-        return self._replace(metrics={name: np.where(gone(x), np.nan, x) for name, x in self.metrics.items()})
+        return self._replace(metrics={name: without(x, lost) for name, x in self.metrics.items()}) if lost else self
 
     def row(self, wall_seconds: float, rate: float, columns: Mapping[str, np.ndarray]) -> Row:
         return Row(self.env_steps, wall_seconds, rate, self.metrics | columns)
 
 
-def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:
-    """Divide sums by counts [members]. 0/0 (no finished episode) is NaN, null in the files.
+def without(values: np.ndarray, lost: Collection[int]) -> np.ndarray:
+    """Return values [members] with NaN for lost members."""
+    return np.where(np.isin(np.arange(len(values)), list(lost)), np.nan, values)
 
-    settings: values [members] that selection changes; they become columns.
-    """
+
+def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:
+    """Divide sums by counts [members]; 0/0 is NaN. settings: selection's, which become columns."""
     sums = dict(sums)
     seen = sums.pop(FAULTS, Mean(np.zeros(1), np.zeros(1)))
     values, faults = {}, [(m, "observations are not finite") for m in _where(seen.total > 0)]
@@ -75,7 +73,6 @@ def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.
 
 
 def _where(mask: np.ndarray) -> list[int]:
-    """Return the members [members] with True."""
     return np.flatnonzero(mask).tolist()
 
 

@@ -1,8 +1,4 @@
-"""The protocol of log sinks, and their kinds.
-
-A new kind is a class and a line in `SINKS`. Ours are in `jsonl`, `boards` (TensorBoard, W&B) and
-`progress`.
-"""
+"""The protocol of log sinks, and their kinds; a new kind is a class and a line in `SINKS`."""
 
 from __future__ import annotations
 
@@ -32,63 +28,43 @@ class LoggedRun(NamedTuple):
 class Sink:
     """Base class and protocol of sinks, which take the rows of a run; does nothing with them.
 
-    A subclass overrides the methods that it needs. The host loop hands every row to every sink, in
-    order:
-
-        open()            the run begins; a refused run never opens, so nothing is made before
-        write(row)        one log interval
-        flush()           put everything on disk; called before a checkpoint commits
-        cut(env_steps)    drop later rows: a resumed run writes them again
-        close()           flush, and release files and terminal; may be called twice
-
-    A display gets more, between rows:
-
-        status(text)      the run's activity ("compiling", "drawing")
-        message(text)     one line for the user
-        evaluating(played, episodes)    progress of an evaluation
-        exclude_time(seconds)           time to leave out of the forecast, such as a compilation
-
-    and the flag `--log KIND:TARGET` makes a sink of a class in `SINKS`:
-
-        of(target, run) -> sink    by default `cls(target)`; raises ConfigError for a bad target,
-                                   writes nothing
-
-    Attributes:
-        form: the flag's text, for errors and help: "jsonl:PATH".
+    The host loop hands every row to every sink, in order; a display gets more between rows. The
+    flag `--log KIND:TARGET` makes a sink by `of`; `form` is its text in errors: "jsonl:PATH".
     """
 
     form: ClassVar[str] = ""
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> Sink:
+        """Return the flag's sink; writes nothing. Raises ConfigError for a bad target."""
         return cls(target)
 
     def open(self) -> None:
-        pass
+        """Begin the run; a refused run never opens, so nothing is made before."""
 
     def write(self, row: Row) -> None:
-        pass
+        """Log one interval."""
 
     def flush(self) -> None:
-        pass
+        """Put everything on disk; called before a checkpoint commits."""
 
     def close(self) -> None:
-        pass
+        """Flush, and release files and terminal; may be called twice."""
 
     def cut(self, env_steps: int) -> None:
-        pass
+        """Drop later rows: a resumed run writes them again."""
 
     def status(self, text: str) -> None:
-        pass
+        """Show the run's activity ("compiling", "drawing")."""
 
     def message(self, text: str) -> None:
-        pass
+        """Show one line to the user."""
 
     def evaluating(self, played: int, episodes: int) -> None:
-        pass
+        """Show the progress of an evaluation."""
 
     def exclude_time(self, seconds: float) -> None:
-        pass
+        """Leave time, such as a compilation's, out of the forecast."""
 
 
 def _check(name: str, cls: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import sys
@@ -13,13 +14,25 @@ from typing import Any, TextIO
 FREE = 3  # columns at a terminal's right edge that stay empty
 
 
+def _safely(method: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def guarded(self: Display, *args: Any) -> None:
+        if self._closed:
+            return
+        try:
+            method(self, *args)
+        except Exception:
+            self._closed, self._plain = self._live is None, True
+            self._stop_live()
+
+    return guarded
+
+
 class Display:
     """Show how much of `total` is done, beside a line of text.
 
-    On a terminal it is a live bar that rich's thread draws four times a second, so `show` costs
-    microseconds. Elsewhere `show` prints at most a line in two seconds, fewer in a long run (one in
-    a hundredth of its time, at most a minute), and `close` the last one. A failure first switches
-    the bar off, then the lines.
+    On a terminal it is a live bar that rich's thread draws; elsewhere `show` prints a line in two
+    seconds at most, and `close` the last one. A failure switches the bar off, then the lines.
     """
 
     def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
@@ -33,48 +46,25 @@ class Display:
         self._printed = -math.inf
         self._pending: str | None = None  # the latest plain line that is not printed
 
+    @_safely
     def status(self, text: str) -> None:
         """Show an activity without progress ("compiling"), beside the bar or as a line."""
-        self._safely(self._status, text)
-
-    def message(self, text: str) -> None:
-        """Print `text` above the bar."""
-        self._safely(self._message, text)
-
-    def show(self, done: int, text: str) -> None:
-        """Show the bar at `done`, with `text` beside it."""
-        self._safely(self._show, done, text)
-
-    def beside(self, text: str, now: str) -> None:
-        """Show an activity beside the last `text`; as a plain line only if one is due."""
-        self._safely(self._beside, text, now)
-
-    def close(self) -> None:
-        """Leave the bar, or the last line, as it stands; only messages are printed afterwards."""
-        self._safely(self._close)
-
-    def _safely(self, function: Callable, *args: Any) -> None:
-        if self._closed:
-            return
-        try:
-            function(*args)
-        except Exception:
-            self._closed, self._plain = self._live is None, True
-            self._stop_live()
-
-    def _status(self, text: str) -> None:
         if not self._plain and self._start_live():
             self._live.update(self._task, text=text, refresh=True)
         else:
             self._print(text)
 
-    def _message(self, text: str) -> None:
+    @_safely
+    def message(self, text: str) -> None:
+        """Print `text` above the bar."""
         if self._live is None:
             self._print(text)
         else:
             self._live.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def _show(self, done: int, text: str) -> None:
+    @_safely
+    def show(self, done: int, text: str) -> None:
+        """Show the bar at `done`, with `text` beside it."""
         if not self._plain and self._start_live():
             self._live.update(self._task, completed=min(done, self.total), text=text)
             return
@@ -85,7 +75,9 @@ class Display:
             line, self._pending, self._printed = self._pending, None, now
             self._print(line)
 
-    def _beside(self, text: str, now: str) -> None:
+    @_safely
+    def beside(self, text: str, now: str) -> None:
+        """Show an activity beside the last `text`; as a plain line only if one is due."""
         if self._live is not None:
             self._live.update(self._task, text="  ".join(part for part in (text, now) if part))
         elif now and self._began is not None and self._due(self._clock()):
@@ -95,7 +87,9 @@ class Display:
     def _due(self, now: float) -> bool:
         return now - self._printed >= min(max(2.0, (now - self._began) / 100), 60.0)
 
-    def _close(self) -> None:
+    @_safely
+    def close(self) -> None:
+        """Leave the bar, or the last line, as it stands; only messages are printed afterwards."""
         self._stop_live()  # draws the last row once more
         self._plain = True
         line, self._pending = self._pending, None
@@ -103,10 +97,8 @@ class Display:
             self._print(line)
 
     def _print(self, text: str) -> None:
-        try:
-            print(text, file=self._stream, flush=True)
-        except UnicodeEncodeError:
-            print(text.encode("ascii", "replace").decode(), file=self._stream, flush=True)
+        _write(self._stream, text + "\n")
+        self._stream.flush()
 
     def _start_live(self) -> bool:
         if self._live is not None:
@@ -117,17 +109,10 @@ class Display:
 
             # Never folded: a bar of two lines on a narrow terminal leaves half of it behind.
             text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True))
-            live = Progress(
-                BarColumn(bar_width=None, table_column=Column(ratio=1)),
-                text,
-                console=_console(self._stream),
-                refresh_per_second=4,
-                # Only a terminal's text may be lifted above the bar: `train > log` must still fill
-                # the log.
-                redirect_stdout=is_terminal(sys.stdout),
-                redirect_stderr=is_terminal(sys.stderr),
-                expand=True,
-            )
+            bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
+            lifts = [is_terminal(stream) for stream in (sys.stdout, sys.stderr)]  # `train > log` must still fill the log
+            live = Progress(bar, text, console=_console(self._stream), refresh_per_second=4, expand=True,
+                            redirect_stdout=lifts[0], redirect_stderr=lifts[1])  # fmt: skip
             self._task = live.add_task("", total=self.total, text="")
             live.start()
         except Exception:
@@ -163,12 +148,8 @@ class _Forgiving:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        try:
-            self._stream.write(text)
-        except UnicodeEncodeError:
-            self._stream.write(text.encode("ascii", "replace").decode())
-        except (OSError, ValueError):  # the terminal is gone or the stream closed
-            pass
+        with contextlib.suppress(OSError, ValueError):  # the terminal is gone or the stream closed
+            _write(self._stream, text)
         return len(text)
 
     def flush(self) -> None:
@@ -177,6 +158,13 @@ class _Forgiving:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+    except UnicodeEncodeError:
+        stream.write(text.encode("ascii", "replace").decode())
 
 
 def is_terminal(stream: Any) -> bool:

@@ -26,15 +26,11 @@ class WallTime:
         self._lapped: dict[str, float] = {}
 
     def switch(self, activity: str) -> str:
-        """Start another activity and return the previous one."""
+        """Start another activity, "" for none, and return the previous one."""
         with self._lock:
             self._charge()
             before, self.activity = self.activity, activity
         return before
-
-    def stop(self) -> None:
-        """Stop the clock until the next `switch`."""
-        self.switch("")
 
     @contextmanager
     def during(self, activity: str) -> Iterator[None]:
@@ -45,7 +41,6 @@ class WallTime:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of every activity so far."""
         with self._lock:
             self._charge()
             return dict(self._seconds)
@@ -76,8 +71,8 @@ ACTORS = ("environments", "transfer", "inference", "waiting")
 def shares(learner: dict[str, float], actors: dict[str, float]) -> dict[str, Mean]:
     """Return the shares of a row's wall-clock time as `time_*`; each side's sum to 1.
 
-    The loop's Python counts as updates. Actors in other processes report whole rollouts, possibly
-    begun before the row: they count up to the whole row, and the rest is waiting.
+    Actors in other processes report whole rollouts: they count up to the whole row, and the rest is
+    waiting.
     """
     wall = sum(learner.values())
     spent = dict.fromkeys(LEARNER.values(), 0.0)

@@ -20,14 +20,15 @@ from typing import Any, ClassVar
 
 import jax
 
+from jaxrl_fast.errors import expected
 from jaxrl_fast.types import Clock, PyTree
 
 
 class Memory:
-    """Base class of memories; stores nothing itself, for algorithms without a memory.
+    """Base class of memories; itself the memory of algorithms without one: it stores nothing.
 
-    replays: whether batches hold rows of earlier iterations. batch_axes: batch axis of `fetch`'s
-    result, a prefix of its tree.
+    A subclass defines `add`, `plan` and `fetch`. replays: whether batches hold rows of earlier
+    iterations. batch_axes: batch axis of `fetch`'s result, a prefix of its tree.
     """
 
     replays: ClassVar[bool] = False
@@ -56,3 +57,12 @@ class Memory:
 
     def watch(self, mem: PyTree) -> PyTree:
         return ()
+
+
+def check_methods(memory: Memory) -> None:
+    """Raise ConfigError, with class and method, for a subclass that lacks one of its methods."""
+    cls = type(memory)
+    for name in ("add", "plan", "fetch"):
+        if cls is not Memory and getattr(cls, name) is getattr(Memory, name):
+            wanted = "a method of the class: a memory defines add, plan and fetch (`memory.api`)"
+            raise expected(f"{cls.__name__}.{name}", wanted, "the base's, which stores nothing")

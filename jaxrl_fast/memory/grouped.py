@@ -34,22 +34,21 @@ class Grouped(Memory):
     def replays(self) -> bool:
         return self.memory.replays
 
-    def _split(self, x):
-        """Split [T, B, ...] into [groups, T, B / groups, ...]; of a shape, its shape."""
-        shape = (x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:])
-        if isinstance(x, jax.ShapeDtypeStruct):
-            return jax.ShapeDtypeStruct((shape[1], shape[0], *shape[2:]), x.dtype)
-        return jnp.moveaxis(x.reshape(shape), 1, 0)
+    def _split(self, rows):
+        """Split rows [T, B, ...] into [groups, T, B / groups, ...]."""
+        shape = lambda t, b, *rest: (t, self.groups, b // self.groups, *rest)
+        return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(shape(*x.shape)), 1, 0), rows)
 
     def _each(self, f, in_axes=0, out_axes=0):
         return jax.vmap(f, in_axes, out_axes, axis_name=AXIS)
 
     def init(self, rows):
-        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(self._split(x).shape[1:], x.dtype), rows)
+        whole = jax.eval_shape(self._split, rows)
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), whole)
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.groups, *x.shape)), self.memory.init(one))
 
     def add(self, mem, rows, w):
-        return self._each(self.memory.add, (0, 0, None))(mem, jax.tree.map(self._split, rows), w)
+        return self._each(self.memory.add, (0, 0, None))(mem, self._split(rows), w)
 
     def plan(self, key, n, w, clock):
         keys = random.split(key, self.groups)

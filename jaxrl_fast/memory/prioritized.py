@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import check_float
 from jaxrl_fast.memory import sum_tree
+from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows, held
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -51,21 +53,25 @@ def sample(
     return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
 
 
-def check_exponents(alpha: Any, beta: Any, epsilon: Any) -> None:
-    check_float("alpha", alpha, 0, 1)
-    check_float("beta", beta, 0, 1)
-    check_float("epsilon", epsilon, 0)
-
-
 def first_of_equals(handle: jax.Array, values: jax.Array) -> jax.Array:
     """Return `values` [b] with each run of equal `handle`s [b] at the value of its first.
 
-    A leaf that was drawn twice may get two errors (IQN draws fractions a window); otherwise the
-    device would choose the write that wins, and a resume could differ.
+    Else the device would choose the write that wins, and a resume could differ.
     """
+    return on_gpu(_first_by_pairs, _first_by_scan, handle, values)
+
+
+def _first_by_scan(handle: jax.Array, values: jax.Array) -> jax.Array:
     place = jnp.arange(handle.shape[0], dtype=jnp.int32)
     new = jnp.concatenate([jnp.ones(1, bool), handle[1:] != handle[:-1]])
     return values[jax.lax.cummax(jnp.where(new, place, 0))]
+
+
+def _first_by_pairs(handle: jax.Array, values: jax.Array) -> jax.Array:
+    """Compare all pairs: one kernel on a GPU, where a scan takes several."""
+    place = jnp.arange(handle.shape[0], dtype=jnp.int32)
+    equal = handle[:, None] == handle
+    return values[jnp.min(jnp.where(equal, place, place.size), axis=1)]
 
 
 def priorities(memory: Any, error: jax.Array) -> jax.Array:
@@ -89,33 +95,56 @@ def converted(old: Any, new: Any, mem: Prioritized) -> Prioritized:
     return Prioritized(mem.rows, sum_tree.build(again(mem.tree[0].ravel())), again(mem.top))
 
 
-def highest(memory: Any, top: jax.Array, priority: jax.Array) -> jax.Array:
-    """Return the largest priority so far, with these."""
-    most = jnp.max(priority)
-    return jnp.maximum(top, most if memory.axis is None else jax.lax.pmax(most, memory.axis))
-
-
 def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum_tree.Tree:
-    """Write `born` to block w of the leaves and zeros to the block that w + 1 overwrites.
-
-    One write: XLA copies the tree between two writes in a row.
-    """
+    """Write `born` to block w, zeros to the block of w + 1; at once: XLA copies between writes."""
     block = born.size
     leaves = lambda w: (w % ring.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
     places = jnp.concatenate([leaves(w), leaves(w + ring.dead_blocks)])
     return sum_tree.set_at(tree, places, jnp.concatenate([born.reshape(block), jnp.zeros(block, jnp.float32)]))
 
 
+class Priorities(Memory):
+    """Draws in proportion to priorities, for a ring: before it among the bases of a memory."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_float("alpha", self.alpha, 0, 1)
+        check_float("beta", self.beta, 0, 1)
+        check_float("epsilon", self.epsilon, 0)
+
+    def init(self, rows):
+        return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
+
+    def plan(self, key, n, w, clock):
+        return random.uniform(key, (n, 2, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
+
+    def highest(self, top: jax.Array, priority: jax.Array) -> jax.Array:
+        """Return the largest priority so far, with these."""
+        most = jnp.max(priority)
+        return jnp.maximum(top, most if self.axis is None else jax.lax.pmax(most, self.axis))
+
+    def feedback(self, mem, handle, priority):
+        """Set priorities of errors [b]; a negative or non-finite one spreads to `top`."""
+        priority = first_of_equals(handle, priorities(self, priority))
+        alive = sum_tree.get(mem.tree, handle) > 0  # a dead leaf stays dead
+        tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
+        return Prioritized(mem.rows, tree, self.highest(mem.top, priority))
+
+    def watch(self, mem):
+        """Return the largest priority so far, or the sum of all if it overflows."""
+        total = jnp.sum(mem.tree[-1], axis=(-2, -1))
+        return jnp.where(jnp.isfinite(total), mem.top, total)
+
+
 @dataclasses.dataclass(frozen=True)
-class PrioritizedMemory(Ring):
+class PrioritizedMemory(Priorities, Ring):
     """Replay in proportion to (|error| + epsilon)^alpha, with weights (N p)^-beta / max.
 
     alpha: 0 is uniform.  beta: rises linearly to 1 at the horizon.  epsilon: lets a zero error be
     drawn. first: errors [b] of new windows, from their rows' `extras`. Without it, or without
-    extras (a dataset's rows), a new window has the largest priority so far. A row becomes a start
-    when its whole window is written, and stops before a frame of it is overwritten; a truncated row
-    without a kept successor is none. A row's leaf is `n_step` rows after the row: an `add` enables
-    exactly the block of leaves that it writes, and never wraps around.
+    extras (a dataset's rows), a new window has the largest priority so far. A row is a start while
+    its whole window is in the ring, unless it is truncated without a kept successor. Its leaf is
+    `n_step` rows further on: an `add` enables the block of leaves that it writes.
     """
 
     alpha: Any = 0.6
@@ -125,50 +154,23 @@ class PrioritizedMemory(Ring):
     first: Callable[[Window], jax.Array] | None = None
     first_from: int | None = None  # rows before this one have invented extras; no size (`layout`)
 
-    def __post_init__(self):
-        super().__post_init__()
-        check_exponents(self.alpha, self.beta, self.epsilon)
-
-    def init(self, rows):
-        return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
-
     def add(self, mem, rows, w):
-        store = super().add(mem.rows, rows, w)
+        store, top = super().add(mem.rows, rows, w), mem.top
         time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
         row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
         learned = ~store.truncated[time % self.length] | held(self, store, row, env)[1]
         start = (time >= self.stack - 1)[:, None] & learned
-        born, top = self._born(store, time, start, mem.top)
+        born = jnp.where(start, top, 0.0)
+        if self.first is not None and jax.tree.leaves(store.extras):
+            windows = gather_windows(self, store, row.ravel(), env.ravel())
+            error = priorities(self, self.first(windows)).reshape(start.shape)
+            known = start & (time >= (self.first_from or 0))[:, None]
+            born = jnp.where(known, error, born)
+            top = self.highest(top, born)
         return Prioritized(store, renew(self, mem.tree, born, w), top)
-
-    def _born(self, store: Row, time: jax.Array, start: jax.Array, top: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Return priorities of new windows at `time` [T], `start` [T, B], and the largest."""
-        if self.first is None or not jax.tree.leaves(store.extras):
-            return jnp.where(start, top, 0.0), top
-        row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
-        windows = gather_windows(self, store, row.ravel(), env.ravel())
-        error = priorities(self, self.first(windows)).reshape(start.shape)
-        known = start & (time >= (self.first_from or 0))[:, None]
-        born = jnp.where(known, error, jnp.where(start, top, 0.0))
-        return born, highest(self, top, born)
-
-    def plan(self, key, n, w, clock):
-        return random.uniform(key, (n, 2, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
 
     def fetch(self, mem, x):
         leaf, weight = sample(mem.tree, *x, self.axis)
         row = (leaf // self.num_envs - self.n_step) % self.length
         window = gather_windows(self, mem.rows, row, leaf % self.num_envs)
         return window._replace(weight=window.weight * weight), leaf
-
-    def feedback(self, mem, handle, priority):
-        """Set priorities of errors [b]; a negative or non-finite one spreads to `top`."""
-        priority = first_of_equals(handle, priorities(self, priority))
-        alive = sum_tree.get(mem.tree, handle) > 0  # a dead leaf stays dead
-        tree = sum_tree.set_at(mem.tree, handle, jnp.where(alive, priority, 0.0))
-        return Prioritized(mem.rows, tree, highest(self, mem.top, priority))
-
-    def watch(self, mem):
-        """Return the largest priority so far, or the sum of all if it overflows."""
-        total = jnp.sum(mem.tree[-1], axis=(-2, -1))
-        return jnp.where(jnp.isfinite(total), mem.top, total)

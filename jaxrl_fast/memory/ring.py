@@ -1,9 +1,7 @@
 """The ring of frames behind every replay memory, time-major; `UniformMemory` draws from it.
 
-Each frame is stored once: successors, stacks and n-step windows are gathered on demand. A row is
-(obs, action, reward, terminated, truncated), and the successor of row i is row i + 1. After a
-truncation `memory.successors` keeps the final observation beside the rows: a window takes the
-reward of the truncated row and bootstraps from that observation.
+Each frame is stored once: successors, stacks and n-step windows are gathered on demand. The
+successor of row i is row i + 1, after a truncation the observation in `memory.successors`.
 
 A truncated row without a stored successor (a dataset's, an old checkpoint's, the second within
 `truncation_interval`) ends windows before it: they bootstrap from its observation with gamma^steps,
@@ -23,6 +21,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -92,8 +91,8 @@ class Ring(Memory):
         return Window(0, 0, 1, 1, 0, 0, 0, 0, 0, 0)
 
     def __post_init__(self):
-        for name in ("capacity", "num_steps", "num_envs", "batch_size", "n_step", "stack", "truncation_interval"):
-            check_int(name, getattr(self, name))
+        for field in dataclasses.fields(Ring):
+            check_int(field.name, getattr(self, field.name))
         need = (self.dead_blocks + 1) * self.num_steps * self.num_envs
         if self.capacity < need:
             raise ConfigError("capacity", self.capacity, f"at least {need}: a block of rows, and the windows over its end")
@@ -121,6 +120,18 @@ class Ring(Memory):
     def slots(self) -> Slots:
         """Return the layout of stored successors."""
         return Slots(self.num_blocks, self.num_steps, self.truncation_interval)
+
+    def written(self, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return the oldest row and the number of rows after `w` blocks."""
+        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        return oldest, jnp.minimum(w, self.num_blocks) * self.num_steps
+
+    def draw_starts(self, key: jax.Array, n: int, starts: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Draw (start in [0, starts), env), int32 [n, batch_size] each, uniformly."""
+        # modulo's bias is below (starts * num_envs) / 2^32
+        several = (jnp.maximum(starts, 1) * self.num_envs).astype(jnp.uint32)
+        draw, num_envs = random.bits(key, (n, self.batch_size)) % several, jnp.uint32(self.num_envs)
+        return (draw // num_envs).astype(jnp.int32), (draw % num_envs).astype(jnp.int32)
 
     def init(self, rows):
         rows, next_obs = _take_successors(rows)
@@ -159,14 +170,10 @@ class UniformMemory(Ring):
 
     def plan(self, key, n, w, clock):
         """Draw starts of written windows: (row, env) int32 [n, batch_size], any such start [n]."""
-        size = jnp.minimum(w, self.num_blocks) * self.num_steps
-        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        oldest, size = self.written(w)
         whole = size - self.n_step - (self.stack - 1)
-        starts = jnp.maximum(whole, 1).astype(jnp.uint32)
-        # modulo's bias is below (starts * num_envs) / 2^32
-        draw = random.bits(key, (n, self.batch_size)) % (starts * jnp.uint32(self.num_envs))
-        offset = (draw // jnp.uint32(self.num_envs)).astype(jnp.int32) + self.stack - 1
-        row, env = (oldest + offset) % self.length, (draw % jnp.uint32(self.num_envs)).astype(jnp.int32)
+        start, env = self.draw_starts(key, n, whole)
+        row = (oldest + start + self.stack - 1) % self.length
         return row, env, jnp.broadcast_to(whole > 0, (n,))
 
     def fetch(self, mem, x):
@@ -180,19 +187,28 @@ def seal(rows: Row, last: jax.Array | int) -> Row:
     return rows._replace(truncated=rows.truncated.at[last].set(~rows.terminated[last]))
 
 
+def at(x: jax.Array, row: jax.Array, env: jax.Array) -> jax.Array:
+    """Return x [S, B, ...] at (row, env), int32 [...].
+
+    A GPU takes one index: two would first be written beside each other, a launch.
+    """
+    by_one = lambda x, row, env: x.reshape(-1, *x.shape[2:])[row * x.shape[1] + env]
+    return on_gpu(by_one, lambda x, row, env: x[row, env], x, row, env)
+
+
 def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env)."""
     kept = successors_of(mem)
     if kept is None:
         return jnp.zeros_like(row), jnp.zeros(row.shape, bool)
     slot, found = ring.slots.find(kept, row, env)
-    return slot, found & mem.truncated[row, env]
+    return slot, found & at(mem.truncated, row, env)
 
 
 def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Window:
     """Gather the n-step windows that start at (row, env), int32 [b] each, from the store `mem`."""
     rows = (row + jnp.arange(ring.n_step, dtype=row.dtype)[:, None]) % ring.length  # [n, b]
-    terminated, truncated = mem.terminated[rows, env], mem.truncated[rows, env]
+    terminated, truncated = at(mem.terminated, rows, env), at(mem.truncated, rows, env)
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
     # Row of the first end, or the last row: only its successor may be no row of the ring.
@@ -204,15 +220,15 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
     known = jnp.where(cut, last, boot)  # no actor saw an episode's final observation
     return Window(
         obs=gather_obs(mem, row, env, ring.stack),
-        action=jax.tree.map(lambda a: a[row, env], mem.action),
-        reward=mem.reward[rows, env],
+        action=jax.tree.map(lambda a: at(a, row, env), mem.action),
+        reward=at(mem.reward, rows, env),
         use=use,
         steps=steps,
         boot_obs=gather_successors(mem, boot, env, ring.stack, slot, cut),
         boot=1.0 - jnp.any(use & terminated, axis=0).astype(jnp.float32),
         weight=use[0].astype(jnp.float32),
-        extras=jax.tree.map(lambda x: x[row, env], mem.extras),
-        boot_extras=jax.tree.map(lambda x: x[known, env], mem.extras),
+        extras=jax.tree.map(lambda x: at(x, row, env), mem.extras),
+        boot_extras=jax.tree.map(lambda x: at(x, known, env), mem.extras),
     )
 
 
@@ -222,12 +238,12 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax
     joined: bool [...], the previous row belongs to the stack although its episode ended.
     """
     if stack == 1:
-        return jax.tree.map(lambda x: x[row, env], mem.obs)
+        return jax.tree.map(lambda x: at(x, row, env), mem.obs)
     length, alive, frame = mem.reward.shape[0], jnp.ones(row.shape, bool), row
     frames = [row]
     for back in range(1, stack):
         before = (row - back) % length
-        ended = mem.terminated[before, env] | mem.truncated[before, env]
+        ended = at(mem.terminated, before, env) | at(mem.truncated, before, env)
         alive &= ~ended | joined if back == 1 else ~ended
         frame = jnp.where(alive, before, frame)
         frames.append(frame)
@@ -248,7 +264,7 @@ def gather_successors(mem: Row, row: jax.Array, env: jax.Array, stack: int, slot
     found = gather_obs(mem, row, env, stack, cut)
 
     def put(found, kept):
-        frame, newest = kept[slot, env], jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
+        frame, newest = at(kept, slot, env), jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
         here = cut.reshape(cut.shape + (1,) * (found.ndim - cut.ndim))
         if stack == 1:
             return jnp.where(here, frame, found)

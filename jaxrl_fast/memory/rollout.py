@@ -20,17 +20,12 @@ def permutations(key: jax.Array, count: int, n: int) -> jax.Array:
 
     By one sort, or by `swap_or_not` on a GPU for more than `SORTED` items.
     """
-    if n <= SORTED:
-        return sorted_permutations(key, count, n)
-    by_sort = lambda key: sorted_permutations(key, count, n)
-    return on_gpu(lambda key: swap_or_not(key, count, n), by_sort, key)
+    sort, swap = (lambda key, f=f: f(key, count, n) for f in (sorted_permutations, swap_or_not))
+    return sort(key) if n <= SORTED else on_gpu(swap, sort, key)
 
 
 def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
-    """Return `permutations` by one sort of uint32s: random high bits, the index in the low bits.
-
-    A third of the time of `jax.random.permutation`, which serves indices of more than `MOST_BITS`.
-    """
+    """Return `permutations` by one sort of uint32s: random high bits, the index in the low bits."""
     bits = max(n - 1, 1).bit_length()
     if bits > MOST_BITS:
         keys = jax.random.split(key, count)
@@ -67,11 +62,10 @@ def finalize(x: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class RolloutMemory(Memory):
-    """Hand out rows [T, B] as T * B shuffled rows, or whole environments with `by_env`.
+    """Hand out rows [T, B] once an epoch: T * B shuffled rows, or environments with `by_env`.
 
-    Every row is handed out once an epoch. Batches are [rows / minibatches, ...], or [T, B /
-    minibatches, ...] with `by_env` (for recurrent policies, V-trace and recomputed advantages). One
-    minibatch is the rollout as it lies.
+    Batches are [rows / minibatches, ...], or [T, B / minibatches, ...] with `by_env` (for recurrent
+    policies, V-trace and recomputed advantages). One minibatch is the rollout as it lies.
     """
 
     num_steps: int

@@ -1,12 +1,8 @@
 """Replay of sequences for recurrent learners (R2D2, Kapturowski et al. 2019), over the ring.
 
 The policy's carry is stored every `carry_every` rows, and sequences start there. They overlap: a
-row is learned from `(seq_len - burn_in) / carry_every` times as often as a sequence is drawn. A
-sequence crosses episodes' ends (the learner resets its carry), so every row of the ring belongs to
-a sequence; truncated rows need a kept successor (`memory.successors`).
-
-`n_step` more rows follow the `seq_len`: the targets of the last rows need the network's outputs
-there, and those need its carry.
+row is learned from `(seq_len - burn_in) / carry_every` times as often as a sequence is drawn.
+docs/architecture.md, "Sequences", has the reasons.
 """
 
 from __future__ import annotations
@@ -17,10 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
-from jaxrl_fast.memory import sum_tree
-from jaxrl_fast.memory.prioritized import Prioritized, PrioritizedMemory, check_exponents, renew, sample
+from jaxrl_fast.memory.prioritized import Priorities, Prioritized, renew, sample
 from jaxrl_fast.memory.ring import Ring, Row, gather_obs, gather_successors, held, successors_of
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Sequence
@@ -96,14 +90,11 @@ class SequenceMemory(Ring):
 
     def plan(self, key, n, w, clock):
         """Return (row, env, whether any sequence is complete), [n, batch_size] each."""
-        size = jnp.minimum(w, self.num_blocks) * self.num_steps
-        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        oldest, size = self.written(w)
         starts = (size - self.rows) // self.carry_every + 1 - self.first
-        # modulo's bias is below (starts * num_envs) / 2^32
-        draw = random.bits(key, (n, self.batch_size)) % (jnp.maximum(starts, 1) * self.num_envs).astype(jnp.uint32)
-        start = self.first + (draw // jnp.uint32(self.num_envs)).astype(jnp.int32)
-        row, env = (oldest + start * self.carry_every) % self.length, draw % jnp.uint32(self.num_envs)
-        return row, env.astype(jnp.int32), jnp.broadcast_to(starts > 0, row.shape)
+        start, env = self.draw_starts(key, n, starts)
+        row = (oldest + (self.first + start) * self.carry_every) % self.length
+        return row, env, jnp.broadcast_to(starts > 0, row.shape)
 
     def fetch(self, mem, x):
         row, env, whole = x
@@ -127,7 +118,7 @@ class SequenceMemory(Ring):
 
 
 @dataclasses.dataclass(frozen=True)
-class PrioritizedSequenceMemory(SequenceMemory):
+class PrioritizedSequenceMemory(Priorities, SequenceMemory):
     """Sequences in proportion to (p + epsilon)^alpha, as `PrioritizedMemory`.
 
     `feedback` takes one p a sequence; R2D2's is 0.9 max |error| + 0.1 mean |error| over the rows of
@@ -139,24 +130,14 @@ class PrioritizedSequenceMemory(SequenceMemory):
     epsilon: Any = 1e-6
     axis: str | None = None
 
-    def __post_init__(self):
-        super().__post_init__()
-        check_exponents(self.alpha, self.beta, self.epsilon)
-
-    def init(self, rows):
-        return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
-
     def add(self, mem, rows, w):
         store = super().add(mem.rows, rows, w)
         starts = self.num_steps // self.carry_every
         born = w * starts - self.lag + jnp.arange(starts, dtype=jnp.int32) >= self.first
         born = jnp.broadcast_to(jnp.where(born, mem.top, 0.0)[:, None], (starts, self.num_envs))
-        tree = renew(self, mem.tree, born, w)
-        return Prioritized(store, tree, mem.top)
+        return Prioritized(store, renew(self, mem.tree, born, w), mem.top)
 
     def fetch(self, mem, x):
         leaf, weight = sample(mem.tree, *x, self.axis)
         row = (leaf // self.num_envs - self.lag) * self.carry_every % self.length
         return self.gather(mem.rows, row, leaf % self.num_envs, weight), leaf
-
-    plan, feedback, watch = PrioritizedMemory.plan, PrioritizedMemory.feedback, PrioritizedMemory.watch

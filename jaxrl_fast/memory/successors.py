@@ -1,12 +1,8 @@
 """The successors of truncated rows, kept beside a ring of rows.
 
-The next row is a row's successor, except after a truncation, where it belongs to another episode.
-`Successors` holds that last observation, one frame a truncation, in slots that follow from the
-row's place: a slot serves at most `truncation_interval` consecutive rows of an environment. A write
-is a slice, at an index equal for all environments and members.
-
-If an environment is truncated twice in the interval, the later truncation stays; the earlier row
-has no successor (`held` is False) and is not learned from.
+A slot serves at most `truncation_interval` consecutive rows of an environment and follows from
+their place: a write is a slice, at an index equal for all environments and members. docs/memory.md,
+"The store", says what becomes of a second truncation in the interval.
 """
 
 from __future__ import annotations
@@ -22,11 +18,7 @@ LONGEST = 4096
 
 
 def interval_of(max_episode_steps: int | None) -> int:
-    """Return the rows that share a slot under this time limit: half of it.
-
-    A limit up to 64 is taken whole, so that slots take at most a quarter of the observations'
-    memory at a limit of 8.
-    """
+    """Return the rows that share a slot under this time limit: half of it, or all up to 64."""
     if max_episode_steps is None:
         return INTERVAL
     return min(max(max_episode_steps // 2, min(max_episode_steps, 64)), LONGEST)

@@ -8,12 +8,19 @@ drift in float32.
 
 from __future__ import annotations
 
+import functools
+import itertools
+import operator
+
 import jax
 import jax.numpy as jnp
+
+from jaxrl_fast.ops.lowering import on_gpu
 
 FANOUT = 8
 NEAR = 2  # level at which `find` adds the rest of a mass: nodes of FANOUT^3 leaves
 WHOLE = 1  # a level is summed whole if it has at most this many nodes for each index
+WHOLE_ON_A_GPU = 1 << 17  # nodes of a level that a GPU sums whole: 4 MiB take as long as a launch
 
 Tree = tuple[jax.Array, ...]
 
@@ -44,15 +51,35 @@ def get(tree: Tree, index: jax.Array) -> jax.Array:
 
 def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
     """Overwrite the leaves at int32 [b] by float32 [b]; equal indices need equal values."""
-    levels = [tree[0].at[index // FANOUT, index % FANOUT].set(values)]
-    for level in tree[1:]:
-        below, index = levels[-1], index // FANOUT
+    leaves = tree[0].at[index // FANOUT, index % FANOUT].set(values)
+    above = on_gpu(_sums_of_all, _sums_of_few, tree[1:], leaves, index) if len(tree) > 1 else ()
+    return leaves, *above
+
+
+def _sums_of_few(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
+    """Return the levels above `below` after a write at `index` [b] of the leaves."""
+    new = []
+    for level in levels:
+        index = index // FANOUT
         if below.shape[0] <= WHOLE * index.size:  # near the root a level has fewer nodes than indices
             sums = jnp.pad(below.sum(axis=1), (0, level.size - below.shape[0])).reshape(level.shape)
         else:
             sums = level.at[index // FANOUT, index % FANOUT].set(below[index].sum(axis=1))
-        levels.append(sums)
-    return tuple(levels)
+        new.append(below := sums)
+    return tuple(new)
+
+
+def _sums_of_all(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
+    """Like `_sums_of_few`, in one kernel a level: no gather, no scatter, sums as elementwise terms."""
+    new = []
+    for i, level in enumerate(levels):
+        if below.shape[0] > WHOLE_ON_A_GPU:
+            sums = _sums_of_few((level,), below, index // FANOUT**i)[0]
+        else:
+            sums = functools.reduce(operator.add, [below[:, k] for k in range(FANOUT)])
+            sums = jnp.pad(sums, (0, level.size - below.shape[0])).reshape(level.shape)
+        new.append(below := sums)
+    return tuple(new)
 
 
 def find(tree: Tree, mass: jax.Array, rest: jax.Array | float = 0.0) -> tuple[jax.Array, jax.Array]:
@@ -62,19 +89,24 @@ def find(tree: Tree, mass: jax.Array, rest: jax.Array | float = 0.0) -> tuple[ja
     within the node there. A zero leaf is never found beside another, whatever rounding does: a mass
     beyond a row's sum goes to the row's last leaf that is not zero.
     """
+    descend = lambda choose: functools.partial(_descend, choose)
+    return on_gpu(descend(_choose_by_terms), descend(_choose_by_product), tree, mass, rest)
+
+
+def _descend(choose, tree: Tree, mass: jax.Array, rest: jax.Array) -> tuple[jax.Array, jax.Array]:
     node = jnp.zeros(mass.shape, jnp.int32)
     for height, level in reversed(list(enumerate(tree))):
         if height == min(NEAR, len(tree) - 1):
             mass = jnp.maximum(mass + rest, 0.0)
-        row = level[node]  # [b, FANOUT]
-        child, before, weight = _choose(row, mass)
+        child, before, weight = choose(level, node, mass)
         mass = mass - before
         node = node * FANOUT + child
     return node, weight
 
 
-def _choose(row: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the sibling [b, FANOUT] that `mass` falls on, the sum before it, and its weight."""
+def _choose_by_product(level: jax.Array, node: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the child [b] of `node` that `mass` falls on, the sum before it, and its weight."""
+    row = level[node]  # [b, FANOUT]
     upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
     running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)  # a product is the fastest short cumsum
     passed = running <= mass[:, None]
@@ -82,4 +114,15 @@ def _choose(row: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.
     last = jnp.max(jnp.where(row > 0, place, 0), axis=1)
     child = jnp.minimum(jnp.sum(passed, axis=1, dtype=jnp.int32), last)
     at = lambda x, index: jnp.sum(jnp.where(place == index[:, None], x, 0.0), axis=1)
+    return child, at(running, child - 1), at(row, child)
+
+
+def _choose_by_terms(level: jax.Array, node: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Like `_choose_by_product`, elementwise in [b]: a GPU fuses all levels into one kernel."""
+    row = [level.ravel()[node * FANOUT + k] for k in range(FANOUT)]
+    running = list(itertools.accumulate(row))
+    child = sum((x <= mass).astype(jnp.int32) for x in running)
+    last = functools.reduce(jnp.maximum, [jnp.where(x > 0, k, 0) for k, x in enumerate(row)])
+    child = jnp.minimum(child, last)
+    at = lambda xs, index: sum(jnp.where(index == k, x, 0.0) for k, x in enumerate(xs))
     return child, at(running, child - 1), at(row, child)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import random
+from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.ring import Ring
 from jaxrl_fast.tree import summary
@@ -42,21 +42,18 @@ class TransitionMemory(Ring):
         return 0  # no window crosses the write head
 
     def plan(self, key, n, w, clock):
-        rows = jnp.asarray(jnp.minimum(w, self.num_blocks) * self.num_steps * self.num_envs, jnp.uint32)
-        draw = random.bits(key, (n, self.batch_size)) % rows
-        return (draw // self.num_envs).astype(jnp.int32), (draw % self.num_envs).astype(jnp.int32)
+        return self.draw_starts(key, n, self.written(w)[1])
 
     def fetch(self, mem, x):
-        at = lambda leaf: leaf[x]
-        ones = jnp.ones(self.batch_size, jnp.float32)
+        row, size = tree.take(mem, x), self.batch_size
         window = Window(
-            obs=jax.tree.map(at, mem.obs),
-            action=jax.tree.map(at, mem.action),
-            reward=at(mem.reward)[None],
-            use=jnp.ones((1, self.batch_size), bool),
-            steps=jnp.ones(self.batch_size, jnp.int32),
-            boot_obs=jax.tree.map(at, mem.next_obs),
-            boot=1.0 - at(mem.terminated).astype(jnp.float32),
-            weight=ones,
+            obs=row.obs,
+            action=row.action,
+            reward=row.reward[None],
+            use=jnp.ones((1, size), bool),
+            steps=jnp.ones(size, jnp.int32),
+            boot_obs=row.next_obs,
+            boot=1.0 - row.terminated.astype(jnp.float32),
+            weight=jnp.ones(size, jnp.float32),
         )
         return window, x

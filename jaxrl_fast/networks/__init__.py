@@ -1,6 +1,5 @@
 """Torsos: flax modules from an observation to features [..., F]; algorithms add heads."""
 
-from jaxrl_fast.networks.batch_norm import BatchNormMLP
 from jaxrl_fast.networks.foreign import Foreign, as_network
 from jaxrl_fast.networks.layers import Dense, NoisyDense, draw_noise
 from jaxrl_fast.networks.torsos import (
@@ -9,6 +8,7 @@ from jaxrl_fast.networks.torsos import (
     MLP,
     NATURE_FILTERS,
     SMALL_FILTERS,
+    BatchNormMLP,
     WithAction,
     apply_parts,
     check_widths,

@@ -6,8 +6,8 @@ module does. An object brings its initial parameters, equal for all of them.
     flax.nnx   `net(obs)` of a batch; made by f(rngs=nnx.Rngs(...))
     Equinox    `net(obs)` of one observation, by `jax.vmap`; made by f(key=...); any callable pytree
 
-Parameters are the `nnx.Param`s, or a pytree's floating arrays. Everything else (dropout's keys,
-averages of a batch norm, functions, integers) is constant, and a call that changes it is refused.
+Parameters are the `nnx.Param`s, or a pytree's floating arrays. Everything else is constant, and a
+call that changes it is refused.
 """
 
 from __future__ import annotations
@@ -87,17 +87,15 @@ def as_network(name: str, value: Any) -> Any:
         if not callable(value) or not any(map(_is_parameter, jax.tree.leaves(value))):
             raise ConfigError(name, value, ACCEPTED)
         return Foreign(Held(value), False)
+    made = value
+    while isinstance(made, functools.partial):
+        made = made.func
+    # of a class those of its `__init__`, which nnx hides
+    taken = fields.parameters(made.__init__ if isinstance(made, type) else made)
     for needed, is_nnx in (("rngs", True), ("key", False)):
-        if needed in _parameters(value):
+        if needed in taken:
             return Foreign(value, is_nnx)
     raise ConfigError(name, value, ACCEPTED)
-
-
-def _parameters(function: Any) -> Any:
-    """Return a function's parameter names; of a class those of its `__init__`, hidden by nnx."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return fields.parameters(function.__init__ if isinstance(function, type) else function)
 
 
 def _is_parameter(leaf: Any) -> bool:

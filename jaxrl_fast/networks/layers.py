@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
 
@@ -31,8 +32,7 @@ def orthogonal(scale: float):
 def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any, draw: Any = random.normal) -> jax.Array:
     """Return the parameter `make(numbers)`, numbers [*shape] from the network's one draw.
 
-    Inside a user's network, which has no such draw (`initialize`): `draw(key, shape)` with flax's
-    key.
+    In a user's network, which has no such draw (`initialize`), from flax's key.
     """
     if module.has_variable("params", name):  # `module.param` would trace the initializer again
         return module.get_variable("params", name)
@@ -45,9 +45,8 @@ def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any
 def orthonormal_rows(a: jax.Array) -> jax.Array:
     """Orthonormalise the rows of [m, n], m <= n, by Gram-Schmidt; Haar for a Gaussian matrix.
 
-    On a CPU `jnp.linalg.qr` calls LAPACK, which deadlocks with jaxlib 0.10 if two devices run a
-    batch of it, and loads SciPy. Each row is projected twice, in full precision, so float32 rows
-    are orthogonal to rounding.
+    `jnp.linalg.qr` calls LAPACK on a CPU, which deadlocks with jaxlib 0.10 if two devices run a
+    batch of it. Each row is projected twice, so float32 rows are orthogonal to rounding.
     """
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
@@ -74,6 +73,33 @@ class Dense(nn.Module):
         return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
 
 
+class LayerNorm(nn.Module):
+    """Layer norm of the last axis (Ba et al. 2016), float32; on a CPU bit for bit flax's."""
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
+        return on_gpu(normalize_centered, normalize_fast, x, scale, bias)
+
+
+NORM_EPSILON = 1e-6
+
+
+def normalize_fast(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    """Normalise with Var x = E x^2 - (E x)^2, so that a CPU reads x once for both."""
+    mean, square = (y.mean(axis=-1, keepdims=True) for y in (x, jnp.square(x)))
+    variance = jnp.maximum(0.0, square - jnp.square(mean))
+    return (x - mean) * (jax.lax.rsqrt(variance + NORM_EPSILON) * scale) + bias
+
+
+def normalize_centered(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    """Normalise with Var x = E (x - E x)^2: the form that XLA makes one kernel of, as of a softmax."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    variance = jnp.square(x).mean(axis=-1, keepdims=True)
+    return x * jax.lax.rsqrt(variance + NORM_EPSILON) * scale + bias
+
+
 class Conv(nn.Module):
     """A convolution of [n, H, W, C] without padding; orthogonal kernel of gain sqrt(2)."""
 
@@ -92,8 +118,7 @@ class Conv(nn.Module):
 def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     """Convolve x [n, H, W, C] with kernel [k, k, C, F] -> [n, (H - k) // stride + 1, ..., F].
 
-    On a CPU it is a matrix product: there XLA's own convolution takes up to a hundred times the
-    arithmetic's time for the kernel's gradient.
+    On a CPU it is a matrix product (docs/decisions/convolutions.md).
     """
     return jax.lax.platform_dependent(
         x, kernel, cpu=lambda x, w: convolve_products(x, w, stride), default=lambda x, w: convolve_xla(x, w, stride)
@@ -124,11 +149,7 @@ def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array
 
 
 def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
-    """Return x [n, H, W, K] @ kernel [K, F] in the form that XLA's CPU backend runs fastest.
-
-    The kernel's gradient is (dy.T x).T behind a barrier: x.T dy would transpose the larger factor
-    and take two to three times as long.
-    """
+    """Return x [n, H, W, K] @ kernel [K, F]; the kernel's gradient is (dy.T x).T, not x.T dy."""
     y = x.reshape(-1, x.shape[-1]) @ jax.lax.optimization_barrier(kernel.T).T
     return y.reshape(*x.shape[:-1], kernel.shape[-1])
 
@@ -162,10 +183,7 @@ class NoisyDense(nn.Module):
 
 
 def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
-    """Return a module's `variables` with noise f(e) = sgn(e) sqrt|e| for every `NoisyDense`.
-
-    One draw, [inputs + features] a layer: flax's `make_rng` would hash a key for every layer.
-    """
+    """Return a module's `variables` with noise f(e) = sgn(e) sqrt|e| for every `NoisyDense`."""
     flat = flax.traverse_util.flatten_dict(variables.get("params", {}))
     sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items() if path[-1] == "kernel_sigma"}
     if not sizes:
@@ -206,8 +224,7 @@ def scale(obs: jax.Array, space: Box) -> jax.Array:
 
     Bytes and integers of a short range become the fraction of the range, in [0, 1]. Those of a
     longer range become d / range + sign(d) log2(1 + |d|) / 8, with d the distance from zero or the
-    bound next to it: 3 and -3 stay half a unit apart whatever the bounds, and 10^6 is at most 3.5.
-    Entries without bounds (`Box.unscaled`) are unchanged.
+    bound next to it. Entries without bounds (`Box.unscaled`) are unchanged.
     """
     asis = space.unscaled
     if asis.all() or space.dtype == jnp.bool_:

@@ -15,8 +15,6 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError, check_float, check_int
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
-
-
 SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
 
 
@@ -33,10 +31,9 @@ def few(count: int) -> list[str]:
 def interval(values: Any) -> tuple[float, float, float]:
     """Return (mean, low, high) of the finite values in `values` [K].
 
-    Below `SURE` values low and high are the extremes: a 95% interval of the mean would exceed a
-    task's possible returns (docs/decisions/intervals-of-few-seeds.md). From `SURE` on they are
-    Student's t-interval, cut at the range. One value gives NaN for low and high, no value for all
-    three.
+    Below `SURE` values low and high are the extremes (docs/decisions/intervals-of-few-seeds.md),
+    from there on Student's t-interval, cut at the range. One value gives NaN for low and high, no
+    value for all three.
     """
     mean, low, high = intervals(np.asarray(values, np.float64).reshape(1, -1))
     return float(mean[0]), float(low[0]), float(high[0])
@@ -99,8 +96,8 @@ def _iqm(scores: np.ndarray) -> np.ndarray:
 def iqm(scores: Any) -> float:
     """Return the interquartile mean of scores [runs] or [runs, tasks]: of their middle half.
 
-    If a quarter of their number is not whole, the scores at the edges count in part, so the result
-    does not jump with the number of runs (rliable drops whole scores; for 4 k scores both agree).
+    If a quarter of their number is not whole, the scores at the edges count in part (rliable drops
+    whole scores).
     """
     return float(_iqm(_scores(scores)))
 

@@ -2,26 +2,72 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, Space
 
+FEW_ACTIONS = 16
 ILLEGAL = -1e9  # logit of a masked action: finite, so that entropies and gradients are
+
+
+def few(by_terms: Callable, by_rows: Callable, values: jax.Array, *args: Any, axis: int = -1) -> jax.Array:
+    """Return by_terms(values, *args) of few actions on a GPU, else by_rows(values, *args).
+
+    A reduction over an axis of a few numbers is a launch; terms are elementwise in the other axes, so XLA fuses
+    them with what makes and reads them.
+    """
+    if values.shape[axis] > FEW_ACTIONS:
+        return by_rows(values, *args)
+    return on_gpu(by_terms, by_rows, values, *args)
+
+
+def columns(values: jax.Array) -> list[jax.Array]:
+    """Return the n arrays [...] of values [..., n]."""
+    return [values[..., i] for i in range(values.shape[-1])]
 
 
 def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
     """Return values [..., n] at index int [...], by a one-hot product (no scatter)."""
-    return jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
+    by_rows = lambda values, index: jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
+    by_terms = lambda values, index: sum(jnp.where(index == i, x, 0.0) for i, x in enumerate(columns(values)))
+    return few(by_terms, by_rows, values, index)
+
+
+def argmax(values: jax.Array) -> jax.Array:
+    """Return the index of the largest of `values` [..., n], int32 [...]; NaN counts as largest."""
+    by_rows = lambda values: jnp.argmax(values, axis=-1).astype(jnp.int32)
+    return few(lambda values: _largest(values)[0], by_rows, values)
 
 
 def best(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
-    return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
+
+    def by_rows(values):
+        return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
+
+    def by_terms(values):
+        index, top = _largest(values)
+        return jnp.where(jnp.isnan(top), -1, index)
+
+    return few(by_terms, by_rows, values)
+
+
+def _largest(values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return (index, value) of the largest of `values` [..., n], elementwise in the other axes."""
+    first, *others = columns(values)
+    index, top = jnp.zeros(first.shape, jnp.int32), first
+    for i, x in enumerate(others, 1):
+        larger = (x > top) | (jnp.isnan(x) & ~jnp.isnan(top))
+        index, top = jnp.where(larger, i, index), jnp.where(larger, x, top)
+    return index, top
 
 
 class Categorical(NamedTuple):
@@ -37,11 +83,24 @@ class Categorical(NamedTuple):
         return best(self.logits)
 
     def log_prob(self, action: jax.Array) -> jax.Array:
-        return one_hot_select(jax.nn.log_softmax(self.logits), action)
+        by_rows = lambda logits, action: one_hot_select(jax.nn.log_softmax(logits), action)
+        by_terms = lambda logits, action: sum(jnp.where(action == i, x, 0.0) for i, x in enumerate(log_p_terms(logits)))
+        return few(by_terms, by_rows, self.logits, action)
 
     def entropy(self) -> jax.Array:
-        log_p = jax.nn.log_softmax(self.logits)
-        return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+        def by_rows(logits):
+            log_p = jax.nn.log_softmax(logits)
+            return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
+
+        return few(lambda logits: -sum(jnp.exp(x) * x for x in log_p_terms(logits)), by_rows, self.logits)
+
+
+def log_p_terms(logits: jax.Array) -> list[jax.Array]:
+    """Return the log-probability of each action, n arrays [...]."""
+    top = jax.lax.stop_gradient(functools.reduce(jnp.maximum, columns(logits)))
+    shifted = [x - top for x in columns(logits)]
+    log_total = jnp.log(sum(map(jnp.exp, shifted)))
+    return [x - log_total for x in shifted]
 
 
 class MultiCategorical(NamedTuple):
@@ -85,11 +144,7 @@ class Normal(NamedTuple):
 
 
 class TanhNormal(NamedTuple):
-    """The tanh of a diagonal Gaussian, in (-1, 1). Methods take the action BEFORE the tanh.
-
-    `squash` applies the tanh. Near +-1 it cannot be inverted, so keep the raw action for its
-    log-probability.
-    """
+    """The tanh of a diagonal Gaussian, in (-1, 1). Methods take the action BEFORE the tanh."""
 
     mean: jax.Array
     log_std: jax.Array
@@ -98,21 +153,15 @@ class TanhNormal(NamedTuple):
     def squash(raw: jax.Array) -> jax.Array:
         return jnp.tanh(raw)
 
-    def sample(self, noise: jax.Array) -> jax.Array:
-        """Return a raw action [..., d]; noise: standard normal [..., d]."""
-        return Normal(self.mean, self.log_std).sample(noise)
-
-    def mode(self) -> jax.Array:
-        return self.mean
+    sample, mode = Normal.sample, Normal.mode
 
     def log_prob(self, raw: jax.Array) -> jax.Array:
         """Return the log-density of tanh(raw) [...] (Haarnoja et al. 2018, eq. 21)."""
-        return Normal(self.mean, self.log_std).log_prob(raw) - jnp.sum(log_tanh_slope(raw), axis=-1)
+        return Normal.log_prob(self, raw) - jnp.sum(log_tanh_slope(raw), axis=-1)
 
     def entropy(self, noise: jax.Array) -> jax.Array:
         """Estimate the entropy: the Gaussian's, and the mean slope at one sample."""
-        normal = Normal(self.mean, self.log_std)
-        return normal.entropy() + jnp.sum(log_tanh_slope(normal.sample(noise)), axis=-1)
+        return Normal.entropy(self) + jnp.sum(log_tanh_slope(self.sample(noise)), axis=-1)
 
 
 def log_tanh_slope(x: jax.Array) -> jax.Array:

@@ -7,10 +7,7 @@ import jax.numpy as jnp
 
 
 def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
-    """Return -log pi(a|s) A [b], without gradient through A.
-
-    Williams 1992; Mnih et al. 2016, section 4.
-    """
+    """Return -log pi(a|s) A [b], A constant (Williams 1992; Mnih et al. 2016, section 4)."""
     return -log_prob * jax.lax.stop_gradient(advantage)
 
 
@@ -24,8 +21,7 @@ def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: j
 def value_loss(value: jax.Array, target: jax.Array, old_value: jax.Array | None = None, clip: jax.Array | None = None):
     """Return 0.5 (V - target)^2 [b]; with `clip` at least that of V within old_value +- clip.
 
-    The clipped form is implementation detail 9 of Huang et al. 2022 (The 37 Implementation Details
-    of PPO).
+    The clipped form is detail 9 of Huang et al. 2022 (The 37 Implementation Details of PPO).
     """
     loss = jnp.square(value - target)
     if clip is not None:

@@ -8,10 +8,13 @@ without a GPU is the one that a GPU runs, under `vmap` too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import core
 
 from jaxrl_fast import tree
@@ -42,16 +45,101 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
 
     Each turn of a GPU's loop costs launches: its counter, slices of `xs`, a write of each output,
     and lost fusion with the next step. On a CPU these are instructions, and a longer body only
-    compiles longer.
+    compiles longer. A GPU also gets small outputs [B, ...] packed.
     """
     step = jax.jit(step, inline=True)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
     length = jax.tree.leaves(xs)[0].shape[0]
     unroll = steps_in_a_row(length, operations(step.trace(carry, first).jaxpr), most)
-    loop = lambda carry, xs: jax.lax.scan(step, carry, xs, reverse=reverse)
+    plain = lambda carry, xs: jax.lax.scan(step, carry, xs, reverse=reverse)
     if unroll == 1:
-        return loop(carry, xs)
-    return on_gpu(lambda carry, xs: jax.lax.scan(step, carry, xs, reverse=reverse, unroll=unroll), loop, carry, xs)
+        return plain(carry, xs)
+    pack, unpack = packing(jax.eval_shape(step, carry, first)[1], lead=1)
+
+    def packed(carry, x):
+        carry, row = step(carry, x)
+        return carry, pack(row)
+
+    def unrolled(carry, xs):
+        carry, rows = jax.lax.scan(packed, carry, xs, reverse=reverse, unroll=unroll)
+        return carry, unpack(rows)
+
+    return on_gpu(unrolled, plain, carry, xs)
+
+
+def scan_packed(step: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any, Any]:
+    """Return `jax.lax.scan` of `step`, on a GPU with the small leaves of its carry packed.
+
+    A GPU's loop writes each leaf by a launch of its own, and reads a slice for nothing.
+
+    Args:
+      apart: bools, a prefix of the carry's tree: parts that stay as they are.
+    """
+    step = jax.jit(step)  # traced once for both
+    jaxpr = step.trace(carry, jax.tree.map(lambda x: x[0], xs)).jaxpr.jaxpr
+    given = {*map(id, jaxpr.invars)}
+    apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
+    apart = [out or id(x) in given for out, x in zip(apart, jaxpr.outvars, strict=False)]  # unchanged leaves are free
+    pack, unpack = packing(carry, apart)
+
+    def packed(carry, x):
+        carry, y = step(unpack(carry), x)
+        return pack(carry), y
+
+    def on_vectors(carry, xs):
+        carry, ys = jax.lax.scan(packed, pack(carry), xs)
+        return unpack(carry), ys
+
+    return on_gpu(on_vectors, lambda carry, xs: jax.lax.scan(step, carry, xs), carry, xs)
+
+
+SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more
+INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
+
+
+def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Callable, Callable]:
+    """Return (pack, unpack) of trees like `like`: its small leaves as one array of words.
+
+    Large leaves and those of other dtypes than float32 and integers stay as they are.
+
+    Args:
+      apart: for each leaf, whether it stays too.
+      lead: first axes that stay, equal in all packed leaves; `unpack` takes more axes before them.
+        With any, floats are an array of their own, and can be differentiated.
+    """
+    leaves, structure = jax.tree.flatten(like)
+    batch = leaves[0].shape[:lead] if leaves else ()
+    fits = lambda x: x.size <= SMALL and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
+    free = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
+    floats = [i for i in free if lead and leaves[i].dtype == jnp.float32]
+    groups = [group for group in (floats, [i for i in free if i not in floats]) if len(group) > 1]
+
+    def pack(tree):
+        found = dict(enumerate(structure.flatten_up_to(tree)))
+        flat = lambda x: (x if lead and x.dtype == jnp.float32 else _words(x)).reshape(*batch, -1)
+        return [jnp.concatenate([flat(found.pop(i)) for i in group], axis=-1) for group in groups], found
+
+    def unpack(packed):
+        arrays, found = packed
+        found = dict(found)
+        for array, group in zip(arrays, groups, strict=True):
+            ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
+            for i, part in zip(group, jnp.split(array, ends[:-1], axis=-1), strict=True):
+                found[i] = _of_words(part.reshape(*part.shape[:-1], *leaves[i].shape[lead:]), leaves[i].dtype)
+        return structure.unflatten([found[i] for i in range(len(leaves))])
+
+    return pack, unpack
+
+
+def _words(x: jax.Array) -> jax.Array:
+    return jax.lax.bitcast_convert_type(x, jnp.uint32) if x.dtype == jnp.float32 else x.astype(jnp.uint32)
+
+
+def _of_words(x: jax.Array, dtype: Any) -> jax.Array:
+    """Return the numbers behind `x`; floats are themselves, because a bit cast has no gradient."""
+    if x.dtype == jnp.uint32 and dtype == jnp.float32:
+        return jax.lax.bitcast_convert_type(x, dtype)
+    return x.astype(dtype)
 
 
 LARGEST_BODY = 4096  # operations in a GPU's loop body: a second or two of compilation

@@ -1,7 +1,7 @@
 """The algorithms' optimizers: global-norm clipping, then Adam, RMSProp or any of optax's.
 
 They are built inside methods from traced settings, so rate, epsilon and clip norm can be swept; the
-state is optax's. `pack` makes one kernel of the many small ones of a small network.
+state is optax's.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ def radam(max_grad_norm: Any = None, epsilon: Any = 1e-8) -> Optimizer:
 def rmsprop(max_grad_norm: Any = None, epsilon: Any = 1e-5, decay: Any = 0.99) -> Optimizer:
     """Return RMSProp, g / sqrt(v + epsilon) (Tieleman & Hinton 2012); clipping as `adam`.
 
-    TensorFlow's form, used to tune A3C's successors: epsilon within the root, v starts at 1, so the
-    first hundred steps or so are small. No momentum, not centred.
+    TensorFlow's form: epsilon within the root, v starts at 1. No momentum, not centred.
     """
     return _packed(max_grad_norm, optax.scale_by_rms(decay, epsilon, initial_scale=1.0))
 
@@ -68,9 +67,7 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
 def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | None = None) -> Optimizer:
     """Return an optimizer of optax's kind after clipping by global norm.
 
-    Args:
-      make: The optimizer as a function of the learning rate (`optax.adamw`); its updates are added.
-      view: How it sees parameters and gradients; None: as they are.
+    make: of the learning rate (`optax.adamw`).  view: how it sees parameters; None: as they are.
     """
     view = view or View(lambda x: x, lambda seen, like: seen)
 
@@ -79,7 +76,8 @@ def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | No
         return optax.chain(*_clip(max_grad_norm), optax.GradientTransformation(tx.init, tx.update))
 
     def init(params: Any, rate: Any) -> Any:
-        return _own(chain(rate).init(view.to(params)))
+        # a copy: some states hold the parameters, which are donated beside them
+        return tree.strong(tree.copy(chain(rate).init(view.to(params))))
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
         updates, state = chain(rate).update(view.to(grads), state, view.to(params))
@@ -87,11 +85,6 @@ def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | No
         return jax.tree.map(lambda p, u: p + u.astype(p.dtype), params, updates), tree.strong(state)
 
     return Optimizer(init, step)
-
-
-def _own(state: Any) -> Any:
-    """Copy `state`: some states hold the parameters, which are donated beside them."""
-    return tree.strong(tree.copy(state))
 
 
 def split(stack: Any, count: int) -> list[Any]:

@@ -1,7 +1,6 @@
 """The settings `optimizer` and `learning_rate`: optax's functions as objects or as text.
 
-config.json and the command line hold the text (`ops.optax_text`). Results of optax's functions
-become text if possible; the user's own functions stay functions.
+config.json and the command line hold the text (`ops.optax_text`); a user's function stays one.
 """
 
 from __future__ import annotations

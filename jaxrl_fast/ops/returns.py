@@ -17,18 +17,14 @@ import jax.numpy as jnp
 from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
+Scalar = jax.Array | float
 IN_A_ROW = 16  # steps of a recursion in one turn of a GPU's loop: one or two launches instead of 16 times three
 
 
 def gae(
-    reward: jax.Array,
-    terminated: jax.Array,
-    done: jax.Array,
-    value: jax.Array,
-    next_value: jax.Array,
-    discount: jax.Array | float,
-    gae_lambda: jax.Array | float,
-) -> jax.Array:
+    reward: jax.Array, terminated: jax.Array, done: jax.Array, value: jax.Array,
+    next_value: jax.Array, discount: Scalar, gae_lambda: Scalar,
+) -> jax.Array:  # fmt: skip
     """Return generalised advantage estimates, [T, B] (Schulman et al. 2016, eq. 11-16).
 
         delta_t = r_t + gamma (1 - terminated_t) V(next_obs_t) - V(obs_t)
@@ -54,7 +50,7 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
 
 
 def returns_so_far(
-    before: jax.Array, reward: jax.Array, done: jax.Array, discount: jax.Array | float
+    before: jax.Array, reward: jax.Array, done: jax.Array, discount: Scalar
 ) -> tuple[jax.Array, jax.Array]:
     """Return each episode's discounted reward sums, and the start of the next block.
 
@@ -74,23 +70,17 @@ def returns_so_far(
 
 
 def target_advantages(
-    reward: jax.Array,
-    terminated: jax.Array,
-    done: jax.Array,
-    value: jax.Array,
-    next_value: jax.Array,
-    target: jax.Array,
-    discount: jax.Array | float,
-) -> jax.Array:
+    reward: jax.Array, terminated: jax.Array, done: jax.Array, value: jax.Array,
+    next_value: jax.Array, target: jax.Array, discount: Scalar,
+) -> jax.Array:  # fmt: skip
     """Return advantages up to the next row's target, [T, B] (Espeholt et al. 2018, section 4.2).
 
         A_t = r_t + gamma (1 - terminated_t) v_{t+1} - V(obs_t)
         v_{t+1} = V(next_obs_t) where done and after the last row
 
     reward, value, next_value, target (v_t): float [T, B]; terminated, done: bool [T, B]. With v = V
-    + GAE it is delta_t + gamma (1 - done_t) GAE_{t+1}, one factor of lambda more than GAE: less
-    bias, more variance. brax's PPO has this form; `vtrace` here weights by lambda, and is GAE on
-    policy.
+    + GAE it is delta_t + gamma (1 - done_t) GAE_{t+1}: less bias and more variance than GAE. brax's
+    PPO has this form.
     """
     chex.assert_equal_shape([reward, terminated, done, value, next_value, target])
     following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))
@@ -98,13 +88,9 @@ def target_advantages(
 
 
 def lambda_returns(
-    reward: jax.Array,
-    terminated: jax.Array,
-    done: jax.Array,
-    next_value: jax.Array,
-    discount: jax.Array | float,
-    lambda_: jax.Array | float,
-) -> jax.Array:
+    reward: jax.Array, terminated: jax.Array, done: jax.Array, next_value: jax.Array,
+    discount: Scalar, lambda_: Scalar,
+) -> jax.Array:  # fmt: skip
     """Return TD(lambda) returns, [T, B] (Sutton & Barto 2018, eq. 12.18).
 
     G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t
@@ -122,17 +108,10 @@ def lambda_returns(
 
 
 def vtrace(
-    reward: jax.Array,
-    terminated: jax.Array,
-    done: jax.Array,
-    value: jax.Array,
-    next_value: jax.Array,
-    ratio: jax.Array,
-    discount: jax.Array | float,
-    lambda_: jax.Array | float = 1.0,
-    rho_bar: jax.Array | float = 1.0,
-    c_bar: jax.Array | float = 1.0,
-) -> tuple[jax.Array, jax.Array]:
+    reward: jax.Array, terminated: jax.Array, done: jax.Array, value: jax.Array,
+    next_value: jax.Array, ratio: jax.Array, discount: Scalar, lambda_: Scalar = 1.0,
+    rho_bar: Scalar = 1.0, c_bar: Scalar = 1.0,
+) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     """Return the learner's V-trace targets and advantages (Espeholt et al. 2018, eq. 1).
 
         rho_t   = min(rho_bar, ratio_t),   c_t = lambda min(c_bar, ratio_t)
@@ -155,7 +134,7 @@ def vtrace(
     return value + excess, delta + rho * discount * lambda_ * following
 
 
-def window_return(window: Window, discount: jax.Array | float) -> tuple[jax.Array, jax.Array]:
+def window_return(window: Window, discount: Scalar) -> tuple[jax.Array, jax.Array]:
     """Return (ret, factor), [b] each: a window's n-step target is ret + factor * V(boot_obs).
 
         ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   see `jaxrl_fast.types.Window`
@@ -176,11 +155,8 @@ def rollout_values(
 ) -> tuple[jax.Array, jax.Array]:
     """Return V of the observations of a rollout and of their true successors, float [T, B] each.
 
-    Args:
-        value_of: the network, observations [B, ...] -> [B].
-        trajectory: the rollout.
-        obs: its observations as the agent saw them, [T, B, ...] (`stacking.observations`).
-        stack: how many frames they hold.
+    value_of: observations [B, ...] -> [B].  obs: the rollout's as the agent saw them, [T, B, ...].
+    stack: how many frames they hold.
     """
     seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
     # step by step: one batch [T * B] would be gathered if B is divided over devices
@@ -191,16 +167,12 @@ def rollout_values(
 
 
 def bootstrap_values(
-    value: jax.Array,
-    last_value: jax.Array,
-    truncated: jax.Array,
-    value_of: Callable[[Any], jax.Array],
-    successors: Callable[[jax.Array | None], Any],
-) -> jax.Array:
+    value: jax.Array, last_value: jax.Array, truncated: jax.Array,
+    value_of: Callable[[Any], jax.Array], successors: Callable[[jax.Array | None], Any],
+) -> jax.Array:  # fmt: skip
     """Return V of the true successor of every row, float [T, B].
 
-    If the episode continues, V(next_obs_t) is the next row's value, `last_value` after the last
-    row.
+    If the episode continues, V(next_obs_t) is the next row's value.
 
     Args:
         value: V(obs_t), float [T, B].
@@ -209,10 +181,8 @@ def bootstrap_values(
         value_of: the network, observations [B, ...] -> [B].
         successors: true successors [B, ...] of time t (traced int32), or [T, B, ...] if t is None.
 
-    On a CPU a `while_loop` visits the times with a truncation (under `vmap` a `cond` would evaluate
-    every time). A GPU takes all rows in one batch, because the host would wait for each turn of a
-    loop with a data-dependent count. No smaller batch is sure to hold all successors: an
-    environment may be truncated any number of times in a rollout.
+    A CPU visits the times with a truncation; a GPU takes all rows in one batch
+    (docs/architecture.md).
     """
     shifted = jnp.concatenate([value[1:], last_value[None]])
 

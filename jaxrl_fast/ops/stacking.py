@@ -1,8 +1,7 @@
 """Frame stacks: environments emit single frames, the agent sees the last k, oldest first.
 
-Frames are stacked along the last axis. `collect` carries the stack; trajectories and replay hold
-single frames. At an episode's start its first frame is repeated. Every function is the identity for
-k = 1.
+Frames are stacked along the last axis; at an episode's start its first frame is repeated. Every
+function is the identity for k = 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Running mean and variance, float32, as a pytree.
-
-Welford 1962, merged by Chan, Golub & LeVeque 1979.
-"""
+"""Running mean and variance, float32 (Welford 1962; Chan, Golub & LeVeque 1979)."""
 
 from __future__ import annotations
 
@@ -18,15 +15,11 @@ LONGEST = 2.0**22
 
 
 class Moments(NamedTuple):
-    """Statistics of a tree of features: `count`, trees `mean` and `m2` (squared deviations).
-
-    They cover everything seen, up to `LONGEST` rows; then they are an exponential average over as
-    many.
-    """
+    """Statistics of a tree of features over all rows; from `LONGEST` on, an exponential average."""
 
     count: jax.Array
     mean: Any
-    m2: Any
+    m2: Any  # sums of squared deviations
 
     @classmethod
     def init(cls, example: Any) -> Moments:
@@ -34,13 +27,13 @@ class Moments(NamedTuple):
         zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), jnp.float32), example)
         return cls(jnp.float32(0.0), zeros, zeros)
 
-    def update(self, batch: Any, use: jax.Array | None = None) -> Moments:
+    def update(self, batch: Any, use: jax.Array | None = None, longest: float = LONGEST) -> Moments:
         """Merge a batch with leaves [*batch, *feature], or its rows `use`, bool [*batch]."""
         first_batch, first_mean = jax.tree.leaves(batch)[0], jax.tree.leaves(self.mean)[0]
         axes = tuple(range(first_batch.ndim - first_mean.ndim))
         n = jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None else jnp.sum(use, dtype=jnp.float32)
         total = self.count + n
-        count = jnp.minimum(total, LONGEST)
+        count = jnp.minimum(total, longest)
         forgotten = (total - count) / total
         among = lambda x: None if use is None else use.reshape(use.shape + (1,) * (x.ndim - use.ndim))
 

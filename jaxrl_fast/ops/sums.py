@@ -9,8 +9,7 @@ import jax.numpy as jnp
 def add(total: jax.Array, lost: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Add a term -> (total, lost): the float32 nearest to the sum, and its rounding error.
 
-    Knuth's two-sum, then the smaller part folded back in (Dekker 1971): a term loses about 2^-48 of
-    the sum. It relies on XLA not reordering additions, which a test checks.
+    Knuth's two-sum, the smaller part folded back in (Dekker 1971): a term loses about 2^-48.
     """
     rough = total + x
     added = rough - total

@@ -1,9 +1,4 @@
-"""A trained agent: acts in the environment's own spaces, plays episodes, leaves Python.
-
-`act` takes and returns values of the environment's `step`, and remembers frames and recurrent state
-between calls; inside a trace it is pure, and every call begins a new episode. `step` is the same as
-a pure function of a carry, for `jit`, `scan` and `jax.export`.
-"""
+"""A trained agent: acts in the environment's own spaces, plays episodes, leaves Python."""
 
 from __future__ import annotations
 
@@ -82,8 +77,6 @@ class Agent:
             f"  act({_short(seen or self.spec.observation)}) -> {_short(done or self.spec.action)}"
         )
 
-    # Acting ---------------------------------------------------------------------------------------
-
     def act(self, obs: Any, mode: str = "greedy", key: jax.Array | None = None) -> Any:
         """Return the action for an observation or batch [B, ...], in the environment's form.
 
@@ -135,10 +128,8 @@ class Agent:
 
     def reset(self, ended: Any = None) -> None:
         """Forget frames and recurrent state. ended: bool [B], where an episode ended; None: all."""
-        if ended is None or self._carry is None:
-            self._carry = None
-            return
-        self._carry = self.restart(self._carry, ended)
+        kept = ended is not None and self._carry is not None
+        self._carry = self.restart(self._carry, ended) if kept else None
 
     def restart(self, carry: Carry, ended: Any) -> Carry:
         """Return `carry` with new episodes where `ended` (bool [B]); pure."""
@@ -165,8 +156,6 @@ class Agent:
         key = jax.random.key(0) if key is None else random.typed_key(key)
         return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
 
-    # Playing --------------------------------------------------------------------------------------
-
     def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
         """Play `episodes` episodes in the training environment."""
         check_int("episodes", episodes, 1, 1_000_000)
@@ -189,7 +178,6 @@ def _start(algo: Algorithm, num_envs: int) -> Carry:
 
 @functools.partial(jax.jit, static_argnames=("stacked", "mode"))
 def _step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, stacked: bool, mode: str):
-    """Act once in every environment; seen: single frames or stacks [B, ...]."""
     k = algo.spec.stack
     if k > 1 and not stacked:
         seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k), stacking.start(seen, k))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,6 @@ def decode_environment(entry: dict[str, Any]) -> Environment:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write strict JSON by `write_text`."""
     write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
@@ -99,7 +98,6 @@ SELECTIONS = {name: f"{imports.PACKAGE}.sweeps.selection:{cls}" for name, cls in
 
 
 def encode_run(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of a run in the form of config.json."""
     content = dataclasses.asdict(config)
     if config.selection is not None:
         check_choice("selection.kind", config.selection.kind, SELECTIONS)
@@ -108,7 +106,6 @@ def encode_run(config: RunConfig) -> dict[str, Any]:
 
 
 def _decode_selection(content: dict[str, Any]) -> Any:
-    """Return the PBT or Halving of `encode_run`. Raises ConfigError for other content."""
     check_choice("selection.kind", content.get("kind"), SELECTIONS)
     cls, _ = imports.look_up(SELECTIONS[content["kind"]], "selection")
     settings = {k: v for k, v in content.items() if k != "kind"}
@@ -118,25 +115,24 @@ def _decode_selection(content: dict[str, Any]) -> Any:
 
 def decode_run(entry: dict[str, Any]) -> RunConfig:
     check_names(RunConfig.__dataclass_fields__, entry, "run.")
-    if not isinstance(entry.get("selection"), (dict, type(None))):
-        raise ConfigError("run.selection", entry["selection"], "the settings of PBT or of Halving, or None")
+    selection = entry.get("selection")
+    if not isinstance(selection, (dict, type(None))):
+        raise ConfigError("run.selection", selection, "the settings of PBT or of Halving, or None")
     with values.reading("run", entry):
-        chosen = {"selection": _decode_selection(entry["selection"])} if entry.get("selection") else {}
-        return RunConfig(**entry | chosen)
+        return RunConfig(**entry | ({"selection": _decode_selection(selection)} if selection else {}))
 
 
 def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
     """Load a config.json -> (algorithm, environment, run settings, content).
 
-    Imports `modules`, not modules that the file names. Raises ConfigError, with setting and file,
-    for content that no run writes.
+    Imports `modules`, not modules that the file names. Raises ConfigError for content of no run.
     """
     content, path = read_config(path), Path(path)
     for module in modules:
         imports.import_user_module(module)
     file = path / "config.json" if path.is_dir() else path
     with within(file), values.reading("config", str(file)):
-        return *decode(content, (), file.absolute().parent), content
+        return *decode(content, file.absolute().parent), content
 
 
 @contextlib.contextmanager
@@ -150,15 +146,8 @@ def within(file: Path) -> Iterator[None]:
         raise
 
 
-def decode(
-    content: dict[str, Any], modules: Iterable[str] = (), folder: Path | None = None
-) -> tuple[Algorithm, Environment, RunConfig]:  # fmt: skip
-    """Decode the content of `describe` -> (algorithm, environment, run settings).
-
-    modules: the user's, imported first. folder: the file's; must not hold a library.
-    """
-    for module in modules:
-        imports.import_user_module(module)
+def decode(content: dict[str, Any], folder: Path | None = None) -> tuple[Algorithm, Environment, RunConfig]:
+    """Decode the content of `describe`; `folder`, its file's, must hold no library."""
     imports.check_libraries(folder)
     needed = content.get("imports", ())
     if not isinstance(needed, (list, tuple)) or not all(isinstance(m, str) for m in needed):

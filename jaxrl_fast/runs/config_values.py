@@ -42,11 +42,9 @@ def encode(value: Any, name: str = "settings") -> Any:
         return {"import": _import_path(value, name)}
     if isinstance(value, np.dtype) and _dtype(value.name, name) == value:
         return {"dtype": value.name}
-    if isinstance(value, (str, bool, int, type(None))):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            return {"float": repr(value)}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"float": repr(value)}
+    if isinstance(value, (str, bool, int, float, type(None))):
         return value
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return encode(value.item(), name)
@@ -73,7 +71,6 @@ def class_path(cls: type, name: str) -> str:
 
 
 def _import_path(value: Any, name: str) -> str:
-    """Return "module:name" of a function or class."""
     attribute = getattr(value, "__qualname__", "")
     public = ("jax.nn", "jax.numpy", "optax", "optax.contrib")  # first; other modules move
     for module in (*public, getattr(value, "__module__", None)):
@@ -132,7 +129,6 @@ def _dtype(text: Any, name: str) -> np.dtype:
 
 
 def decode_settings(settings: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Decode every setting. Raises ConfigError, with its name, for one that no run writes."""
     found = {}
     for key, value in settings.items():
         with reading(f"{prefix}.{key}", value):

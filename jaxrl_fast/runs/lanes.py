@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,10 +13,8 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.members import leaf_names
 from jaxrl_fast.engine.population import Population
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.engine.programs import Context, Programs
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.reports import Reported
-from jaxrl_fast.logs.walltime import WallTime
 
 
 class Lanes:
@@ -24,22 +22,14 @@ class Lanes:
 
     Attributes:
         members: int [lanes], the member of each lane; all members unless some were dropped.
-        state: the RunState on the device, leaves [lanes, ...] (no such axis for one); donated to
-            the next chunk.
+        state: the RunState on the device, leaves [lanes, ...]; donated to the next chunk.
         lost: {member: env_steps and reason} of members that are not finite.
         settings: float32 [members] each, changed by selection.
     """
 
-    def __init__(
-        self, prepared: Prepared, lanes: Sequence[int], clock: WallTime, reported: Reported,
-        stopping: Callable[[], int | None],
-    ):  # fmt: skip
-        """Make lanes for these members, with uncompiled programs and no state.
-
-        reported, stopping: as for `Backend.programs`.
-        """
+    def __init__(self, prepared: Prepared, lanes: Sequence[int], context: Context):
         self.prepared, self.members = prepared, np.asarray(lanes, np.int64)
-        self.programs = backend_of(prepared.env).programs(prepared.take(self.members), clock, reported, stopping)
+        self.programs = backend_of(prepared.env).programs(prepared.take(self.members), context)
         names, leaves = leaf_names(prepared.members.first), jax.tree.leaves(prepared.members.run)
         traced = prepared.config.selection.traced if prepared.config.selection else ()
         self.settings = {name: np.asarray(leaves[names.index(name)]) for name in traced}
@@ -51,12 +41,10 @@ class Lanes:
 
     @property
     def population(self) -> Population:
-        """Return the placement of members with a lane."""
         return self.programs.population
 
     @property
     def live(self) -> list[int]:
-        """Return the members in training that are finite."""
         return [int(i) for i in self.members if int(i) not in self.lost]
 
     def who(self) -> dict[str, Any]:
@@ -83,11 +71,7 @@ class Lanes:
         return self.population.keys([seeds[i] for i in self.members])
 
     def exploit(self, parent: np.ndarray, settings: dict[str, np.ndarray]) -> None:
-        """Continue every member with the agent of `parent` [members] and settings [members].
-
-        A lost member also takes its parent's environments and replay: its own may have caused the
-        loss.
-        """
+        """Continue members with agents of `parent` [members]; lost ones take the whole state."""
         lost = np.isin(self.members, list(self.lost)) & (parent != self.members)
         self.state = self.programs.move(self.state, parent, lost)
         self.lost = {member: where for member, where in self.lost.items() if not lost[member]}
@@ -104,10 +88,9 @@ class Lanes:
         """Continue with these members alone, in a program of their number."""
         at = [int(np.flatnonzero(self.members == i)[0]) for i in members]
         state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
-        clock = self.programs.clock
         self.members = np.asarray(members, np.int64)
-        self.programs = Programs(self.prepared.take(self.members), clock)
-        with clock.during("compile"):
+        self.programs = Programs(self.prepared.take(self.members), self.programs.context)
+        with self.programs.clock.during("compile"):
             self.programs.compile(self.keys())
         self.state = self.programs.padded(state)
 

@@ -29,6 +29,7 @@ from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_results import ended_seeds
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.signals import run_so_far
+from jaxrl_fast.runs.train import Around, begin, run_prepared
 from jaxrl_fast.types import RunState
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a resume may change
@@ -90,15 +91,16 @@ def resume(
     """
     for name in host:
         check_choice("resume", name, HOST)
-    ends, where = {"total_steps": total_steps, "horizon": horizon}, {"devices": devices, "mesh": mesh}
-    around = {"hooks": hooks, "sinks": sinks, "tensorboard": tensorboard, "progress": progress}
-    return run_so_far(lambda: resume_run(path, modules=modules, **ends, **around, **where, **host))
+    return run_so_far(lambda: resume_run(
+        path, total_steps=total_steps, horizon=horizon, modules=modules, hooks=hooks, sinks=sinks, tensorboard=tensorboard,
+        progress=progress, devices=devices, mesh=mesh, **host,
+    ))  # fmt: skip
 
 
 def resume_run(path: str | Path, argument: str = "path", part: bool = False, **settings: Any) -> Result | SeedsInTurn:
     """Resume for callers that stop with the run: Ctrl-C always raises `Interrupted`.
 
-    argument: `path` in errors. part: of a run that has warned of its horizon. settings: of `resume`.
+    argument: `path` in errors. part: of a run that has warned of its horizon.
     """
     if isinstance(path, (str, Path)):  # before the first process finds it missing and others do not
         distributed.check_shared(Path(path) / "config.json")
@@ -113,8 +115,6 @@ def _resume(
     devices=None, mesh=None, **host,
 ):  # fmt: skip
     """Resume from a locked folder."""
-    from jaxrl_fast.runs.train import run_prepared
-
     check_hooks(hooks)
     algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
@@ -125,9 +125,10 @@ def _resume(
     ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items() if v is not None}
     new = dataclasses.replace(config, **host, **ends, **rows)
     if in_turn(env, config):
-        more = {"devices": devices, "mesh": mesh, "tensorboard": tensorboard} | host
+        more = {"modules": modules, "hooks": hooks, "tensorboard": tensorboard, "progress": progress, "devices": devices,
+                "mesh": mesh} | host  # fmt: skip
         about = {name: content[name] for name in ("preset", "imports") if name in content}
-        return _resume_in_turn(path, prepare(algo, env, new, about), modules, hooks, sinks, progress, more)
+        return _resume_in_turn(path, prepare(algo, env, new, about), sinks, more)
     sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         distributed.on_first(checkpoints.check_own)
@@ -145,11 +146,10 @@ def _resume(
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if not part:
         _warn_of_horizon(new)
-    return run_prepared(prepared, lambda: RunDir(path), hooks, sinks, tensorboard, progress, last)
+    return run_prepared(prepared, lambda: RunDir(path), Around(hooks, sinks, tensorboard, progress), last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
-    """Warn if a run continues past its horizon: schedules stay at their ends."""
     if config.total_steps > (config.horizon or 0):
         warnings.warn(
             f"total_steps {config.total_steps:,} is beyond the horizon {config.horizon:,} fixed at the start: schedules such "
@@ -158,15 +158,10 @@ def _warn_of_horizon(config: RunConfig) -> None:
         )
 
 
-def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> SeedsInTurn:
-    """Resume seeds that take turns: ended ones stay, an interrupted one continues.
-
-    prepared: with the new end and horizon. more: arguments of `resume_run`.
-    """
-    from jaxrl_fast.runs.train import begin
-
+def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any, more: dict[str, Any]) -> SeedsInTurn:
+    """Resume seeds that take turns: ended ones stay. more: other arguments of `resume_run`."""
     make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
-    trained = ended_seeds(path, prepared, modules)
+    trained = ended_seeds(path, prepared, more["modules"])
     if len(trained) < prepared.config.seeds:
         _warn_of_horizon(prepared.config)
 
@@ -174,13 +169,11 @@ def _resume_in_turn(path, prepared, modules, hooks, sinks, progress, more) -> Se
         folder = seed_folder(path, part.config.seed)
         if not RunDir(folder).resumable:
             folders.discard(folder)
-            return begin(part, folder, hooks, sinks, more["tensorboard"], progress)
+            return begin(part, folder, more["hooks"], sinks, more["tensorboard"], more["progress"])
         old = configs.read_config(folder)["run"]
         given = lambda name: None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)
-        ends = {name: given(name) for name in ("total_steps", "horizon")}
-        around = {"modules": modules, "hooks": hooks, "sinks": sinks, "progress": progress}
-        return resume_run(folder, part=True, **ends, **around, **more)
+        return resume_run(folder, part=True, total_steps=given("total_steps"), horizon=given("horizon"), sinks=sinks, **more)
 
-    run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, progress, trained)
+    run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, more["progress"], trained)
     rundir.update(prepared)
     return run.train()

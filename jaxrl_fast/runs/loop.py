@@ -1,7 +1,6 @@
-"""The host loop: chunks of one compiled program with donated state, and work between them.
+"""The host loop: chunks of one compiled program, and work between them, whatever their size.
 
-Chunk k's metrics are fetched while chunk k + 1 runs. Logs, progress, evaluation, checkpoints, early
-stop, NaN checks and signals happen here, outside of the program and independent of chunk sizes.
+Chunk k's metrics are fetched while chunk k + 1 runs.
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from jaxrl_fast.logs.rows import Measured, Row, measure
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
-from jaxrl_fast.runs.checkpoints.restore import restore
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
-from jaxrl_fast.runs.evaluation import EvaluationProgress, evaluate
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
+from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 
@@ -65,8 +62,6 @@ class Trainer:
         self.score()
         self.finish()
 
-    # The start ------------------------------------------------------------------------------------
-
     def prepare(self, given: Given | None, saved: Saved | None) -> None:
         """Compile, make or restore the state, open the sinks and warm up the replay."""
         run, lanes = self.run, self.run.lanes
@@ -77,7 +72,7 @@ class Trainer:
             if given is not None:
                 lanes.state = self.programs.begin(lanes.state, given)
             if saved is not None:
-                restore(run, saved, self.saver.checkpoints, self.sinks)
+                self.saver.restore(saved)
             warmup = run.progress.iterations < run.grid.warmup
             self.programs.ready("warmup" if warmup else "chunk")
         for sink in self.sinks:
@@ -90,7 +85,7 @@ class Trainer:
 
     def warm_up(self, where: str) -> None:
         run = self.run
-        chunk = self.programs.warmup(run.state, run.progress.iterations)
+        chunk = self.programs.chunk(run.state, run.progress.iterations, 1)
         self.take(chunk)
         self.log(self.measure(-1, 1, chunk.metrics), None, [run.wall_seconds], 0.0, chunk.ready)
         try:
@@ -100,8 +95,6 @@ class Trainer:
             self.saver.save()
             self.leave(self.signals.caught)
         self.mark = self.trained()
-
-    # One turn -------------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Start a chunk, check the one before it, and save, evaluate or leave when due."""
@@ -125,16 +118,15 @@ class Trainer:
         self.leave(signum)
 
     def take(self, chunk: Chunk) -> None:
-        """Continue from a chunk's end."""
         self.run.lanes.state = chunk.state
         if chunk.stopped is not None:
             self.end_early(chunk)
         self.run.progress.iterations, self.run.progress.rows = chunk.iterations, self.run.grid.whole_rows(chunk.iterations)
 
     def absorb(self, score: bool = False, busy: bool = False) -> None:
-        """Wait for the pending chunk, check and log it.
+        """Wait for the pending chunk, check and log it, and evaluate if asked.
 
-        score: with an evaluation. busy: the device works meanwhile, or the actors do.
+        busy: the device, or the actors, work meanwhile.
         """
         run, (t0, chunk), self.pending = self.run, self.pending, None
         start = run.grid.whole_rows(t0)
@@ -171,11 +163,8 @@ class Trainer:
     def log(
         self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float, busy: bool, score: bool = False
     ) -> list[Row]:
-        """Check rows, evaluate and select when due, then make and log the rows.
-
-        A non-finite value is logged, and ends the run.
-        """
-        run, columns, failed, compiled = self.run, {}, None, self.programs.compile_seconds
+        """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
+        run, columns, failed, compiled = self.run, {}, None, self.programs.clock.spent("compile")
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
             try:
@@ -189,7 +178,7 @@ class Trainer:
         rows = [one.row(wall, rate, own) for one, wall, own in zip(measured, walls, more, strict=True)]
         with self.programs.clock.during("log" if busy else "write"):
             self.emit(rows)
-        compiled = self.programs.compile_seconds - compiled
+        compiled = self.programs.clock.spent("compile") - compiled
         if compiled:
             for sink in self.sinks:
                 sink.exclude_time(compiled)
@@ -207,8 +196,6 @@ class Trainer:
         for sink in self.sinks:
             for row in rows:
                 sink.write(row)
-
-    # The end --------------------------------------------------------------------------------------
 
     def score(self) -> None:
         """Evaluate at the end, unless the last row did, or a signal leaves it to the resume."""
@@ -277,10 +264,8 @@ class Trainer:
         raise error
 
     def leave(self, signum: int | None) -> None:
-        """Raise Interrupted if the run was asked to stop."""
         if signum:
             raise Interrupted.of(self.run, signum)
 
     def trained(self) -> float:
-        """Return the seconds of training in this process."""
         return self.programs.clock.spent(*TRAIN)

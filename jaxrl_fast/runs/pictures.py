@@ -29,19 +29,15 @@ def film(
 ) -> Film:
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
-    `algo` is bound to `env.spec`; `agent` is one member's. The last frame shows the final state,
-    unless `max_steps` cut the episode or the environment resets within its step.
-    patience: seconds to wait for an environment on the host; HostError after them.
+    `algo` is bound; `agent` is one member's. The last frame shows the final state, unless
+    `max_steps` cut the episode. patience: seconds to wait for a host environment.
     """
     check_int("max_steps", max_steps)
     return backend_of(env).film(env, algo, agent, key, max_steps, patience)
 
 
 def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
-    """Return (stride, frames a second) to show an episode at its own speed.
-
-    At least 5 a second; a fixed speed for steps without a time.
-    """
+    """Return (stride, frames a second, at least 5) to show an episode at its own speed."""
     if step_seconds is None:
         return 1, 30 if steps > 100 else 10
     stride = max(1, math.ceil(1 / (step_seconds * MAX_FPS) - 1e-6))
@@ -51,8 +47,7 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
     """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path.
 
-    Keeps at most 600 frames, evenly spaced, and drops every second one while the file exceeds
-    `max_bytes`; the speed stays. GIF counts in hundredths of a second: 30 becomes 33.
+    Keeps at most 600 frames, fewer while the file exceeds `max_bytes`; the speed stays.
     """
     check_float("fps", fps, 0, MAX_FPS, open_low=True)
     frames = [np.asarray(frame) for frame in frames]

@@ -27,8 +27,7 @@ from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 def read_member(path: str | Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
     """Return (run, environment, config, state, rows, iterations, score) of one member.
 
-    A best checkpoint holds only the agent: it is the state, and iterations is None. Numbers of
-    `run.algo` are Python's.
+    A best checkpoint holds only the agent: it is the state, and iterations is None.
     """
     path = run_path("run", path)
     algo, env, config, _ = configs.load(path, tuple(modules))
@@ -87,7 +86,6 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
 
 
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
-    """Return `read_member` of one checkpoint (kind, number)."""
     best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
@@ -97,24 +95,23 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     algo, env = configure(algo, env, config.settings_of(member) | chosen)
     lanes, bound = len(meta["lanes"]), algo.bind(env.spec)
     if best:  # the agent alone: its experience may be gone
-        run, like = Run(env, bound, 1.0), jax.eval_shape(lambda: bound.init(jax.random.key(0)))
+        run, like = Run(env, bound, 1.0), jax.eval_shape(_agent, bound, jax.random.key(0))
     else:
         run = build_run(algo, env, config)
-        like = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+        like = jax.eval_shape(iteration.init, run, jax.random.key(0))
     if lanes > 1:
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct((lanes, *x.shape), x.dtype), like)
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     state = checkpoints.restore(*one, abstract(like, here))
     state = tree.take(state, meta["lanes"].index(member)) if lanes > 1 else state
     rows = meta["best_rows"] if best else meta["rows"]
-    scores = meta.get("best_scores") if best else _scores(rundir)
+    scores = meta.get("best_scores") if best else _result(rundir).get("eval_return")
     score = scores[member] if scores and member < len(scores) else None
     return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
 
 
-def _scores(rundir: RunDir) -> list[float | None]:
-    """Return the members' evaluations at the end, empty without a result."""
-    return _result(rundir).get("eval_return", [])
+def _agent(algo: Algorithm, key: jax.Array) -> Any:
+    return algo.init(key)
 
 
 def _result(rundir: RunDir) -> dict[str, Any]:

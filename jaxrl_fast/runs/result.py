@@ -18,7 +18,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.rows import Row, curve, table
+from jaxrl_fast.logs.rows import curve, table
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.agent import Agent
@@ -47,7 +47,6 @@ class AnyResult:
 
     @property
     def algo(self) -> Algorithm:
-        """Return the algorithm, bound to the environment."""
         return self.prepared.bound
 
     @property
@@ -60,7 +59,6 @@ class AnyResult:
 
     @property
     def wall_seconds(self) -> float:
-        """Return the seconds of the run so far."""
         return sum(self.seconds.values())
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
@@ -85,7 +83,6 @@ class Result(AnyResult):
     out: RunDir | None
     progress: Progress
     best: Best = dataclasses.field(default_factory=Best)
-    history: list[Row] = dataclasses.field(default_factory=list)
     eval_return: np.ndarray | None = None  # [members] of the final evaluation
     episodes: int | None = None  # of the last evaluation, if not the settings' number
     stop_requested: bool = False
@@ -94,6 +91,7 @@ class Result(AnyResult):
     grid = property(attrgetter("prepared.grid"), doc="Where rows and evaluations fall.")
     population = property(attrgetter("lanes.population"), doc="Where the members live that have a lane.")
     state = property(attrgetter("lanes.state"), doc="The RunState on the device, leaves [lanes, ...]; for one no such axis.")
+    history = property(attrgetter("lanes.programs.context.history"), doc="The log rows so far.")
     lost = property(attrgetter("lanes.lost"), doc="{member: env_steps and reason} of members that became NaN or infinite.")
     live = property(attrgetter("lanes.live"), doc="Members that are still trained, and finite.")
     rows = property(attrgetter("progress.rows"), doc="Log rows that are done, the warm-up's not counted.")
@@ -126,12 +124,10 @@ class Result(AnyResult):
 
     @property
     def over(self) -> bool:
-        """Return whether training is finished."""
         at_target = self.config.target_return is not None and all(self.reached[i] for i in self.live)
         return self.rows >= self.grid.rows or self.stop_requested or at_target
 
     def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
-        """Return one member's algorithm, bound, and environment."""
         chosen = {name: float(values[member]) for name, values in self.lanes.settings.items()}
         algo, env = configure(self.algo, self.env, self.config.settings_of(member) | chosen)
         return algo.bind(env.spec), env

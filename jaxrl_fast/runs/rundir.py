@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import warnings
@@ -14,17 +15,15 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoints.store import UNFINISHED, is_number
+from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
 
 SEED = "seed-"
 
@@ -47,16 +46,11 @@ class RunDir:
 
     @property
     def resumable(self) -> bool:
-        """Return whether a run can resume: a complete checkpoint (orbax named it) exists.
-
-        For seeds that take turns, one started seed is enough: seeds without a checkpoint restart.
-        """
-        last = self.checkpoints / "last"
-        return (last.is_dir() and any(is_number(p.name) for p in last.iterdir())) or self.in_turn
+        """Return whether a complete checkpoint (orbax named it), or a started seed, exists."""
+        return bool(numbers_in(self.checkpoints / "last")) or self.in_turn
 
     @property
     def in_turn(self) -> bool:
-        """Return whether a seed with a folder of its own has started."""
         return (self.path / "config.json").is_file() and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
 
     @classmethod
@@ -66,8 +60,7 @@ class RunDir:
         content = described(prepared).content  # refuses values before any write
         new, lock = not path.exists(), None
         try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = folders.hold("out", path)
+            lock = folders.hold("out", path, create=True)
             check_empty(path)  # another process may have been faster
             configs.write_json(path / "config.json", content)
         except BaseException as error:
@@ -79,7 +72,6 @@ class RunDir:
         return cls(path, new, lock)
 
     def release(self) -> None:
-        """Let other processes write here."""
         if self.lock:
             self.lock.release()
 
@@ -94,10 +86,9 @@ class RunDir:
                 self.path.rmdir()
 
     def sinks(self, tensorboard: bool) -> list[Any]:
-        found: list[Any] = [JsonlSink(self.metrics)]
-        return found + ([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])
+        return [JsonlSink(self.metrics), *([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])]
 
-    def history(self, env_steps: int) -> list[Row]:
+    def history(self, env_steps: float = math.inf) -> list[Row]:
         """Return the log rows up to `env_steps`, read back; null is NaN."""
         entries = read_jsonl(self.metrics) if self.metrics.exists() else []
         return [read_row(entry) for entry in entries if entry["env_steps"] <= env_steps]
@@ -151,7 +142,6 @@ class RunDir:
         return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
 
     def result(self) -> dict[str, Any]:
-        """Return result.json, checked."""
         remedy = f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are readable without it"
         return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
 
@@ -164,8 +154,7 @@ class RunDir:
         try:
             rows = read_jsonl(self.metrics)
             plots.learning_curve({label: rows}, self.path / "curve.png")
-            if plots.has_times(rows):
-                plots.time_use(rows, self.path / "time.png")
+            plots.time_use(rows, self.path / "time.png")
             algo, env = run.setup(member)
             film = pictures.film(env, algo, agent, jax.random.key(run.config.seed), 500, run.config.host_timeout)
             if film.page is not None:
@@ -178,7 +167,6 @@ class RunDir:
 
 
 def seed_folder(path: Path, seed: int) -> Path:
-    """Return the run directory of one seed, for seeds that take turns."""
     return path / f"{SEED}{seed}"
 
 
@@ -206,10 +194,7 @@ def check_free(path: Path) -> None:
 
 
 def check_empty(path: Path) -> None:
-    """Raise ConfigError for a directory with files, except remains of a run that never began.
-
-    The saver's threads recreate the folders of an unfinished checkpoint.
-    """
+    """Raise ConfigError for a directory with files, except remains of a run that never began."""
     try:
         found = {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists() else set()
     except OSError as error:
@@ -218,25 +203,25 @@ def check_empty(path: Path) -> None:
         return
     if found - {folders.LOCK} == {"checkpoints"} and _unfinished(path / "checkpoints"):
         return
-    begun, resumable = (path / "config.json").is_file(), RunDir(path).resumable
+    begun = (path / "config.json").is_file()
     resume = "; it has no checkpoint to go on from: choose another, or remove this one" if begun else ""
-    resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)" if resumable else resume
+    if RunDir(path).resumable:
+        resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)"
     raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
 
 
 def _unfinished(path: Path) -> bool:
-    """Return whether a folder holds only checkpoints without a name yet."""
     files = [p.relative_to(path) for p in path.rglob("*") if not p.is_dir()]
     return path.is_dir() and all(any(UNFINISHED in part for part in file.parts) for file in files)
 
 
-def check_outside(path: Path) -> None:
+def check_outside(path: Path, argument: str = "out") -> None:
     """Raise ConfigError for a new folder inside a run's or sweep's, which would adopt it."""
     for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         what = _held_by(folder)
         if what:
             valid = f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is that of {what}"
-            raise ConfigError("out", str(path), valid)
+            raise ConfigError(argument, str(path), valid)
 
 
 def _held_by(folder: Path) -> str | None:
@@ -244,44 +229,37 @@ def _held_by(folder: Path) -> str | None:
     there = lambda *names: any(os.path.exists(folder / name) for name in names)
     if there("sweep.json") and there("parts"):
         return "a sweep"
-    if there("config.json"):
-        with contextlib.suppress(ConfigError):
-            configs.read_config(folder)
-            begun = there("metrics.jsonl", "checkpoints", "result.json") or RunDir(folder).in_turn
-            return "a run" if begun or folders.holder(folder) else None
+    begun = there("metrics.jsonl", "checkpoints", "result.json") or RunDir(folder).in_turn
+    with contextlib.suppress(ConfigError):
+        if there("config.json") and configs.read_config(folder) and (begun or folders.holder(folder)):
+            return "a run"
     return None
 
 
 def described(prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError for other values."""
-    if prepared.content is not None:
-        return prepared
-    return dataclasses.replace(prepared, content=describe(prepared))
+    return prepared if prepared.content is not None else dataclasses.replace(prepared, content=describe(prepared))
 
 
 def describe(run: Any) -> dict[str, Any]:
     """Return the content of config.json. run: a `Prepared`, or a sweep for its base."""
+    origin, grid = registry.describe(run.env), run.grid
+    resolved = {  # default settings, for readers; nothing reads them back
+        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
+        "max_episode_steps": run.env.spec.max_episode_steps,
+        "log_every": grid.row * grid.steps,
+        "eval_every": grid.eval_rows * grid.row * grid.steps,
+        "random_steps": grid.warmup * grid.steps,
+    }
     return {
         "format": configs.FORMAT,
         "algorithm": configs.encode_algorithm(run.algo),
         "environment": configs.encode_environment(run.env),
         "run": configs.encode_run(run.config),
-        "resolved": resolved(run.env, run.grid),
+        "resolved": resolved,
         **run.about,
         "device": device_name(),
         "versions": runtime.versions(),
-    }
-
-
-def resolved(env: Environment, grid: Grid) -> dict[str, Any]:
-    """Return the resolved values of default settings, for readers; nothing reads them back."""
-    origin = registry.describe(env)
-    return {
-        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
-        "max_episode_steps": env.spec.max_episode_steps,
-        "log_every": grid.row * grid.steps,
-        "eval_every": grid.eval_rows * grid.row * grid.steps,
-        "random_steps": grid.warmup * grid.steps,
     }
 
 

@@ -29,8 +29,6 @@ from jaxrl_fast.types import RunState
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The results of a seed that has ended."""
-
     history: list[Row]
     eval_return: float  # NaN if lost
     eval_episodes: int
@@ -46,25 +44,27 @@ class Trained:
 def of_run(run: Result) -> Trained:
     """Return the results of an ended run; frees its replay and environments for the next one."""
     agent = run.agent(0)
-    state = jax.device_get(agent.state)
-    parts = agent.algo, run.env, run.config  # not the run: it holds its programs
-    about = agent.iteration, agent.score
-    del agent
+    agent.state = jax.device_get(agent.state)
     score = np.nan if run.eval_return is None else float(run.eval_return[0])
     kept = Trained(
         run.history, score, run.eval_episodes, run.best_score, run.env_steps, run.seconds, run.steps_per_second,
-        run.lost.get(0), run.reached[0], lambda: Agent(*parts, jax.device_put(state), *about),
+        run.lost.get(0), run.reached[0], lambda: _on_device(agent),
     )  # fmt: skip
     run.lanes.state = run.best.agent = None
     gc.collect()  # programs and their reports refer to each other
     return kept
 
 
+def _on_device(agent: Agent) -> Agent:
+    state = jax.device_put(agent.state)
+    return Agent(agent.algo, agent.env, agent.config, state, agent.iteration, agent.score)
+
+
 def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
     """Read a seed's results from its run directory. Raises ConfigError for another form."""
     with reading("result", str(folder / "result.json")):
         rundir = RunDir(folder)
-        result, history = rundir.result(), rundir.history(2**63)
+        result, history = rundir.result(), rundir.history()
         if len(result["eval_return"]) != 1:
             raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
         number = lambda value, other: value if isinstance(value, (int, float)) else other
@@ -85,10 +85,7 @@ def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
 
 
 def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
-    """Join rows of single seeds to rows of a population, NaN where a seed has no row.
-
-    wall_seconds: of all seeds up to the row. steps_per_second: all steps by all seconds.
-    """
+    """Join rows of single seeds to rows of a population: NaN for missing ones, times summed."""
     columns = [{row.env_steps: row for row in rows} for rows in histories]
     walls, found = [0.0] * len(columns), []
     for steps in sorted(set().union(*columns)):
@@ -117,13 +114,7 @@ def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
 def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:
     """Return {member: results} of finished seeds; the others can continue or restart.
 
-    Args:
-        path: the run directory of all seeds.
-        prepared: the run with its new end.
-
-    Raises:
-        ConfigError: a seed's folder is a link, holds another run, has more steps than the new end,
-            or can neither continue nor restart.
+    prepared: with the new end. Raises ConfigError for a seed's folder that cannot be part of it.
     """
     ended, config = {}, prepared.config
     for seed in config.member_seeds():
@@ -135,7 +126,8 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
         if (folder / "config.json").is_file():
             check_seed(folder, prepared.algo, prepared.env, seed, modules)
         result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
-        if result and (result.lost or _end(folder) == (config.total_steps, config.horizon)):
+        same = lambda run: (run["total_steps"], run.get("horizon")) == (config.total_steps, config.horizon)
+        if result and (result.lost or same(configs.read_config(folder)["run"])):
             ended[seed - config.seed] = result
         elif RunDir(folder).resumable:
             _check_done(folder, config, prepared.grid)
@@ -164,9 +156,3 @@ def _check_anew(folder: Path, config: RunConfig) -> None:
         gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
         remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
         raise expected("start_from", "a run directory", f"{gone}; {remedy}")
-
-
-def _end(folder: Path) -> tuple[Any, Any]:
-    """Return total_steps and horizon of a run directory."""
-    run = configs.read_config(folder)["run"]
-    return run["total_steps"], run.get("horizon")

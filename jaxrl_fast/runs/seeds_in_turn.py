@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shlex
 import sys
@@ -58,8 +59,6 @@ class SeedsInTurn(AnyResult):
     def _done(self) -> str:
         return f"{len(self.trained)} of {self.config.seeds} seeds trained, one after another"
 
-    # Training -------------------------------------------------------------------------------------
-
     def train(self) -> SeedsInTurn:
         """Train every unfinished seed in order, then write the results of all."""
         with Signals() as signals:  # between seeds; a run has its own
@@ -73,7 +72,9 @@ class SeedsInTurn(AnyResult):
                     self.write_log()
                     if signals.caught:
                         raise self._interrupted(signals.caught, member + 1)
-            self.write_results()
+            self.write_log()
+            if self.out:
+                self.out.write_result(self)
         if signals.caught:
             raise self._interrupted(signals.caught, self.config.seeds - 1)
         if not np.isfinite(self.eval_return).any():
@@ -81,7 +82,6 @@ class SeedsInTurn(AnyResult):
         return self
 
     def _ended(self, member: int, signals: Signals) -> Result:
-        """Return the ended run of a member."""
         going, part = self.going, self.prepared.seed(member)
         sinks = self.make_sinks(part.config) if self.make_sinks else ()
         try:
@@ -118,19 +118,14 @@ class SeedsInTurn(AnyResult):
         if self.over:
             raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
         self.make_sinks = sinks_of_each(sinks) or self.make_sinks
-        return run_so_far(self._resume)
-
-    def _resume(self) -> SeedsInTurn:
-        if not self.out:
-            return self.train()
-        with folders.held("resume", self.out.path):
-            return self.train()
+        with folders.held("resume", self.out.path) if self.out else contextlib.nullcontext():
+            return run_so_far(self.train)
 
     def write_log(self) -> None:
         """Write metrics.jsonl and its plot for the seeds so far."""
         if not self.out:
             return
-        histories = [RunDir(seed_folder(self.out.path, seed)).history(2**63) for seed in self.config.member_seeds()]
+        histories = [RunDir(seed_folder(self.out.path, seed)).history() for seed in self.config.member_seeds()]
         try:
             with writing(self.out.metrics):
                 configs.write_text(self.out.metrics, b"".join(map(line_of, side_by_side(histories))).decode())
@@ -145,32 +140,25 @@ class SeedsInTurn(AnyResult):
         except Exception as error:
             warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}", stacklevel=2)
 
-    def write_results(self) -> None:
-        """Write result.json after the log."""
-        if self.out:
-            self.write_log()
-            self.out.write_result(self)
-
-    # Results --------------------------------------------------------------------------------------
+    def _of_each(self, name: str, missing: Any) -> list[Any]:
+        return [getattr(self.trained[m], name) if m in self.trained else missing for m in range(self.config.seeds)]
 
     @property
     def over(self) -> bool:
-        """Return whether training is finished."""
         return len(self.trained) == self.config.seeds
 
     @property
     def history(self) -> list[Row]:
         """Return log rows with members side by side, NaN for missing rows."""
-        found = [self.trained[m].history if m in self.trained else [] for m in range(self.config.seeds)]
+        found = self._of_each("history", [])
         if self.going:
-            found[self.going.config.seed - self.config.seed] = self.going.history
+            found[self._member_going] = self.going.history
         return side_by_side(found)
 
     @property
     def eval_return(self) -> np.ndarray | None:
         """Return the last evaluations, float32 [members], NaN for missing ones; None before any."""
-        scores = [self.trained[m].eval_return if m in self.trained else np.nan for m in range(self.config.seeds)]
-        return np.array(scores, np.float32) if self.trained else None
+        return np.array(self._of_each("eval_return", np.nan), np.float32) if self.trained else None
 
     @property
     def best_score(self) -> float:
@@ -186,17 +174,24 @@ class SeedsInTurn(AnyResult):
 
     @property
     def live(self) -> list[int]:
-        """Return the members that were not lost."""
         return [m for m in range(self.config.seeds) if m not in self.lost]
 
     @property
     def reached(self) -> list[Any]:
-        return [self.trained[m].reached if m in self.trained else None for m in range(self.config.seeds)]
+        return self._of_each("reached", None)
+
+    @property
+    def _begun(self) -> list[Trained | Result]:
+        return [*self.trained.values(), *([self.going] if self.going else [])]
+
+    @property
+    def _member_going(self) -> int:
+        return self.going.config.seed - self.config.seed
 
     @property
     def env_steps(self) -> int:
         """Return the environment steps of the member with most."""
-        return max([x.env_steps for x in self.trained.values()] + ([self.going.env_steps] if self.going else []), default=0)
+        return max((x.env_steps for x in self._begun), default=0)
 
     @property
     def eval_episodes(self) -> int:
@@ -206,19 +201,16 @@ class SeedsInTurn(AnyResult):
     @property
     def seconds(self) -> dict[str, float]:
         """Return the wall-clock seconds by activity, of all seeds."""
-        every = [x.seconds for x in self.trained.values()] + ([self.going.seconds] if self.going else [])
-        return {name: sum(x.get(name, 0.0) for x in every) for name in ("compile", "train", "evaluate", "write")}
+        spent = [x.seconds for x in self._begun]
+        return {name: sum(x.get(name, 0.0) for x in spent) for name in ("compile", "train", "evaluate", "write")}
 
     @property
     def steps_per_second(self) -> float:
-        """Return the environment steps a second of training."""
         return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
 
     def agent(self, member: int | None = None) -> Agent:
         """Return one seed's current agent. member: None: the best of the final evaluations."""
-        here = sorted(self.trained)
-        if self.going:
-            here.append(self.going.config.seed - self.config.seed)
+        here = [*sorted(self.trained), *([self._member_going] if self.going else [])]
         if member is None and here:
             scores = np.full(self.config.seeds, -np.inf) if self.eval_return is None else self.eval_return
             member = max(here, key=lambda m: np.nan_to_num(scores[m], nan=-np.inf))

@@ -1,4 +1,4 @@
-"""Members with wrong values: what is not finite costs a member its place, what is senseless is a warning."""
+"""Checks of the members at rows and evaluations: lost, diverged, at their target, best so far."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import numpy as np
 
 from jaxrl_fast import distributed
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.logs.rows import Measured
+from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
+from jaxrl_fast.logs.rows import Measured, without
+from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.runs.checkpoints.metadata import Best
 from jaxrl_fast.runs.result import Result
 
 MOST_RETURN = 1e3  # smaller returns give no bound on losses: unfinished episodes may pay more
 MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a few such squares
 MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
 MOST_PARAMETER = 1e8  # of a network's parameters
+PARAMETER = "the largest parameter"  # measured in evaluations, NaN if unknown
+IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
 
 
 def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
-    """Return the rows without lost members' values, and a message on the first loss.
+    """Return the rows without lost members' values, and a message that ends the run, or None.
 
-    The message names metric, step and member. It is None if the run can go on: with `on_nan =
-    "mark"`, members enter `run.lost`, and only the last loss is a message.
-
-    Args:
-        finite: whether each lane's agent is; None before any training.
+    finite: whether each lane's agent is; None before any training.
     """
     said, found, stop = [], [], run.config.on_nan == "stop"
     for row in measured:
@@ -71,7 +72,7 @@ class Sanity:
         self.told: set[int] = set()
 
     def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
-        """Return {member: fault} of members not named before. metrics: a row's, [members] each."""
+        """Return {member: fault} of members not named before. metrics: [members] each."""
         for name in ("episode_return", "eval_return"):
             self.returns = np.fmax(self.returns, np.abs(metrics.get(name, self.returns)))
         found: dict[int, str] = {}
@@ -84,18 +85,56 @@ class Sanity:
         self.told |= found.keys()
         return found
 
-    def look_at_parameters(self, largest: np.ndarray) -> dict[int, str]:
-        """Do the same for the largest parameter of each member, [members], NaN if unknown."""
-        found = {
-            int(m): f"the largest parameter is {largest[m]:.3g}"
-            for m in np.flatnonzero(largest > MOST_PARAMETER)
-            if int(m) not in self.told
-        }
-        self.told |= found.keys()
-        return found
-
     def _senseless(self, name: str, value: float, member: int) -> bool:
         if name == "entropy":
             # Training separates logits step by step: entropy comes near zero, never to zero.
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
+        if name == PARAMETER:
+            return value > MOST_PARAMETER
         return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2
+
+
+class EvaluationProgress:
+    """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes."""
+
+    def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
+        self.most, self.sinks = config.most_episodes, sinks
+        self.said = config.eval_episodes is not None  # given explicitly: all are played
+
+    def __call__(self, played: int, episodes: int) -> None:
+        fewer, self.said = not self.said and episodes < self.most, self.said or episodes < self.most
+        for sink in self.sinks:
+            if fewer:
+                sink.message(
+                    f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
+                    f"(eval_episodes = {self.most} plays {self.most} each time)"
+                )
+            sink.evaluating(played, episodes)
+
+
+def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple[dict[str, np.ndarray], str | None]:
+    """Return log columns (`eval_return` [members]), and a message on non-finite values."""
+    programs = run.lanes.programs
+    with programs.paused(), programs.clock.during("evaluate"):
+        found = programs.evaluate(run.state, run.rows, told=progress)
+        found = run.lanes.by_member(found, np.nan)
+    progress(run.config.most_episodes, run.config.most_episodes)
+    scores, message, columns = without(found.ret, run.lost), None, {}
+    if found.episodes is not None:
+        columns = {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
+        run.episodes = int(found.episodes[0])
+    for member in [i for i in run.live if not np.isfinite(scores[i])]:
+        what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
+        what = lose(run, member, run.env_steps, what)
+        message = message or what
+    warn_of(run.config, sanity.look({PARAMETER: found.largest}), run.env_steps)
+    if message and (run.config.on_nan == "stop" or not run.live):
+        return {"eval_return": scores, **columns}, message
+    scores = without(scores, run.lost)
+    for i, value in enumerate(scores):
+        if run.config.target_return is not None and run.reached[i] is None and value >= run.config.target_return:
+            run.reached[i] = {"env_steps": run.env_steps, "eval_return": float(value)}
+    mean = float(np.mean(scores[run.live])) if run.live else -math.inf
+    if mean > run.best.score:
+        run.best = Best(mean, scores, run.rows, programs.snapshot(run.state.agent), run.lanes.who())
+    return {"eval_return": scores, **columns}, None

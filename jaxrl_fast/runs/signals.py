@@ -66,12 +66,11 @@ class Signals:
 
     Signals within a second are one: `timeout` signals a process, then its group with it. With
     several processes SIGTERM is JAX's: all stop after the same chunk (`poll`), and Ctrl-C becomes a
-    SIGTERM. An inner context takes over: the outer `at_once` ends, and its noted signal counts
-    here. A context can be entered again, with nothing caught.
+    SIGTERM. An inner context takes over. A context can be entered again, with nothing caught.
     """
 
-    def __init__(self):
-        self.caught: int | None = None
+    def __init__(self, now: Callable[[], float] = time.monotonic):
+        self.now, self.caught = now, None
         self._when = 0.0
         self._where: str | None = None  # text of the error within `at_once`
         self._old: dict[int, Any] = {}
@@ -97,10 +96,10 @@ class Signals:
             self._restore()
             os.kill(os.getpid(), signal.SIGTERM)
         elif self.caught is None:
-            self.caught, self._when = signum, time.monotonic()
+            self.caught, self._when = signum, self.now()
             if self._where is not None:
                 raise Stopped(signum, self._where)
-        elif time.monotonic() - self._when > AGAIN:
+        elif self.now() - self._when > AGAIN:
             self._restore()
             signal.raise_signal(signum)
 

@@ -15,6 +15,7 @@ from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.rundir import run_path
 from jaxrl_fast.types import RunState
 
 ORDER = ("best", "last")  # checkpoints of a run directory
@@ -28,10 +29,9 @@ class Given(NamedTuple):
 
 
 def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
-    """Return the start of a new run's agents, or None.
+    """Return the start of a new run's agents, or None; raises ConfigError for a misfit.
 
-    source: the object given to `train`; None: `config.start_from` names it. algo: bound. Raises
-    ConfigError for a misfit, with leaf and shapes.
+    source: the object given to `train`; None: `config.start_from` names it.
     """
     if config.start_from is None:
         return None
@@ -47,9 +47,7 @@ def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
 def found_in(source: Any) -> Given:
     """Return parameters and statistics, if any, of a run, an agent, its state or a tree."""
     if isinstance(source, Path):
-        if not source.is_dir():
-            raise ConfigError("start_from", str(source), "an existing run directory")
-        state = read_member(source, ORDER, None, ())[3]
+        state = read_member(run_path("start_from", source), ORDER, None, ())[3]
         source = state.agent if isinstance(state, RunState) else state
     elif callable(getattr(source, "agent", None)):  # a run, of one program or of seeds in turn
         source = source.agent().state
@@ -61,7 +59,6 @@ def found_in(source: Any) -> Given:
 
 
 def fitted(given: Given, algo: Algorithm) -> Given:
-    """Return them in the form of `algo`'s agents."""
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     if not hasattr(like, "params"):
         raise ConfigError("start_from", algo.name, "None: the agents of this algorithm have no `params`")

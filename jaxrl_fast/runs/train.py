@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
@@ -17,15 +16,15 @@ from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.engine.programs import Context
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
-from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.memory import identity
-from jaxrl_fast.runs.checkpoints.metadata import Progress
+from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
 from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.lanes import Lanes
@@ -38,18 +37,10 @@ from jaxrl_fast.runs.start_from import given_by
 
 
 def train(
-    algo: Algorithm,
-    env: Environment,
-    total_steps: int = 500_000,
-    *,
-    out: str | Path | None = None,
-    hooks: Sequence[Hook] = (),
-    sinks: Sequence[Sink] | Sinks = (),
-    tensorboard: bool = True,
-    progress: bool | None = None,
-    about: dict[str, Any] | None = None,
-    **settings: Any,
-) -> Result | SeedsInTurn:
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, *, out: str | Path | None = None,
+    hooks: Sequence[Hook] = (), sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
+    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+) -> Result | SeedsInTurn:  # fmt: skip
     """Train one seed or a population in one program, and return the run.
 
     The fields of `RunConfig` are keyword settings (`seeds`, `population`, ...). Seeds of
@@ -80,7 +71,7 @@ def train(
 
 
 def start(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: str | Path | None = None, hooks=(), sinks=(),
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: Path | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
@@ -91,25 +82,28 @@ def start(
     return begin(prepared, out, hooks, sinks, tensorboard, progress, source)
 
 
+class Around(NamedTuple):
+    """What a user puts around a run, see `train`; `sinks` are made."""
+
+    hooks: Sequence[Hook] = ()
+    sinks: Sequence[Sink] = ()
+    tensorboard: bool = True
+    progress: bool = False
+
+
 def begin(
-    prepared: Prepared, out: str | Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
+    prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
     source: Any = None,
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
     if out is not None:
-        out = folders.folder_path("out", out)
         prepared = check_out(out, prepared)
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
-    if in_turn(prepared.env, prepared.config):
-        return _begin_in_turn(prepared, create, hooks, sinks_of_each(sinks), tensorboard, progress, source)
-    sinks = sinks(prepared.config) if callable(sinks) else sinks
-    return run_prepared(prepared, create, hooks, sinks, tensorboard, progress, source=source)
-
-
-def _begin_in_turn(prepared, create, hooks, make_sinks, tensorboard, progress, source) -> SeedsInTurn:
-    """Start seeds that take turns."""
-    rundir = None
+    if not in_turn(prepared.env, prepared.config):
+        sinks = sinks(prepared.config) if callable(sinks) else sinks
+        return run_prepared(prepared, create, Around(hooks, sinks, tensorboard, progress), source=source)
+    make_sinks, rundir = sinks_of_each(sinks), None
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
@@ -135,38 +129,37 @@ def at_start(config: RunConfig) -> RunConfig:
 
 
 def check_out(out: Path, prepared: Prepared) -> Prepared:
-    """Return the run with its config.json content, before anything compiles.
-
-    Raises ConfigError if `out` is not writable or config.json cannot hold the run.
-    """
+    """Return the run with config.json's content. Raises ConfigError if `out` cannot hold it."""
     prepared = described(prepared)
     distributed.on_first(lambda: check_free(out))
     return prepared
 
 
-def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, progress=False, saved=None, source=None):
-    """Build a run, restore it if asked, train it to its end, and close its resources.
+def run_prepared(
+    prepared: Prepared, open_rundir: Callable[[], RunDir] | None, around: Around, saved: Saved | None = None,
+    source: Any = None,
+) -> Result:  # fmt: skip
+    """Build a run, restore `saved` if given, train it to its end, and close its resources.
 
     `open_rundir()` is called once the run is known to fit the device, so a refused run leaves no
-    files; neither does a failure before the first row. saved: the checkpoint to resume from.
-    source: the object of `start_from`, unless it is a directory.
+    files; neither does a failure before the first row.
     """
     runtime.enable_compile_cache()
-    clock, rundir = WallTime("compile"), None
+    config, signals, rundir = prepared.config, Signals(), None
+    done = saved.progress if saved else Progress(reached=[None] * config.members)
+    context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
         content = described(prepared).content
         distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
-        sinks, progress = (sinks, progress) if distributed.is_first() else ((), False)
-    config = prepared.config
+        around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     given = None if saved else given_by(config, source, prepared.members.first.algo)
-    done = saved.progress if saved else Progress(reached=[None] * config.members)
-    with Signals() as signals:  # a second signal must not stop `discard`
+    with signals:  # a second signal must not stop `discard`
         try:
-            with _closing(sinks) as stack:
-                bar = _progress_bar(stack, prepared.grid, "compiling") if progress else []
+            with _closing(around, prepared.grid) as (stack, bar):
+                for sink in bar:
+                    sink.status("compiling")
                 with signals.at_once(AS_IT_WAS if saved else NEW):
-                    members = saved.members if saved else range(config.members)
-                    lanes = Lanes(prepared, members, clock, done.reported, lambda: signals.caught)
+                    lanes = Lanes(prepared, saved.members if saved else range(config.members), context)
                     stack.callback(lambda: lanes.programs.give_up())
                     lanes.programs.compile(lanes.keys())
                 rundir = open_rundir() if open_rundir else None
@@ -174,7 +167,7 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
                     stack.callback(rundir.release)
                     distributed.check_shared(rundir.path / "config.json")
                 run = Result(prepared, lanes, rundir, done)
-                _play(run, hooks, signals, stack, bar, sinks, tensorboard, given, saved)
+                _play(run, around, signals, stack, bar, given, saved)
         except BaseException as error:
             if rundir and saved is None and distributed.is_first():
                 rundir.discard()
@@ -184,30 +177,28 @@ def run_prepared(prepared, open_rundir, hooks=(), sinks=(), tensorboard=True, pr
     return _heeded(run, signals)
 
 
-def _play(run: Result, hooks, signals: Signals, stack: contextlib.ExitStack, bar, sinks, tensorboard, given=None, saved=None):
-    """Train a run to its end, with log and checkpoints open."""
-    written = run.out.sinks(tensorboard) if run.out and distributed.is_first() else []
+def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack, bar, given=None, saved=None) -> None:
+    written = run.out.sinks(around.tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
         stack.callback(_close, sink)
     keep = run.config.keep_checkpoints
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
-    run.go_on = functools.partial(_go_on, run, hooks, signals, tensorboard, bool(bar))
+    run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
-        Trainer(run, hooks, [*bar, *written, *sinks], checkpoints, signals).train(given, saved)
+        Trainer(run, around.hooks, [*bar, *written, *around.sinks], checkpoints, signals).train(given, saved)
     finally:
-        run.lanes.programs.clock.stop()
+        run.lanes.programs.clock.switch("")
     run.go_on = None  # training is finished
 
 
-def _go_on(run, hooks, signals: Signals, tensorboard: bool, progress: bool, sinks: Sequence[Sink]) -> Result:
-    """Continue an interrupted run from memory."""
+def _go_on(run: Result, around: Around, signals: Signals) -> Result:
     run.lanes.programs.clock.switch("compile")
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
-    with lock, signals, _closing(sinks) as stack:
-        bar, run.stop_requested = _progress_bar(stack, run.grid) if progress else [], False
+    with lock, signals, _closing(around, run.grid) as (stack, bar):
+        run.stop_requested = False
         stack.callback(run.lanes.programs.give_up)
         try:
-            _play(run, hooks, signals, stack, bar, sinks, tensorboard)
+            _play(run, around, signals, stack, bar)
         except WriteError as error:
             raise RunError(f"{error}{standing(run.out.path)}") from error
     return _heeded(run, signals)
@@ -221,20 +212,13 @@ def _heeded(run: Result, signals: Signals) -> Result:
 
 
 @contextlib.contextmanager
-def _closing(sinks: Sequence[Sink]) -> Iterator[contextlib.ExitStack]:
-    """Return a stack of resources to close at a run's end, with the user's sinks."""
+def _closing(around: Around, grid: Grid) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
+    """Return a stack of resources to close at a run's end, and its progress bar, if any."""
     with contextlib.ExitStack() as stack:
-        for sink in check_sinks(sinks):
+        bar = [ProgressSink(grid.env_steps(grid.rows))] if around.progress else []
+        for sink in (*check_sinks(around.sinks), *bar):
             stack.callback(_close, sink)
-        yield stack
-
-
-def _progress_bar(stack: contextlib.ExitStack, grid: Grid, status: str = "") -> list[Sink]:
-    bar = ProgressSink(grid.env_steps(grid.rows))
-    stack.callback(_close, bar)
-    if status:
-        bar.status(status)
-    return [bar]
+        yield stack, bar
 
 
 def _close(sink: Sink) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,7 +32,7 @@ class Entry:
 
     @property
     def iqm(self) -> float:
-        return iqm(self.scores) if np.isfinite(self.scores).any() else math.nan
+        return iqm(self.scores)
 
 
 def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:
@@ -79,16 +77,6 @@ def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         rows.append({"environment": entry.environment, "run": entry.label, **numbers, "seeds": entry.scores.size,
                      "env_steps": entry.env_steps, "path": str(entry.path)})  # fmt: skip
     return rows
-
-
-def write_comparison(rows: Sequence[dict[str, Any]], path: str | Path) -> Path:
-    """Write `comparison_rows` as CSV."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    configs.write_text(Path(path), out.getvalue())
-    return Path(path)
 
 
 def format_comparison(rows: Sequence[dict[str, Any]]) -> str:

@@ -19,16 +19,13 @@ def draw(result: SweepResult) -> list[Path]:
     """Draw every plot that the sweep has data for; return their paths."""
     made = [curves(result)]
     varied = [name for name in result.names if len({repr(c[name]) for c in result.configurations}) > 1]
-    if result.content["base"]["run"]["selection"] and "parent" in _metrics(result):
+    moved = any("parent" in row for seeds in result.rows for rows in seeds for row in rows)
+    if result.content["base"]["run"]["selection"] and moved:
         return [*made, *(schedule(result, name) for name in result.names)]
     made += [response(result, name) for name in varied]
     if len(varied) == 2:
         made.append(heat_map(result, *varied))
     return made
-
-
-def _metrics(result: SweepResult) -> set[str]:
-    return {name for seeds in result.rows for rows in seeds for row in rows for name in row}
 
 
 def label(settings: dict[str, Any]) -> str:
@@ -85,7 +82,7 @@ def response(result: SweepResult, name: str) -> Path:
 def heat_map(result: SweepResult, first: str, second: str) -> Path:
     """Draw the IQM over two settings; draws that fill no grid are coloured dots."""
     xs, ys = ([c[n] for c in result.configurations] for n in (first, second))
-    score = np.array([iqm(s) if np.isfinite(s).any() else math.nan for s in result.scores])
+    score = np.array([iqm(scores) for scores in result.scores])
     columns, rows = distinct(xs), distinct(ys)
     figure, axes = plots.figure()
     if len(columns) * len(rows) == len(result.configurations):

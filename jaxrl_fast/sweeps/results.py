@@ -13,17 +13,16 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast.engine.members import configure
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.terminal import aligned
-from jaxrl_fast.ops.aggregate import bootstrap, few, frame, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.ops.aggregate import bootstrap, few, frame, interval, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.sweeps.sweep_json import decode_base, part_folder, read_json
-
-_NUMBERS = ("iqm", "low", "high", "better_than_next", "mean")  # columns of the table
-Settings = dict[str, Any]
+from jaxrl_fast.sweeps.configurations import Settings
+from jaxrl_fast.sweeps.parts import Sweep, decode_base, part_folder, read_json
 
 
 @dataclasses.dataclass(repr=False)
@@ -65,10 +64,9 @@ class SweepResult:
     def array(self, metric: str | None = None) -> tuple[np.ndarray, dict[str, list[Any]]]:
         """Return (values, axes): `final`, or a metric's log rows, with named coordinates.
 
-        A whole grid has an axis for each setting, such as {"algo.learning_rate": [1e-4, 1e-3],
-        "algo.num_envs": [8, 64], "seed": [0, 1]}; otherwise there is one, "configuration". A
-        metric's last axis is "env_steps". `xarray.DataArray(values, list(axes.items()))` takes
-        both.
+        A whole grid has an axis for each setting, such as {"algo.num_envs": [8, 64], "seed": [0]};
+        otherwise there is one, "configuration". A metric's last axis is "env_steps".
+        `xarray.DataArray(values, list(axes.items()))` takes both.
         """
         values, axes = self.final, {"seed": list(self.seeds)}
         if metric is not None:
@@ -87,7 +85,7 @@ class SweepResult:
 
     def ranking(self) -> list[int]:
         """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
-        middle = [iqm(x) if np.isfinite(self.final[c]).any() else -math.inf for c, x in enumerate(self.scores)]
+        middle = np.nan_to_num([iqm(x) for x in self.scores], nan=-np.inf)
         return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
 
     def _last(self, configuration: int) -> tuple[float, float]:
@@ -115,22 +113,17 @@ class SweepResult:
         return sorted(found, key=lambda row: (row["env_steps"], row["member"]))
 
     def table(self) -> list[dict[str, Any]]:
-        """Return a row a configuration, best first.
-
-        rank, settings, IQM with its 95% interval, probability of beating the next one, mean,
-        scores, lost.
-        """
+        """Return a row a configuration, best first."""
         rows, order, scores = [], self.ranking(), self.scores
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
-            has = np.isfinite(self.final[c])
-            middle = iqm(scores[c]) if has.any() else math.nan
-            low, high = bootstrap(scores[c]) if has.any() else (math.nan, math.nan)
+            low, high = bootstrap(scores[c])
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
             better = win_rate(scores[c], scores[after]) if after is not None and np.isfinite(scores[after]).all() else math.nan
-            rows.append({"rank": rank, "configuration": c, **self.configurations[c], "iqm": middle, "low": low, "high": high,
-                         "better_than_next": better,
-                         "mean": float(self.final[c][has].mean()) if has.any() else math.nan,
-                         "scores": self.final[c].tolist(), "lost": "; ".join(why)})  # fmt: skip
+            rows.append({
+                "rank": rank, "configuration": c, **self.configurations[c], "iqm": iqm(scores[c]),
+                "low": low, "high": high, "better_than_next": better,
+                "mean": interval(self.final[c])[0], "scores": self.final[c].tolist(), "lost": "; ".join(why),
+            })  # fmt: skip
         return rows
 
     def frame(self) -> Any:
@@ -178,8 +171,7 @@ def format_table(result: SweepResult, most: int = 20) -> str:
         better = f"{row['better_than_next']:.2f}" if math.isfinite(row["better_than_next"]) else "-"
         middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
         lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
-    text = aligned(lines)
-    text += few(result.final.shape[1])
+    text = aligned(lines) + few(result.final.shape[1])
     if len(table) > most:
         text.append(f"... {len(table) - most} more in table.csv")
     return "\n".join(text)
@@ -223,14 +215,11 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
         for member, score in enumerate(scores):
             c, s = part["configurations"][member // part["seeds"]], part["seed"] - run["seed"] + member % part["seeds"]
             final[c, s] = math.nan if score is None else score
-            rows[c][s] = [_of_member(row, member) for row in logged]
+            own = lambda x, m=member: [x[m]] if isinstance(x, list) else x
+            rows[c][s] = [{name: own(x) for name, x in row.items()} for row in logged]
             if score is None:
                 lost[c, s] = reasons.get(member) or _dropped(logged, member) or ("no score" if ended else "not trained yet")
     return SweepResult(path, content, configurations, seeds, final, lost, rows)
-
-
-def _of_member(row: dict[str, Any], member: int) -> dict[str, Any]:
-    return {k: [v[member]] if isinstance(v, list) else v for k, v in row.items()}
 
 
 def _dropped(rows: Sequence[dict[str, Any]], member: int) -> str:
@@ -241,16 +230,23 @@ def _dropped(rows: Sequence[dict[str, Any]], member: int) -> str:
 
 def write_results(result: SweepResult) -> None:
     """Write table.csv and best.json."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = result.names
-    writer.writerow(["rank", "configuration", *names, *_NUMBERS, *(f"seed_{s}" for s in result.seeds), "lost"])
+    rows = []
     for row in result.table():
-        cells = [row[k] for k in ("rank", "configuration", *names, *_NUMBERS)]
-        writer.writerow([*map(_cell, cells), *map(_cell, row["scores"]), row["lost"]])
-    configs.write_text(result.path / "table.csv", out.getvalue())
+        scores, lost = row.pop("scores"), row.pop("lost")
+        row |= {f"seed_{seed}": score for seed, score in zip(result.seeds, scores, strict=True)}
+        rows.append({name: _cell(value) for name, value in row.items()} | {"lost": lost})
+    write_csv(result.path / "table.csv", rows)
     if np.isfinite(result.final).any():
         configs.write_json(result.path / "best.json", best_config(result))
+
+
+def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write rows with equal keys as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    configs.write_text(path, out.getvalue())
 
 
 def last_settings(result: SweepResult, configuration: int) -> Settings:
@@ -263,9 +259,6 @@ def last_settings(result: SweepResult, configuration: int) -> Settings:
 
 def best_config(result: SweepResult) -> dict[str, Any]:
     """Return a config.json that trains the best configuration with all seeds (`train --config`)."""
-    from jaxrl_fast.engine.members import configure
-    from jaxrl_fast.sweeps.parts import Sweep
-
     algo, env, run, about = decode_base(result.content, (), result.path)
     about.pop("preset", None)  # its settings differ from the preset's
     algo, env = configure(algo, env, last_settings(result, result.best()))
@@ -277,6 +270,6 @@ def best_config(result: SweepResult) -> dict[str, Any]:
 
 def _cell(value: Any) -> Any:
     """Return a number that reads back the same, or "" for none."""
-    if isinstance(value, float):
-        return "" if not math.isfinite(value) else f"{value:.9g}"
-    return value
+    if not isinstance(value, float):
+        return value
+    return f"{value:.9g}" if math.isfinite(value) else ""

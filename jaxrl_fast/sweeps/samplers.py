@@ -147,10 +147,7 @@ def _check(name: str, cls: Any) -> None:
 
 
 SAMPLERS: Registry[type[Sampler]] = Registry("sampler", "jaxrl_fast.samplers", {
-    "uniform": Uniform,
-    "loguniform": LogUniform,
-    "integer": Integer,
-    "choice": Choice,
+    "uniform": Uniform, "loguniform": LogUniform, "integer": Integer, "choice": Choice,
 }, _check)  # fmt: skip
 
 

@@ -1,8 +1,7 @@
 """Selection among members while they train: PBT and successive halving.
 
 Between two chunks, at rows that the settings fix, the host calls `select(run, rows)`, which returns
-columns of the log. Agents and settings move; replay, environments and keys stay. These programs are
-apart from the training program, which holds no collective.
+columns of the log. Agents and settings move; replay, environments and keys stay.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
     """Return members' `fitness` over the rows since the last selection; rows: the newest.
 
     NaN for lost or dropped members, and for all if no episode has ended. A member without an ended
-    episode in them counts by its last value, else by the median of the others. Raises ConfigError
-    for a metric that no row has.
+    episode counts by its last value, else by the median. Raises ConfigError for an unknown metric.
     """
     history, lanes, metric = [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
     later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may come later

@@ -1,8 +1,7 @@
 """Sweeps: many settings times many seeds in few programs, with results in one folder.
 
 Configurations with the same static settings are a group: one population in one program. A group
-that does not fit the device's memory trains in waves. Each wave is a `Part`: an ordinary run
-directory, logged, checkpointed and resumed like any other run.
+that does not fit the device's memory trains in waves. Each wave is a `Part`, a run directory.
 
     DIR/sweep.json      base settings, configurations, parts
     DIR/parts/00/ ...   run directories
@@ -39,27 +38,17 @@ from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
-from jaxrl_fast.sweeps.parts import Part, Sweep, split
+from jaxrl_fast.sweeps.parts import FORMAT, Part, Sweep, decode_base, part_folder, read_folder, read_json, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
-from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, part_folder, read_folder, read_json
 
 
 def sweep(
-    algo: Algorithm,
-    env: Environment,
-    total_steps: int = 500_000,
-    *,
-    grid: Mapping[str, Sequence[Any]] | None = None,
-    sample: Mapping[str, str] | None = None,
-    members: int | None = None,
-    selection: Any = None,
-    wave: int | None = None,
-    out: str | Path,
-    progress: bool = False,
-    about: dict[str, Any] | None = None,
-    hooks: Sequence[Any] = (),
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, *,
+    grid: Mapping[str, Sequence[Any]] | None = None, sample: Mapping[str, str] | None = None,
+    members: int | None = None, selection: Any = None, wave: int | None = None, out: str | Path,
+    progress: bool = False, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Any,
-) -> SweepResult:
+) -> SweepResult:  # fmt: skip
     """Train every configuration with every seed, and compare them.
 
     Args:
@@ -104,12 +93,8 @@ def sweep(
                           "out static settings, or take fewer members")  # fmt: skip
     if selection:
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
-    content = {
-        "format": FORMAT,
-        "base": found.base,
-        "configurations": configurations,
-        "parts": [dataclasses.asdict(part) for part in parts],
-    }
+    cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
+    content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
     with at_work(out):
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
@@ -138,14 +123,13 @@ def check_folder(out: Path) -> None:
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
     """Return the folder's parts, cut anew for another `wave` if none has begun."""
     there = open_folder(out, content, ("configurations",))
-    if wave is None or there["parts"] == json.loads(json.dumps(content["parts"])):
+    if wave is None or there["parts"] == content["parts"]:
         return there["parts"]
     folders = [part_folder(out, i) for i in range(len(there["parts"]))]
     if any((folder / "result.json").exists() or RunDir(folder).resumable for folder in folders):
         raise ConfigError("wave", wave, "left out: parts of this sweep are trained as they were cut")
-    there = there | {"parts": content["parts"]}
-    configs.write_json(out / "sweep.json", json.loads(json.dumps(there)))
-    return there["parts"]
+    configs.write_json(out / "sweep.json", there | {"parts": content["parts"]})
+    return content["parts"]
 
 
 def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
@@ -183,21 +167,31 @@ def resume_sweep(
     modules: of the user, imported first.  devices, mesh: as in `jf.resume`; waves stay. argument:
     the folder's name in errors.
     """
-    out = Path(out)
-    content = read_folder(out, argument)
+    out, content, place = Path(out), read_folder(out, argument), {"devices": devices, "mesh": mesh}
     if "optuna" in content:
         raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
-    algo, env, config, about = decode_base(content, modules, out)
-    place = {"devices": devices, "mesh": mesh}
-    config = elsewhere(config, **place)
-    spread_members(env, config, len(content["configurations"]) * config.seeds)
-    with folders.held(argument, out):
-        sweep = Sweep(algo, env, config, about, content["configurations"], hooks)
+    members = len(content["configurations"])
+    with reopened(out, content, members, modules, place, argument, hooks) as sweep:
         return _run(out, sweep, content["parts"], progress, place)
 
 
+@contextlib.contextmanager
+def reopened(
+    out: Path, content: dict[str, Any], members: int, modules: Sequence[str],
+    place: Mapping[str, Any], argument: str, hooks: Sequence[Any] = (),
+) -> Iterator[Sweep]:  # fmt: skip
+    """Yield the sweep of a folder, locked, to resume on other devices (`place`).
+
+    members: configurations that train at once.
+    """
+    algo, env, config, about = decode_base(content, modules, out)
+    config = elsewhere(config, **place)
+    spread_members(env, config, members * config.seeds)
+    with folders.held(argument, out):
+        yield Sweep(algo, env, config, about, content["configurations"], hooks)
+
+
 def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> SweepResult:
-    """Train the unfinished parts, then write the results."""
     run_parts(out, sweep, parts, progress, place)
     distributed.tell(True)  # the first process has written the last result
     result = read_sweep(out)
@@ -207,10 +201,7 @@ def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any
 
 
 def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> None:
-    """Train the unfinished parts of sweep.json; an interrupted one resumes.
-
-    place: devices and mesh to resume on, if they differ.
-    """
+    """Train the unfinished parts of sweep.json; an interrupted one resumes, on `place`."""
     for i, part in enumerate(Part(**p) for p in parts):
         folder = part_folder(out, i)
         if folder.is_symlink() or folder.parent.is_symlink():  # incomplete parts are trained anew

@@ -1,13 +1,12 @@
 """Optuna searches: rounds of trials, each trained as the parts of one sweep.
 
-Optuna has samplers and storage (its journal file in the sweep's folder, for its dashboard too).
-Folder, table and plots are a sweep's. A resumed sampler starts anew with the known trials.
+Optuna's storage is a journal file in the sweep's folder. A resumed sampler starts anew with the
+known trials.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.members import configure, spread_members
-from jaxrl_fast.engine.population import elsewhere
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
@@ -30,38 +28,24 @@ from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
-from jaxrl_fast.sweeps.parts import Sweep, split
+from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
-from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, run_parts
-from jaxrl_fast.sweeps.sweep_json import FORMAT, decode_base, read_folder
+from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, reopened, run_parts
 
 JOURNAL = "optuna.log"
 
 
 def tune(
-    algo: Algorithm,
-    env: Environment,
-    total_steps: int = 500_000,
-    *,
-    sample: Mapping[str, str],
-    trials: int,
-    members: int,
-    out: str | Path,
-    sampler: Any = None,
-    progress: bool = False,
-    about: dict[str, Any] | None = None,
-    hooks: Sequence[Any] = (),
-    **settings: Any,
-) -> SweepResult:
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
+    trials: int, members: int, out: str | Path, sampler: Any = None, progress: bool = False,
+    about: dict[str, Any] | None = None, hooks: Sequence[Any] = (), **settings: Any,
+) -> SweepResult:  # fmt: skip
     """Search settings with Optuna, a population of `members` trials at a time.
 
-    `trials` configurations, each trained with every seed; their IQM is maximised.
-
-    sample: {setting: its sampler} as in `sweep`; static settings make groups.  sampler: of
-    `optuna.samplers`, by default TPE with a constant liar.  hooks: as in `sweep`. The folder of
-    the same search is resumed: interrupted parts continue, and trials that never trained are
-    queued again.
+    Each of `trials` configurations is trained with every seed; their IQM is maximised. sample,
+    hooks: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a constant liar. The
+    folder of the same search is resumed; trials that never trained are queued again.
     """
     optuna = import_optuna()
     check_hooks(hooks)
@@ -74,8 +58,6 @@ def tune(
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna suggests the settings")
     spread_members(env, config, members * config.seeds)
-    choices = [(name.removeprefix("algo."), v) for name, x in sample.items() for v in sampler_of(name, x).values]
-    import_named(type(algo), choices)
     _check_values(algo, env, sample, config)
     out, about = folders.folder_path("out", out), about or {}
     search = {"trials": trials, "members": members}
@@ -102,8 +84,10 @@ def import_optuna() -> Any:
 
 
 def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], config: RunConfig) -> None:
-    """Raise ConfigError, before anything is written, for a value that no range or choice allows."""
+    """Raise ConfigError for a value that no range or choice of the settings allows."""
     samplers = {name: sampler_of(name, text) for name, text in sample.items()}
+    named = [(name.removeprefix("algo."), v) for name, x in samplers.items() for v in x.values]
+    import_named(type(algo), named)
     ends = {name: sampler.values or (sampler.at(0.0), sampler.at(1.0 - 1e-9)) for name, sampler in samplers.items()}
     low, high = ({name: values[end] for name, values in ends.items()} for end in (0, -1))
     choices = [low | {name: v} for name, sampler in samplers.items() for v in sampler.values]
@@ -131,23 +115,16 @@ def resume_search(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
     mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
-    """Resume a search, with TPE.
-
-    modules: of the user, imported first.  devices, mesh: as in `jf.resume`.  argument: the folder's
-    name in errors.
-    """
+    """Resume a search, with TPE; the arguments are those of `sweep.resume_sweep`."""
     optuna, out = import_optuna(), Path(out)
     content = read_folder(out, argument)
     if "optuna" not in content:
         raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
-    algo, env, config, about = decode_base(content, modules, out)
     _check_journal(content, out)
     place = {"devices": devices, "mesh": mesh}
-    config = elsewhere(config, **place)
-    spread_members(env, config, content["optuna"]["members"] * config.seeds)
-    with folders.held(argument, out):
-        study = _study(optuna, out, config.seed)
-        return _rounds(optuna, study, out, Sweep(algo, env, config, about, ()), content, progress, place)
+    with reopened(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
+        study = _study(optuna, out, sweep.config.seed)
+        return _rounds(optuna, study, out, sweep, content, progress, place)
 
 
 def _check_journal(content: dict[str, Any], out: Path) -> None:
@@ -180,7 +157,7 @@ def _rounds(
         content["configurations"] += [c | {"trial": t.number} for c, t in zip(chosen, asked, strict=True)]
         sweep = _with_trials(sweep, content)
         content["parts"] += [dataclasses.asdict(part) for part in split(sweep, first=first)]
-        configs.write_json(out / "sweep.json", json.loads(json.dumps(content, allow_nan=False)))
+        configs.write_json(out / "sweep.json", content)
         if progress:
             print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}", flush=True)
 
@@ -206,7 +183,7 @@ def _tell(optuna: Any, study: Any, result: SweepResult) -> None:
     waiting = {t.number for t in study.get_trials(deepcopy=False, states=(state.RUNNING,))}
     for c, settings in enumerate(result.content["configurations"]):
         if settings["trial"] in waiting:
-            score = iqm(result.scores[c]) if np.isfinite(result.final[c]).any() else math.nan
+            score = iqm(result.scores[c])
             known = math.isfinite(score)
             study.tell(settings["trial"], score if known else None, state=state.COMPLETE if known else state.FAIL)
 

@@ -21,7 +21,7 @@ from jaxrl_fast.memory import Memory, Recurrent, Ring, Row, SequenceMemory, Star
 from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import require_equal, require_strong
-from jaxrl_fast.testing.purity import as_data, check_purity
+from jaxrl_fast.testing.purity import as_data, check_purity, compile_for_one_call, differing
 from jaxrl_fast.types import Clock, Sequence, Window
 
 
@@ -81,7 +81,11 @@ def check_memory(
     lanes = _lanes(memory, rows, stacked, fetches, ready)
     plain, moved, other = (jax.tree.map(lambda x, i=i: np.asarray(x[i]), lanes) for i in range(3))
 
-    _check_watch(plain, other)
+    for life in (plain, other):
+        assert life.finite.all(), (
+            f"watch: not finite after block {int(np.argmin(life.finite))}, though every row and every priority was; the "
+            "NaN sentinel would end the run"
+        )
     same = all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (plain.plan, other.plan)), strict=True))
     assert deterministic or not same, (
         "plan: two keys gave the same plan. Draw from the `key` that it is given (or pass deterministic=True)"
@@ -198,20 +202,19 @@ def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int, ready: int, p
     traced, ws = trace(memory)
     if population:
         check_purity(traced.jaxpr, trace(copy.copy(memory))[0].jaxpr, "memory")
-    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    compiled = traced.lower().compile(compiler_options=options)
+    compiled = compile_for_one_call(traced)
     return lambda inputs: jax.tree.map(as_data, compiled(*inputs, ws))
 
 
 def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:
     """Run three lives as a population; a member may depend on neither neighbours nor calls."""
     run, turn = _compile(memory, rows, stacked, fetches, ready, population=True), np.array([2, 0, 1])
-    lanes, turned = run(stacked), run(jax.tree.map(lambda x: x[turn], stacked))
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(lanes), jax.tree.leaves(turned), strict=True):
-        assert np.array_equal(np.asarray(a)[turn], b, equal_nan=a.dtype.kind == "f"), (
-            f"population: under `vmap` a member's {jax.tree_util.keystr(path)} depends on its neighbours or on the call. "
-            "Keys of a kind that draws a whole batch from one lane, or something kept between calls?"
-        )
+    lanes, turned = run(stacked), run(tree.take(stacked, turn))
+    where = differing(tree.take(lanes, turn), turned)
+    assert where is None, (
+        f"population: under `vmap` a member's {where} depends on its neighbours or on the call. "
+        "Keys of a kind that draws a whole batch from one lane, or something kept between calls?"
+    )
     return lanes
 
 
@@ -242,8 +245,7 @@ def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int, alpha:
         mem, _ = jax.lax.scan(draw, mem, plans[0])
         return jax.lax.scan(draw, mem, plans[1])[1]
 
-    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
-    even, weight = map(np.asarray, jax.jit(program).lower(data).compile(compiler_options=options)(data))
+    even, weight = map(np.asarray, compile_for_one_call(jax.jit(program).trace(data))(data))
     assert weight.any(), "weight: all are 0, so nothing is learned from"
     even, weight = even[weight > 0], weight[weight > 0]
     chance = 100.0**alpha
@@ -254,11 +256,3 @@ def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int, alpha:
     assert weight[even].mean() < weight[~even].mean(), (
         "weight: rows that are drawn more often than others must weigh less, (N p)^-beta, at the horizon with a beta of 1"
     )
-
-
-def _check_watch(*lives: _Life) -> None:
-    for life in lives:
-        assert life.finite.all(), (
-            f"watch: not finite after block {int(np.argmin(life.finite))}, though every row and every priority was; the "
-            "NaN sentinel would end the run"
-        )

@@ -113,18 +113,14 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
             check_frames(name, stacks, stacks[:, -1], stacks[:, -1] % num_envs, num_envs)
         newest = a.reshape((*lead, -1))[..., -1].astype(np.int64) - 1
         found.append(_Leaf(name, axes, own and row.shape[0] == num_steps, _after(_names(path)), newest, counted))
-    assert any(leaf.own for leaf in found), (
-        f"numbers: no int32 or float32 leaf of a batch is called like one of the rows'. The batch is {_shapes(plain)}"
-    )
+    if not any(leaf.own for leaf in found):
+        leaves = jax.tree_util.tree_leaves_with_path(plain)
+        shapes = [f"{jax.tree_util.keystr(p)} {x.dtype}{list(x.shape[2:])}" for p, x in leaves]
+        text = "numbers: no int32 or float32 leaf of a batch is called like one of the rows'"
+        raise AssertionError(f"{text}. The batch is {', '.join(shapes)}")
     ring = hasattr(getattr(rows, "row", rows), "truncated")  # keeps successors of truncated rows alone
     stored = not ring and any(_after(_names(path))[1] for path, _ in row_leaves)
     return _check_rows(found, plain, num_envs, stored)
-
-
-def _shapes(batch: Any) -> str:
-    return ", ".join(
-        f"{jax.tree_util.keystr(p)} {x.dtype}{list(x.shape[2:])}" for p, x in jax.tree_util.tree_leaves_with_path(batch)
-    )
 
 
 def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarray:

@@ -43,15 +43,29 @@ def check_purity(first: Any, second: Any, what: str = "environment") -> None:
     for closed in (first, second):
         assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
     assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"
-    alike = len(first.consts) == len(second.consts) and all(
-        np.array_equal(np.asarray(as_data(a)), np.asarray(as_data(b)))
-        for a, b in zip(first.consts, second.consts, strict=True)
-    )
+    one, two = first.consts, second.consts
+    alike = len(one) == len(two) and differing(one, two) is None
     assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
         f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
         "something between calls. All randomness comes from the key, all memory lives in the state"
     )
 
 
+def compile_for_one_call(traced: Any) -> Any:
+    """Compile a traced function, on a CPU without optimization."""
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else None
+    return traced.lower().compile(compiler_options=options)
+
+
+def differing(a: Any, b: Any) -> str | None:
+    """Return the path of the first leaf in which two trees of one structure differ, or None."""
+    for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        x, y = np.asarray(as_data(x)), np.asarray(as_data(y))
+        if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
+            return jax.tree_util.keystr(path)
+    return None
+
+
 def as_data(x: Any) -> Any:
+    """Return keys as their words, other arrays as they are."""
     return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import functools
+from collections.abc import Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import tree
 from jaxrl_fast.envs.api import LAST, Env
-from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.spaces import Dict, Discrete, MultiDiscrete, Space
+from jaxrl_fast.testing.purity import as_data
 from jaxrl_fast.types import lasting
 
 NUM_RESETS = 256  # sampled resets that define first states
@@ -25,22 +28,23 @@ def random_action(space: Space, obs: Any, key: jax.Array, num_envs: int) -> Any:
 
 def _rows(x: jax.Array) -> jax.Array:
     """Return [B, ...] as [B, n]; keys become their data."""
-    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        x = jax.random.key_data(x)
-    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+    return as_data(x).reshape(x.shape[0], -1)
+
+
+def _every(flags: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.logical_and, flags, jnp.bool_(True))
 
 
 def same(a: Any, b: Any) -> jax.Array:
     """Return bool [B]: equal in every leaf."""
-    flags = [jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True)]
-    flags = flags or [jnp.bool_(True)]
-    return jnp.all(jnp.stack(flags), axis=0)
+    pairs = zip(*map(jax.tree.leaves, (a, b)), strict=True)
+    return _every(jnp.all(_rows(x) == _rows(y), axis=-1) for x, y in pairs)
 
 
 def in_space(space: Space, value: Any) -> jax.Array:
     """Return bool [B]: within the bounds of the space, up to rounding."""
     if isinstance(space, Dict):
-        return jnp.all(jnp.stack([in_space(child, value[name]) for name, child in space.items]), axis=0)
+        return _every(in_space(child, value[name]) for name, child in space.items)
     if isinstance(space, Discrete):
         return (value >= 0) & (value < space.n)
     if isinstance(space, MultiDiscrete):
@@ -53,8 +57,7 @@ def in_space(space: Space, value: Any) -> jax.Array:
 
 def _finite(value: Any) -> jax.Array:
     leaves = [x for x in jax.tree.leaves(value) if jnp.issubdtype(x.dtype, jnp.floating)]
-    flags = [jnp.all(jnp.isfinite(_rows(x)), axis=-1) for x in leaves]
-    return jnp.all(jnp.stack(flags), axis=0) if flags else jnp.bool_(True)
+    return _every(jnp.all(jnp.isfinite(_rows(x)), axis=-1) for x in leaves)
 
 
 def _hull(obs: Any, margin: float) -> Any:
@@ -71,9 +74,8 @@ def _hull(obs: Any, margin: float) -> Any:
 
 def _inside(hull: Any, obs: Any) -> jax.Array:
     rows = [_rows(x).astype(jnp.float32) for x in jax.tree.leaves(obs)]
-    return jnp.all(
-        jnp.stack([jnp.all((x >= a) & (x <= b), axis=-1) for x, (a, b) in zip(rows, hull, strict=True)]), axis=0
-    )
+    pairs = zip(rows, hull, strict=True)
+    return _every(jnp.all((x >= low) & (x <= high), axis=-1) for x, (low, high) in pairs)
 
 
 def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, Any]:
@@ -95,6 +97,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         done, length = out.terminated | out.truncated, length + 1
         legal = obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs else jnp.bool_(True)
         left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
+        had = done & ~same(lasting(state), lasting(begun))
         flags = {
             "out of bounds": ~in_space(spec.observation, obs) | ~in_space(spec.observation, out.next_obs),
             "not finite": ~(_finite(obs) & _finite(out.next_obs) & jnp.isfinite(out.reward) & _finite(next_state)),
@@ -111,25 +114,15 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
             "left the starts": ~done & left,
             "ended off the starts": done & left,
             "starts off the starts": done & ~_inside(wide, next_obs),
-            "had what lasts": done & ~same(lasting(state), lasting(begun)),
-            "forgot what lasts": done & ~same(lasting(state), lasting(begun)) & same(lasting(next_state), lasting(begun)),
+            "had what lasts": had,
+            "forgot what lasts": had & same(lasting(next_state), lasting(begun)),
             "starts as before": done & same((next_state, next_obs), start),
         }
         counts = {name: jnp.sum(jnp.broadcast_to(flag, (num_envs,))) for name, flag in flags.items()}
         counts["longest"] = jnp.max(jnp.where(done, length, 0))
-        new_start = jax.tree.map(
-            lambda a, b: jnp.where(done.reshape(done.shape + (1,) * (a.ndim - 1)), a, b), (next_state, next_obs), start
-        )
+        new_start = tree.where(done, (next_state, next_obs), start)
         return (next_state, next_obs, new_start, jnp.where(done, 0, length)), counts
 
     carry = (state, obs, (state, obs), jnp.zeros(num_envs, jnp.int32))
     (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (noise.rows, jax.random.split(act_key, num_steps)))
     return {"resets": resets, "first": (state, obs), "last": (last_state, last_obs), "steps": steps}
-
-
-def expected_leaves(space: Space, num_envs: int) -> Any:
-    """Return shapes and dtypes of a batch of the space's values."""
-    if isinstance(space, Dict):
-        return {name: expected_leaves(child, num_envs) for name, child in space.items}
-    assert isinstance(space, (Box, Discrete, MultiDiscrete)), f"unknown space {space!r}"
-    return jax.ShapeDtypeStruct((num_envs, *space.shape), space.dtype)

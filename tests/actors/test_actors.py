@@ -86,14 +86,18 @@ def test_rollouts_are_whole(ppo, groups):
     actors.stop()
 
 
-def test_the_agent_of_each_rollout_is_fixed(ppo, monkeypatch):
+def test_the_agent_of_each_rollout_is_fixed(ppo):
     """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
     env, run, agent = ppo
     zero = jax.tree.map(np.zeros_like, agent)
     seen = []
-    actors = Actors(run, env, jax.random.key(0), warmup=0, ahead=1)
-    acting = play.acting
-    monkeypatch.setattr(play, "acting", lambda algo, agent: seen.append(agent) or acting(algo, agent))
+
+    class Noted(Actors):
+        def ask(self, i, t, agent):
+            seen.append(agent)
+            return super().ask(i, t, agent)
+
+    actors = Noted(run, env, jax.random.key(0), warmup=0, ahead=1)
     actors.start(0, agent)
     for t in range(3):
         actors.take(t)
@@ -180,7 +184,7 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
         runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
     tools.assert_same(runs[0].state, runs[1].state)
     with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
-    assert max(with_the_launch) < min(alone) < 1
+    assert sum(with_the_launch) < sum(alone) and max(alone) < 1
 
 
 @pytest.mark.parametrize(("algo", "name"), [
@@ -287,7 +291,7 @@ def test_hanging_processes_are_killed(cartpoles):
     assert not multiprocessing.active_children() and time.monotonic() - began < 15
 
 
-def test_processes_of_a_hanging_evaluation_are_killed(cartpoles, monkeypatch):
+def test_processes_of_a_hanging_evaluation_are_killed(cartpoles):
     env, run, agent = cartpoles
     watch = Watch("CartPole-v1", 60.0)
 
@@ -296,17 +300,15 @@ def test_processes_of_a_hanging_evaluation_are_killed(cartpoles, monkeypatch):
         watch.limits.patience = 0.5
         return vector
 
-    monkeypatch.setattr(play, "Watch", lambda name, patience: watch)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
-        play.evaluate(Around(inner=env, around=stopped), run.algo, agent, jax.random.key(0), 2, "greedy")
+        play.evaluate(Around(inner=env, around=stopped), run.algo, agent, jax.random.key(0), 2, "greedy", watch=watch)
     assert not multiprocessing.active_children()
 
 
-def test_a_pause_of_the_program_is_no_timeout(monkeypatch):
+def test_a_pause_of_the_program_is_no_timeout():
     """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew. And ends."""
     now = [0.0]
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
-    watch = Watch("Slow-v0", 5.0)
+    watch = Watch("Slow-v0", 5.0, now=lambda: now[0])
     with watch.asked():
         for now[0] in (1.0, 2.0, 60.0, 61.0, 62.0, 63.0, 64.0, 65.0):
             watch.check()
@@ -315,11 +317,11 @@ def test_a_pause_of_the_program_is_no_timeout(monkeypatch):
             watch.check()
 
 
-def test_environments_with_a_hanging_close_are_left_behind(ppo, monkeypatch):
+def test_environments_with_a_hanging_close_are_left_behind(ppo):
     """What was played counts; nobody waits for more than some seconds."""
     env, run, agent = ppo
-    left = threading.Event()
-    monkeypatch.setattr("jaxrl_fast.actors.watch.CLOSING", 0.1)
+    left, watch = threading.Event(), Watch("Env", 30.0)
+    watch.closing = 0.1
 
     class Stays(Wrapped):
         def close(self):
@@ -327,7 +329,7 @@ def test_environments_with_a_hanging_close_are_left_behind(ppo, monkeypatch):
 
     env = Around(inner=env, around=lambda vector, training: Stays(vector))
     began = time.monotonic()
-    found = play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", patience=30.0)
+    found = play.evaluate(env, run.algo, agent, jax.random.key(0), 2, "greedy", watch=watch)
     assert len(found[0]) == 2 and time.monotonic() - began < 20
     left.set()
 
@@ -349,13 +351,14 @@ def test_sending_is_watched(ppo):
     actors.stop()
 
 
-def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo, monkeypatch):
+def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo):
     """Its environments answer, but there are games for hours."""
     env, run, agent = ppo
-    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
+    watch = Watch("Env", 120.0)
+    watch.limits.hurry = 0.5
     began = time.monotonic()
     with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
-        play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", stopping=lambda: True)
+        play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", watch=watch, stopping=lambda: True)
     assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive() for t in threading.enumerate())
 
 
@@ -384,8 +387,8 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
         inner=jf.make(NAME), around=lambda vector, training: Stuck(vector) if training == (where == "step") else vector
     ))  # fmt: skip
 
-    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 0.5)
-    monkeypatch.setattr("jaxrl_fast.actors.threads.CLOSING", 0.2)
+    monkeypatch.setattr(Limits, "hurry", 0.5)
+    monkeypatch.setattr(Watch, "closing", 0.2)
     monkeypatch.setattr(Actors, "take", taken)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
@@ -397,11 +400,10 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
     assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
 
 
-def test_slow_environments_get_a_longer_timeout(monkeypatch):
+def test_slow_environments_get_a_longer_timeout():
     """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
     now = [100.0]
-    monkeypatch.setattr("jaxrl_fast.actors.watch.time.monotonic", lambda: now[0])
-    limits = Limits(120.0)
+    limits = Limits(120.0, now=lambda: now[0])
     assert limits.over(0.0, False) is None
     assert limits.over(0.0, True) is None  # asked long ago, but the run is to stop only since now
     now[0] = 111.0
@@ -431,17 +433,27 @@ def test_a_fault_names_the_environment_among_all(ppo):
 
 
 @pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
-def test_a_dying_replacement_on_ray_is_replaced(ppo, monkeypatch, began, tries):
+def test_a_dying_replacement_on_ray_is_replaced(ppo, began, tries):
     """While restarts are left; but where the first process of a place never began, the run ends with its reason."""
     env, run, _ = ppo
-    actors, asked = RayActors(run, env, jax.random.key(0), 0, restarts=2), []
+    asked = []
 
-    def dies(i, ref, stopping):
-        asked.append(ref)
-        raise HostError("died")
+    class Dies(RayActors):
+        def open(self, i, t):
+            pass
 
-    monkeypatch.setattr(actors, "wait", dies)
-    monkeypatch.setattr(actors, "_begin_anew", lambda i, t: actors.answers[i].update({t: "anew"}))
+        def leave(self, i):
+            pass
+
+        def ask(self, i, t, agent):
+            return "anew"
+
+        def wait(self, i, asked_for, stopping):
+            asked.append(asked_for)
+            raise HostError("died")
+
+    actors = Dies(run, env, jax.random.key(0), 0, restarts=2)
+    actors.first, actors.asked, actors.agents = 0, 1, {0: None}
     actors.workers, actors.answers, actors.answered, actors.began = [None], [{0: "first"}], [False], [began]
     with pytest.raises(HostError, match="died"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -570,18 +582,21 @@ def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
-def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path, monkeypatch):
+def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
-    take = Actors.take
+    sent = []
 
-    def taken(self, t, stopping):
-        if t == iterations - 1:
-            signal.raise_signal(signal.SIGTERM)
-        return take(self, t, stopping)
+    class Signals(Wrapped):
+        def send(self, action):
+            sent.append(action)
+            if len(sent) == 2 * iterations - 1:  # the first of this iteration's two steps
+                signal.raise_signal(signal.SIGTERM)
+            super().send(action)
 
-    with monkeypatch.context() as patched, pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
-        patched.setattr(Actors, "take", taken)
-        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640, ahead=0)
+    around = lambda vector, training: Signals(vector) if training else vector
+    jf.register("test/signals", lambda: Around(inner=jf.make(NAME), around=around))
+    with pytest.raises(Interrupted, match=f"SIGTERM at {8 * iterations} environment steps"):
+        train(jf.DQN(**DQN), tmp_path / "run", jf.make("test/signals"), total_steps=640, ahead=0)
     check_saved(tmp_path / "run", iterations, unbroken)
     tools.resume(tmp_path / "run", 256)
     found = tools.logged(tmp_path / "run")

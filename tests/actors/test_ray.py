@@ -17,6 +17,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import tree
 from jaxrl_fast.actors.threads import Actors
+from jaxrl_fast.actors.watch import Limits
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.envs.host.api import HostError
@@ -54,9 +55,9 @@ def folder(tmp_path_factory):
     """On the path of every process; holds `faulty.py`, whose environments look here for what to do wrong."""
     here = tmp_path_factory.mktemp("faulty")
     (here / "faulty.py").write_text(FAULTY)
-    sys.path.insert(0, str(here))
-    yield here
-    sys.path.remove(str(here))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(here))
+        yield here
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def test_hanging_environments_on_ray(cluster, folder, restarts):
 
 
 def test_a_stopping_run_waits_briefly(cluster, folder, monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.actors.watch.HURRY", 1.0)
+    monkeypatch.setattr(Limits, "hurry", 1.0)
     with hanging(folder, patience=200.0, restarts=3) as go_on:
         began = time.monotonic()
         with pytest.raises(HostError, match=r"has not answered"):

@@ -116,7 +116,7 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
-def test_on_policy_impala_is_a2c(key, compiled, monkeypatch):
+def test_on_policy_impala_is_a2c(key, compiled):
     """One update a rollout: ratios are 1 and V-trace is GAE. Both kinds of end, stacked frames, running statistics.
 
     A member of a population on one side and a single run on the other; both iterate over one trace of the update.
@@ -124,10 +124,15 @@ def test_on_policy_impala_is_a2c(key, compiled, monkeypatch):
     env = jf.make("CartPole-v1", max_steps_in_episode=12, stack=2)
     settings = dict(num_envs=4, num_steps=8, gae_lambda=0.9, hidden=(8,), normalize_observations=True, learning_rate=0.01)
     traced = []
-    update = jf.IMPALA.update
-    monkeypatch.setattr(jf.IMPALA, "update", lambda *args: traced.append(1) or update(*args))
+
+    @jf.settings
+    class Traced(jf.IMPALA):
+        def update(self, *args):
+            traced.append(1)
+            return super().update(*args)
+
     train = lambda cls: jf.make_train(cls(**settings), env, total_steps=256, log_every=256)
-    ours, metrics = tree.take(compiled(jax.vmap(train(jf.IMPALA)), jnp.stack([jax.random.key(1), key])), 1)
+    ours, metrics = tree.take(compiled(jax.vmap(train(Traced)), jnp.stack([jax.random.key(1), key])), 1)
     assert len(traced) == 1
     theirs, others = compiled(train(jf.A2C), key)
     assert float(metrics["rho"][0]) == pytest.approx(1, abs=1e-5) and float(metrics["rho_clipped"][0]) == 0

@@ -12,7 +12,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.learning import Iteration, Played
-from jaxrl_fast.engine import rollout as collect
+from jaxrl_fast.engine import rollout
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import Memory
@@ -64,9 +64,9 @@ def simulate(params, start, fresh, noise, std):
     return total / STEPS
 
 
-def one_iteration(rollout):
+def one_iteration(play):
     """What `learn` gets of the engine, around a rollout of one's own."""
-    collect = lambda agent: Played(*rollout(agent), {}, ())
+    collect = lambda agent: Played(*play(agent), {}, ())
     return Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), None, collect, None)
 
 
@@ -74,8 +74,8 @@ def begin(algo, env, key=0):
     """(bound algorithm, agent, start, noise)."""
     algo, keys = tree.as_float32(algo.bind(env.spec)), random.split(jax.random.key(key), 4)
     agent = algo.init(keys[0])
-    noise = collect.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
-    return algo, agent, collect.init(env, algo, keys[3], algo.num_envs), noise
+    noise = rollout.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
+    return algo, agent, rollout.init(env, algo, keys[3], algo.num_envs), noise
 
 
 @pytest.mark.parametrize("settings", [{}, {"stochastic": False}, {"rematerialize": True}], ids=["plain", "mean", "remat"])
@@ -89,8 +89,8 @@ def test_its_gradient_equals_the_mean_rewards_gradient(settings):
     point = np.array([0.4, -0.3])
     params = agent.params | {"head": {"params": {"kernel": point[:1, None], "bias": point[1:]}}}
     agent = agent._replace(params=tree.as_float32(jax.tree.map(jnp.float32, params)))
-    rollout = lambda agent: collect.collect(env, algo, agent, start, noise, CLOCK, "sample")
-    after, _, metrics, played = jax.jit(lambda agent: algo.learn(agent, (), one_iteration(rollout)))(agent)
+    play = lambda agent: rollout.collect(env, algo, agent, start, noise, CLOCK, "sample")
+    after, _, metrics, played = jax.jit(lambda agent: algo.learn(agent, (), one_iteration(play)))(agent)
     actor, trajectory = played.actor, played.trajectory
     std = np.exp(-0.5) if algo.stochastic else 0.0
     given = np.asarray(start.env[0]), np.asarray(noise.env[1]), np.asarray(noise.act)[..., 0]
@@ -114,7 +114,7 @@ def test_no_gradient_crosses_an_episodes_end():
 
     def rewards(first):  # what came before the rollout, or before an end, is this state
         state = start._replace(env=(first, start.env[1]), obs=first[:, None])
-        return collect.collect(env, algo, agent, state, noise, CLOCK, "sample")[1].steps.reward.mean(1)
+        return rollout.collect(env, algo, agent, state, noise, CLOCK, "sample")[1].steps.reward.mean(1)
 
     jacobian = np.asarray(jax.jacrev(rewards)(start.env[0]))
     assert (jacobian[:LIMIT] != 0).all() and (jacobian[LIMIT:] == 0).all()
@@ -126,8 +126,8 @@ def test_the_steps_settings():
     algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=1e4, adam_epsilon=1e4, max_grad_norm=1e-2,
                   normalize_observations=True, stochastic=False)  # fmt: skip
     algo, agent, start, noise = begin(algo, env)
-    rollout = lambda agent: collect.collect(env, algo, agent, start, noise, CLOCK, "sample")
-    after, _, metrics, played = algo.learn(agent, (), one_iteration(rollout))
+    play = lambda agent: rollout.collect(env, algo, agent, start, noise, CLOCK, "sample")
+    after, _, metrics, played = algo.learn(agent, (), one_iteration(play))
     step = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(jnp.square(a - b)), after.params, agent.params))
     assert metrics["grad_norm"].total > 0.1
     np.testing.assert_allclose(np.sqrt(sum(step)), 0.75 * 1e-2, rtol=1e-2)  # three quarters of the horizon are left

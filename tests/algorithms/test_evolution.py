@@ -12,8 +12,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.evolution import first_episode
 from jaxrl_fast.algorithms.common.learning import Iteration, Played
 from jaxrl_fast.algorithms.es import centred_ranks
-from jaxrl_fast.engine import iteration
-from jaxrl_fast.engine import rollout as collect
+from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.ops.statistics import Moments
@@ -104,10 +103,10 @@ def test_one_iteration_against_numpy(case):
     params = agent.params | {"head": {"params": jax.tree.map(jnp.asarray, MIDDLE)}}
     agent = agent._replace(params=params, moments=SEEN if algo.normalize_observations else ())
     keys = random.split(jax.random.key(1), 4)
-    drawn = collect.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
-    begin = lambda key: collect.init(env, algo, key, algo.num_envs)
-    rollout = lambda agent, start: Played(*collect.collect(env, algo, agent, start, drawn, CLOCK, "sample"), {}, ())
-    iteration = lambda key: Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), key[None], rollout, begin)
+    drawn = rollout.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
+    begin = lambda key: rollout.init(env, algo, key, algo.num_envs)
+    play = lambda agent, start: Played(*rollout.collect(env, algo, agent, start, drawn, CLOCK, "sample"), {}, ())
+    iteration = lambda key: Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), key[None], play, begin)
     after, _, metrics, _ = jax.jit(lambda agent, key: algo.learn(agent, (), iteration(key)))(agent, keys[3])
     start_key, noise_key = random.split(keys[3])
     start = begin(start_key)

@@ -417,7 +417,8 @@ def test_statistics_normalise_unscaled_entries():
 @pytest.mark.parametrize(
     ("parent", "name", "instead"),
     [(jf.PPO, "policy", "networks"), (jf.A2C, "weighed", "prepare"), (jf.SAC, "actor", "networks"), (jf.TQC, "descend", "update"),
-     (jf.C51, "gradient_step", "update"), (jf.APG, "view", "act"), (jf.Algorithm, "improve", "learn")],
+     (jf.C51, "gradient_step", "update"), (jf.IQN, "features", "networks"), (jf.APG, "view", "act"), (jf.ARS, "head", "networks"),
+     (jf.Algorithm, "improve", "learn")],
 )  # fmt: skip
 def test_methods_of_older_versions_are_refused_with_their_replacement(parent, name, instead):
     said = rf"Mine\.{name} must be left out, got a method: .*`{instead}`.*\. {parent.__name__} does not read it"

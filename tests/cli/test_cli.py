@@ -296,9 +296,8 @@ def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tm
     assert run_cli("train", "--resume", "run", "--total-steps", "400", "--no-tensorboard")[0] == 0
 
 
-def test_list_says_how_to_install_gymnax(run_cli, monkeypatch):
-
-    monkeypatch.setitem(sys.modules, "gymnax", None)
+def test_list_says_how_to_install_gymnax(run_cli, modules):
+    modules(gymnax=None)
     code, out, _ = run_cli("list")
     assert code == 0 and "  gymnax, not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-import sys
 import types
 
 import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import runtime, tree
+from jaxrl_fast import tree
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import UniformMemory, episodes_to_rows, hold, open_memory, rows_of, save_memory
@@ -178,10 +177,10 @@ def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
-def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monkeypatch, tmp_path, fraction):
+def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, device_memory, tmp_path, fraction):
     algo, out = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), tmp_path / "x"
     more = dict(experience=str(without_its_arrays(kept / "tens", tmp_path / "tens")), experience_fraction=fraction)
-    monkeypatch.setattr(runtime, "device_memory", lambda device: 5_000)
+    device_memory(5_000)
     for train, settings in ((jf.train, more), (jf.sweep, more | {"grid": {"algo.n_step": [1, 2]}})):
         with pytest.raises(ConfigError, match="memory must be at most the 4.9 KiB"):
             train(algo, jf.make(ENV), 500, out=out, **settings)
@@ -192,16 +191,15 @@ def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, monke
     assert not out.exists()
 
 
-def test_the_suggested_size_fits_with_experience(kept, monkeypatch):
+def test_the_suggested_size_fits_with_experience(kept, device_memory):
     """With another buffer the experience is laid out in that size."""
     plan = lambda size: jf.plan(jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=size), jf.make(ENV), 500,
                                 experience=str(kept / "replay"), experience_fraction=0.0)  # fmt: skip
-    limit = plan(20_000).need // 2
-    monkeypatch.setattr(runtime, "device_memory", lambda device: limit)
+    device_memory(plan(20_000).need // 2)
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
-def test_a_halved_run_resumes_in_memory_for_its_members(kept, monkeypatch, tmp_path):
+def test_a_halved_run_resumes_in_memory_for_its_members(kept, device_memory, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(
         log_every=20, eval_every=20, eval_episodes=2, selection=jf.Halving(2), experience=str(kept / "replay"),
@@ -209,13 +207,12 @@ def test_a_halved_run_resumes_in_memory_for_its_members(kept, monkeypatch, tmp_p
     )  # fmt: skip
     run = jf.train(algo, jf.make(ENV), 400, out=tmp_path / "run", tensorboard=False, **settings)
     plan = jf.plan(algo, jf.make(ENV), 400, **settings)
-    have = (plan.need + plan.of_size(len(run.lanes)).need) // 2
-    monkeypatch.setattr(runtime, "device_memory", lambda device: have)
+    device_memory((plan.need + plan.of_size(len(run.lanes)).need) // 2)
     assert not jf.plan(algo, jf.make(ENV), 400, **settings).fits
     assert jf.resume(tmp_path / "run").env_steps == run.env_steps
 
 
-def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
+def test_minari_episodes(kept, run_cli, tmp_path, modules):
     steps = 6
     episode = types.SimpleNamespace(
         observations=np.ones((steps + 1, 1)), actions=np.zeros(steps, np.int64), rewards=np.ones(steps),
@@ -229,14 +226,14 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
             raise FileNotFoundError("no such dataset")
         return types.SimpleNamespace(iterate_episodes=lambda: iter([episode] * 3))
 
-    monkeypatch.setitem(sys.modules, "minari", types.SimpleNamespace(load_dataset=load_dataset))
+    modules(minari=types.SimpleNamespace(load_dataset=load_dataset))
     code, _, err = run_cli("experience", "minari:mine-v0", str(tmp_path / "m"), "--environment", ENV)
     assert code == 0, err
     assert rows_of(open_memory(tmp_path / "m")).reward.sum() == 3 * steps
     for name, why in (("other-v0", "no such dataset"), ("broken-v0", "a file that is not whole")):
         code, _, err = run_cli("experience", f"minari:{name}", str(tmp_path / "n"), "--environment", ENV)
         assert code == 2 and "minari list local" in err and why in err
-    monkeypatch.setitem(sys.modules, "minari", None)
+    modules(minari=None)
     code, _, err = run_cli("experience", "minari:mine-v0", str(tmp_path / "n"), "--environment", ENV)
     assert code == 2 and "[minari]" in err
 
@@ -244,7 +241,7 @@ def test_minari_episodes(kept, run_cli, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ("experience", "needs a source and a new folder"),
+        ("experience", "SOURCE FOLDER must be a source and a new folder, got None"),
         ("experience {here}/run {here}/replay", "does not exist yet"),
         ("experience {here}/run {here}/run/seed-0", "FOLDER must be a folder outside of other runs, such as {here}/seed-0"),
         ("experience {here}/tens.npz {here}/run/data/x --environment CartPole-v1", "{here}/run is that of a run"),

@@ -185,10 +185,10 @@ def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path):
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("", "ladder needs a task"), ("pongg", "got 'pongg'; did you mean 'pong'"), ("pong --rungs nine", "got 'nine'"),
+    ("", "task must be given, got none"), ("pongg", "got 'pongg'; did you mean 'pong'"), ("pong --rungs nine", "got 'nine'"),
     ("pong --minutes 0", "minutes must be a finite number in (0, inf), got 0"), ("pong --minute 3", "did you mean '--minutes'"),
     ("pong --seed -1", "seed must be an integer from 0 to 4294967295, got -1"),
-    ("pong --full --minutes 3", "exclude each other"),
+    ("pong --full --minutes 3", "--minutes must be left out with --full"),
 ])  # fmt: skip
 def test_bad_input(line, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from collections import Counter
 
@@ -24,7 +23,11 @@ def rows_of_a_chunk(monkeypatch):
 
     def limit(rows):
         held, chunk = [], programs.Programs.chunk
-        noting = lambda self, s, t0, n, *more: (held.append(n), chunk(self, s, t0, n, *more))[1]
+
+        def noting(self, state, t0, n):
+            held.extend([n] if t0 >= self.grid.warmup else [])  # the warm-up is no chunk of rows
+            return chunk(self, state, t0, n)
+
         monkeypatch.setattr(programs.Programs, "chunk", noting)
         monkeypatch.setattr(programs, "ROWS", rows)
         monkeypatch.setattr(grid, "ROWS", rows)
@@ -83,9 +86,9 @@ def test_one_program_from_make_train_is_the_same_run(name, unbroken):
     assert jax.tree.structure(state) == jax.tree.structure(whole.state)
 
 
-def test_a_frame_of_a_run(unbroken, monkeypatch):
+def test_a_frame_of_a_run(unbroken, modules):
     """Plain columns: a row a log row, and a curve leaves out the rows without a value."""
-    monkeypatch.setitem(sys.modules, "pandas", types.SimpleNamespace(DataFrame=lambda rows: rows))
+    modules(pandas=types.SimpleNamespace(DataFrame=lambda rows: rows))
     whole, _ = unbroken("ppo")
     rows = whole.frame()
     assert [r["env_steps"] for r in rows] == [r.env_steps for r in whole.history] and {r["seed"] for r in rows} == {0}
@@ -116,10 +119,21 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     monkeypatch.setattr(programs, "chunk", lambda *args: (traces.append(args), chunk(*args))[1])
     at = lambda session, rows: seen.append((compiles[TRACE], compiles[COMPILE]))
     before = compiles[TRACE], compiles[COMPILE]
-    tools.train(name, eval_every=0, hooks=[at], chunk_seconds=1e-9)
+    algo = tools.algorithm(name, hidden=(5,))  # as no other test has it
+    tools.train(algo, eval_every=0, hooks=[at], chunk_seconds=1e-9)
     assert len(traces) == 1
     assert len(seen) > 15 and len(set(seen[1:])) == 1, seen
     assert seen[0][0] > before[0] and seen[0][1] > before[1]  # the events are there to be counted
+
+
+@pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("dqn", 3)])
+def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
+    """With another seed, learning rate and length."""
+    for rate, seed, fresh in ((1e-3, 0, True), (7e-4, 1, False)):
+        before = compiles[COMPILE]
+        algo = tools.algorithm(name, hidden=(6,), learning_rate=rate)
+        tools.train(algo, seed=seed, seeds=seeds, total_steps=256 + 64 * seed, eval_every=128)
+        assert (compiles[COMPILE] > before) == fresh
 
 
 def test_an_unrolled_rollout_is_the_same():

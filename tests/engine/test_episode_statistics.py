@@ -30,7 +30,7 @@ def loop(reward, done):
 
 def test_blocks_of_random_episodes_equal_a_plain_loop():
     scan = jax.jit(lambda start, xs: jax.lax.scan(lambda e, x: episode_statistics(e, *x), start, xs))
-    start = Episodes(jnp.zeros(B), jnp.zeros(B, jnp.int32))
+    start = Episodes(jnp.zeros(B), jnp.zeros(B, jnp.int32), jnp.zeros(B))
     for seed, share in enumerate((0.0, 0.05, 0.3, 0.7, 1.0)):
         rng = np.random.default_rng(seed)
         reward = rng.normal(size=(BLOCKS, T, B)).astype(np.float32)
@@ -47,7 +47,7 @@ def test_blocks_of_random_episodes_equal_a_plain_loop():
 
 
 def test_environments_without_a_finished_episode_do_not_count():
-    start = Episodes(jnp.array([100.0, 5.0]), jnp.array([50, 2], jnp.int32))
+    start = Episodes(jnp.array([100.0, 5.0]), jnp.array([50, 2], jnp.int32), jnp.zeros(2))
     reward, done = jnp.ones((3, 2)), jnp.array([[False, False], [False, True], [False, False]])
     after, metrics = episode_statistics(start, reward, done)
     assert float(metrics["episode_return"].total) == 7.0 and float(metrics["episode_return"].count) == 1

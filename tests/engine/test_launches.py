@@ -12,7 +12,7 @@ from jax.extend import core
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run
@@ -76,6 +76,47 @@ def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
     assert control(row, "cpu") == ON_A_CPU[name]
 
 
+def test_a_step_of_physics_resets_without_a_branch():
+    """In a rollout of one step a pool of starts is `OnEnd`."""
+    row = log_row("td3", num_steps=1, n_step=1)
+    assert control(row, "cuda") == {} and control(row, "cpu") == RING | {"cond": 2}
+
+
+def carried(jaxpr, platform: str) -> int:
+    """The most arrays that a loop carries: each is a write, on a GPU a launch, in every turn."""
+    loops = (e.params for e in equations(jaxpr, platform) if e.primitive.name == "scan")
+    return max(params["num_carry"] for params in loops)
+
+
+@pytest.mark.parametrize(("name", "cpu", "cuda"), [("dqn", 25, 3), ("sac", 40, 8), ("ppo", 19, 9)])
+def test_a_gpus_loop_carries_its_small_arrays_as_one(name, cpu, cuda):
+    row = log_row(name)
+    assert (carried(row, "cpu"), carried(row, "cuda")) == (cpu, cuda)
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_packed_carry_has_the_same_results(members, both_forms):
+    """Every dtype, a leaf too large to pack, one that never changes, and a key."""
+    carry = {
+        "a": jnp.float32(1), "b": jnp.ones((2, 3)), "c": jnp.array([True, False]), "d": jnp.array([3, 250], jnp.uint8),
+        "e": jnp.int32(7), "f": jnp.uint32(2**32 - 1), "g": jnp.zeros(lowering.SMALL + 1), "h": jnp.arange(3),
+        "i": jax.random.key(1),
+    }  # fmt: skip
+
+    def step(carry, x):
+        new = {"a": carry["a"] * x, "b": carry["b"] + carry["a"], "c": ~carry["c"], "d": carry["d"] + jnp.uint8(9)}
+        new |= {"e": carry["e"] - 3, "f": carry["f"] + 5, "g": carry["g"] + x, "i": jax.random.fold_in(carry["i"], 3)}
+        return carry | new, carry["b"].sum() + carry["h"][1]
+
+    def run(scale):
+        out, ys = lowering.scan_packed(step, carry | {"a": scale}, jnp.arange(1.0, 6.0))
+        return out | {"i": jax.random.key_data(out["i"])}, ys
+
+    run = jax.vmap(run) if members > 1 else run
+    ours, gpus = both_forms(run, jnp.arange(1.0, members + 1.0) if members > 1 else jnp.float32(2))
+    tools.assert_same(ours, gpus)
+
+
 def test_resets_of_a_network_stay_a_branch():
     """A fresh network is a loop over the rows of each kernel: too much for every update."""
     assert control(log_row("iqn", reset_period=20), "cuda") == {"cond": 1}
@@ -102,7 +143,7 @@ def test_a_selection_is_the_branch(due, both_forms):
     assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3", "crossq", "ppo", "pqn", "impala", "es", "apg"])
+@pytest.mark.parametrize("name", ["dqn", "c51", "td3", "crossq", "ppo", "pqn", "impala", "es", "apg"])
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch."""
     env = tools.environment(name)
@@ -165,3 +206,32 @@ def test_a_scan_has_the_same_results_in_both_forms(reverse, both_forms):
     expected = jax.lax.scan(step, jnp.int32(1), xs, reverse=reverse)
     for found in both_forms(scan, xs):
         tools.assert_same(found, expected)
+
+
+def test_every_algorithm_is_held_to_it():
+    """A2C is PPO's rollout and one update; IQN's resets are the exception above."""
+    assert {*ON_A_CPU, "a2c", "iqn"} == set(jf.list_algorithms())
+
+
+def test_prioritized_replay_waits_for_nothing():
+    assert control(log_row("dqn", prioritized=True), "cuda") == {}
+
+
+def whole_run(name: str, **settings):
+    train = jf.make_train(tools.algorithm(name), tools.environment(name), tools.TOTAL, **settings)
+    return jax.make_jaxpr(train)(jax.random.key(0)).jaxpr
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_whole_run_waits_only_where_it_evaluates(name):
+    """Initialization and warm-up included."""
+    assert control(whole_run(name), "cuda") == {}
+    assert control(whole_run(name, eval_every=tools.TOTAL // 2), "cuda")["cond"] == 1
+
+
+def test_a_chunk_waits_once_a_log_row():
+    """The number of its rows is an argument, so that one program serves all chunks."""
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"), RunConfig(total_steps=tools.TOTAL))
+    state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
+    chunk = lambda state, rows: programs.chunk(run, state, jnp.int32(8), rows, 2)
+    assert control(jax.make_jaxpr(chunk)(state, jnp.int32(3)).jaxpr, "cuda") == {"while": 1}

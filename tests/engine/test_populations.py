@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from collections import Counter
 from types import SimpleNamespace
@@ -137,10 +138,9 @@ def devices(platform, count):
     return [SimpleNamespace(platform=platform, id=i, process_index=0) for i in range(count)]
 
 
-@pytest.mark.parametrize("hangs", [True, False])
-def test_placement_of_members(hangs, monkeypatch):
-    monkeypatch.setattr(runtime, "vmap_hangs_on_cpu", lambda: hangs)
-    plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(population.plan_population(*args))
+@pytest.mark.parametrize(("jaxlib", "hangs"), [("0.10.2", True), ("0.11.0", False)])
+def test_placement_of_members(jaxlib, hangs):
+    plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(population.plan_population(*args, jaxlib=jaxlib))
     assert plan(4, "auto", devices("gpu", 1)) == ("vmap", 1, 4)
     assert plan(5, "auto", devices("gpu", 4)) == ("vmap", 4, 8)
     assert plan(4, "auto", devices("cpu", 1)) == ("map", 1, 4)
@@ -155,36 +155,26 @@ def test_placement_of_members(hangs, monkeypatch):
         assert plan(3, "auto", devices("cpu", 2)) == plan(3, "vmap", devices("cpu", 2)) == ("vmap", 2, 4)
 
 
+def test_idle_cores_are_mentioned():
+    cpu = devices("cpu", 1)
+    text = population.of_idle_cores(3, "auto", 3, cpu)
+    assert re.match("3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3", text)
+    assert population.of_idle_cores(3, "vmap", 3, cpu, "0.11.0") == text
+    assert population.of_idle_cores(3, "vmap", 3, cpu, "0.10.2") is None  # takes one device there
+    assert population.of_idle_cores(1, "auto", 1, cpu) is None
+    assert population.of_idle_cores(3, "auto", 3, devices("cpu", 3)) is None
+    assert population.of_idle_cores(3, "auto", 3, devices("gpu", 1)) is None
+
+
 def test_idle_cores_are_mentioned_once(monkeypatch):
     """JAX has started in this process, so there will be no more devices; one that the user asked for is enough."""
-    jax.devices()
-    monkeypatch.setattr(runtime, "cpu_count", lambda: 4)
-    monkeypatch.setattr(jax, "local_devices", lambda: devices("cpu", 1))
-    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
-    monkeypatch.setattr(runtime, "vmap_hangs_on_cpu", lambda: True)
-    monkeypatch.setenv("XLA_FLAGS", "")
-    population._warn_of_idle_cores.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        population.spread(RunConfig())
-        population.spread(RunConfig(seeds=3, batching="vmap"))  # takes one device there
-        monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
-        population.spread(RunConfig(seeds=3))
-        monkeypatch.setenv("XLA_FLAGS", "")
-        with monkeypatch.context() as patched:
-            patched.setattr(population.jax, "default_backend", lambda: "gpu")
-            population.spread(RunConfig(seeds=3))
-    with pytest.warns(UserWarning, match="3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3"):
-        population.spread(RunConfig(seeds=3))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        population.spread(RunConfig(seeds=3))
-
-
-def test_which_jaxlib_hangs(monkeypatch):
-    for version, hangs in (("0.10.2", True), ("0.10.9", True), ("0.11.0", False), ("0.11.2", False), ("1.0.0", False)):
-        monkeypatch.setattr(runtime.metadata, "version", lambda name, v=version: v)
-        assert runtime.vmap_hangs_on_cpu() is hangs
+    idle = len(jax.devices("cpu")) < min(17, runtime.cpu_count()) and jax.default_backend() == "cpu"
+    for flags, expected in (("--xla_force_host_platform_device_count=1", 0), ("", idle), ("", 0)):
+        monkeypatch.setenv("XLA_FLAGS", flags)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            population.spread(RunConfig(seeds=17))
+        assert len(caught) == expected
 
 
 TWO_DEVICES = """
@@ -196,7 +186,7 @@ from jaxrl_fast.engine import population
 
 assert len(jax.devices()) == 2, jax.devices()
 hangs = runtime.vmap_hangs_on_cpu()
-plans = {mode: population.plan_population(3, mode) for mode in population.MODES}
+plans = {mode: population.plan_population(3, mode) for mode in ("auto", "vmap", "map")}
 assert plans["auto"].mode == ("map" if hangs else "vmap") and len(plans["auto"].devices) == 2
 assert len(plans["vmap"].devices) == (1 if hangs else 2)
 for name in ("ppo", "dqn"):

@@ -162,13 +162,13 @@ def test_an_error_of_the_first_ends_all(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_bad_input():
+def test_bad_input(run_cli):
     with pytest.raises(ValueError, match="processes must be given, got None: coordinator, processes and process"):
         distributed.start("127.0.0.1:1", None, 0)
     with pytest.raises(ValueError, match="process must be from 0 to 1, below processes = 2, got 2"):
         distributed.start("127.0.0.1:1", 2, 2)
-    ended = tools.python(CLI, "train", "ppo", "CartPole-v1", "--processes", "2")
-    assert ended.returncode == 2 and "--processes goes with --distributed" in ended.stderr
+    code, _, err = run_cli("train", "ppo", "CartPole-v1", "--processes", "2")
+    assert code == 2 and "--processes must be left out without --distributed, got 2" in err
 
 
 def test_alone_everything_is_plain():

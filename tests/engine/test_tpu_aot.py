@@ -19,26 +19,31 @@ SMALL = {
 HBM = 16 * 2**30  # of a v5e chip; a v6e chip has 32
 
 
-@pytest.mark.parametrize("topology", ["v5e:2x2", "v6e:2x2"])
-@pytest.mark.parametrize("name", SMALL)
-def test_a_population_is_one_module_without_collectives(name, topology):
-    import aot_report as aot
+@pytest.fixture(scope="module", autouse=True)
+def compilers():
+    import _aot_targets
 
-    env = jf.make(aot.ENVIRONMENTS.get(name, "CartPole-v1"))
-    algo = jf.preset(name, env.spec.name, **SMALL[name])
-    program = aot.chunk_for(aot.topology(topology), algo, env, 16, steps=20_000)
-    found = aot.report(aot.lower(*program, "tpu").compile())
-    assert (found["modules"], found["collectives"], found["callbacks"]) == (1, 0, 0)
+    _aot_targets.prepare()
+
+
+def chunk(name, target, members, env_devices=1):
+    import _aot_compile
+    import _aot_programs as aot
+    import _aot_targets as targets
+
+    env = jf.make("Pendulum-v1" if name == "sac" else "CartPole-v1")
+    work = aot.Work(jf.preset(name, env.spec.name, **SMALL[name]), env, 20_000, members, env_devices)
+    place = targets.parse(target)
+    return _aot_compile.compiled(aot.build("chunk", work, place), place)
+
+
+@pytest.mark.parametrize("target", ["v5e:2x2", "v6e:2x2"])
+@pytest.mark.parametrize("name", SMALL)
+def test_a_population_is_one_module_without_collectives(name, target):
+    found = chunk(name, target, 16)
+    assert (found["modules"], found["collectives"], found["callbacks"]) == (1, {}, 0)
     assert 0 < found["arguments"] + found["temporaries"] < HBM
 
 
 def test_along_the_environments_only_sums_are_sent():
-    import re
-
-    import aot_report as aot
-
-    algo = jf.preset("ppo", "CartPole-v1", **SMALL["ppo"])
-    devices = aot.topology("v5e:2x2")
-    program = aot.chunk_for(devices, algo, jf.make("CartPole-v1"), 4, steps=20_000, env_devices=2)
-    kinds = set(re.findall(aot.COLLECTIVES, aot.lower(*program, "tpu").compile().as_text()))
-    assert kinds == {"all-reduce"}
+    assert set(chunk("ppo", "v5e:2x2", 4, env_devices=2)["collectives"]) == {"all-reduce"}

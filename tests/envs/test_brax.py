@@ -95,7 +95,7 @@ def test_bad_input(name, settings, message):
         registry.make(name, **settings)
 
 
-def test_a_broken_or_missing_brax(monkeypatch):
+def test_a_broken_or_missing_brax(monkeypatch, modules):
     def broken(name):
         raise AttributeError("module 'jax' has no attribute 'gone'")
 
@@ -104,7 +104,7 @@ def test_a_broken_or_missing_brax(monkeypatch):
     monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
     with pytest.raises(ConfigError, match=r"can be imported, got 'brax/ant': pip install 'brax.*has no attribute 'gone'"):
         registry.make("brax/ant", episode_length=12)
-    monkeypatch.setitem(sys.modules, "brax", None)
+    modules(brax=None)
     with pytest.raises(ConfigError, match="is installed, got 'brax/ant': pip install 'brax"):
         registry.make("brax/ant", episode_length=12)
     assert not registry.list_environments()["brax/ant"].installed

@@ -31,7 +31,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import own
 from jaxrl_fast.envs.host import api as host
 from jaxrl_fast.envs.host import gymnasium_adapter
-from jaxrl_fast.envs.host.gymnasium_spaces import decoder, encoder, last_channels, own_form, space_of, spec_of
+from jaxrl_fast.envs.host.gymnasium_spaces import own_form, space_of, spec_of
 from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, Wrapped
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json
@@ -394,11 +394,11 @@ def test_spaces_and_their_values(space, ours):
     space.seed(0)
     samples = [space.sample() for _ in range(4)]
     batch = gymnasium.vector.utils.concatenate(space, samples, gymnasium.vector.utils.create_empty_array(space, 4))
-    found = encoder(space)(batch)
+    found = own_form(space).encode(batch)
     shapes = jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), found)
     assert shapes == jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), spaces.zeros(ours, (4,)))
     if not isinstance(ours, spaces.Dict):
-        back = decoder(space)(found)
+        back = own_form(space).decode(found)
         assert back.dtype == space.dtype and all(space.contains(x) for x in back)
         np.testing.assert_allclose(back, samples, rtol=1e-6)
 
@@ -419,11 +419,12 @@ def test_an_unknown_space_is_named(observation, action, message):
 
 
 def test_actions_stay_within_their_bounds():
-    assert decoder(theirs.Box(-1, 2, (1,)))(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
+    form = own_form(theirs.Box(-1, 2, (1,)))
+    assert form.decode(np.array([[-7.0], [7.0]])).tolist() == [[-1.0], [2.0]]
 
 
 def test_pictures_have_their_channels_last():
-    assert last_channels(space_of(theirs.Box(0, 255, (3, 8, 9), np.uint8))).shape == (8, 9, 3)
+    assert own_form(theirs.Box(0, 255, (3, 8, 9), np.uint8), smallest=8).space.shape == (8, 9, 3)
     encode = lambda x: own_form(theirs.Box(0, 255, x.shape[1:], np.uint8), 8).encode(x)
     x = np.arange(2 * 3 * 8 * 9, dtype=np.uint8).reshape(2, 3, 8, 9)
     assert (encode(x) == x.transpose(0, 2, 3, 1)).all()
@@ -533,14 +534,18 @@ def test_the_kit_finds(fault, message):
         check_env(env, num_envs=2, num_steps=60)
 
 
-def test_an_environment_that_never_opens(monkeypatch):
+def test_an_environment_that_never_opens():
     """Not even `make` waits for ever."""
     hangs = threading.Event()
-    monkeypatch.setattr(host, "OPENING", 0.1)
+
+    class Hangs(type(jf.make("gym:CartPole-v1"))):
+        opening = 0.1
+
     gymnasium.register("Hangs-v0", lambda: hangs.wait(60))
+    jf.register("test/hangs", lambda: Hangs(id="Hangs-v0"))
     try:
         with pytest.raises(host.HostError, match=r"Hangs-v0 has not opened in 0\.1 s"):
-            jf.make("gym:Hangs-v0")
+            jf.make("test/hangs")
     finally:
         hangs.set()
         del gymnasium.registry["Hangs-v0"]
@@ -582,15 +587,15 @@ def test_atari_is_evaluated_by_few_games_with_some_exploration():
         RunConfig(**run)
 
 
-def test_a_missing_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "envpool", None)
+def test_a_missing_extra(modules):
+    modules(envpool=None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[envpool\]'"):
         jf.make("envpool:Pong-v5")
 
 
-def test_a_missing_package_of_the_environment(monkeypatch):
+def test_a_missing_package_of_the_environment(monkeypatch, modules):
     """As bad input, with the line that installs it."""
-    monkeypatch.setitem(sys.modules, "Box2D", None)
+    modules(Box2D=None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
     line = r"one whose package is installed, got 'gym:LunarLander-v3': pip install 'jaxrl_fast\[gymnasium\]'"  # our extra has it

@@ -373,14 +373,24 @@ def test_blocks_of_environments(num_envs, size, block):
     assert physics._block(num_envs, size) == block
 
 
-def test_blocks_do_not_change_results(monkeypatch):
+@pytest.fixture
+def blocks(monkeypatch):
+    """blocks(n): n environments at most are stepped together."""
+
+    def most(n):
+        monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
+        monkeypatch.setattr(physics, "BLOCK_ENVS", n)
+        jax.clear_caches()
+
+    return most
+
+
+def test_blocks_do_not_change_results(blocks):
     env, actions = toy(randomized=MASS, reset_pool=5), jax.random.uniform(jax.random.key(3), (30, 6, 1))
     want = play(env, actions)
     assert want[2].terminated.any() and want[2].truncated.any()
-    monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
     for least, loops in ((6, 0), (3, 1), (2, 1)):
-        monkeypatch.setattr(physics, "BLOCK_ENVS", least)
-        jax.clear_caches()
+        blocks(least)
         lowered = jax.jit(lambda state, action: env.transition((), state, action)).trace(
             env.init(jax.random.key(0), 6)[0], actions[0]
         )
@@ -389,26 +399,23 @@ def test_blocks_do_not_change_results(monkeypatch):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), play(env, actions), want)
 
 
-def test_gradients_flow_through_blocks(monkeypatch):
+def test_gradients_flow_through_blocks(blocks):
     env = toy(randomized=MASS)  # so each environment has a slope of its own
     state, action = env.init(jax.random.key(0), 6)[0], jnp.full((6, 1), 0.1)
     slope = lambda action: jax.grad(lambda action: env.transition((), state, action)[1].next_obs.sum())(action)
     want = jax.jit(slope)(action)
     assert len(set(want[:, 0].tolist())) == 6
-    monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(physics, "BLOCK_ENVS", 2)
-    jax.clear_caches()
+    blocks(2)
     assert "stablehlo.while" in jax.jit(slope).lower(action).as_text()
     np.testing.assert_allclose(jax.jit(slope)(action), want, rtol=1e-6)
 
 
-def test_each_device_has_its_own_blocks(monkeypatch):
+def test_each_device_has_its_own_blocks(blocks, monkeypatch):
     """What is divided over three devices is stepped by blocks of three times as many; the environment is made once for each."""
     env = wrappers.wrap(toy(), action_repeat=2)
     assert env.on_device(1) is env and env.on_device(3).env is env.on_device(3).env is not env.env
     assert toy().on_device(3).spec == toy().spec
-    monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
-    monkeypatch.setattr(physics, "BLOCK_ENVS", 2)
+    blocks(2)
     shapes, scan = [], jax.lax.map
     monkeypatch.setattr(jax.lax, "map", lambda f, xs: (shapes.append(xs[0].shape), scan(f, xs))[1])
     env, actions = toy(), jnp.full((12, 1), 0.1)
@@ -438,18 +445,19 @@ def test_a_rollout_of_one_step_and_of_several():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
-def test_iterations_drawn_ahead(monkeypatch):
+def test_iterations_drawn_ahead():
     """Several iterations' pools in one draw: the numbers are those of one draw an iteration."""
     env = toy(reset_pool=1, episode_length=3, randomized=MASS)
     algo = jf.PPO(num_envs=2, num_steps=2, hidden=(4,), num_epochs=1, num_minibatches=1).bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 12.0))
-    results = []
-    for limit in (2**13, 0):
-        monkeypatch.setattr(iterate, "DRAW_AHEAD_BYTES", limit)
-        iterate.iterations.clear_cache()
-        results.append(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(0), 12, True))
-    iterate.iterations.clear_cache()
-    for a, b in zip(*map(jax.tree.leaves, results), strict=True):
+    start = iterate.init(run, jax.random.key(0))
+    together = iterate.iterations(run, start, jnp.int32(0), 12, True)
+    state, rows = start, []
+    for t in range(12):
+        state, metrics = iterate.iterations(run, state, jnp.int32(t), 1, True)
+        rows.append(metrics)
+    one_by_one = state, jax.tree.map(lambda *x: sum(x), *rows)
+    for a, b in zip(*map(jax.tree.leaves, (together, one_by_one)), strict=True):
         if not jax.dtypes.issubdtype(a.dtype, jax.dtypes.prng_key):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -470,13 +478,19 @@ def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
     np.testing.assert_array_equal(result.ret, result.length)
 
 
-def test_the_pictures_of_a_run(tmp_path, monkeypatch):
+def test_the_pictures_of_a_run(tmp_path):
     """`rollout.html` is the page of the very states that were played, `rollout.gif` has their pictures."""
     pages = []
-    jf.register("toy/ball", lambda: toy(episode_length=6))
-    monkeypatch.setattr(ToyEnv, "render", lambda self, state: np.full((8, 8, 3), int(state.time), np.uint8), raising=False)
-    shown = lambda self: Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
-    monkeypatch.setattr(ToyEnv, "drawing", property(shown), raising=False)
+
+    class Drawn(ToyEnv):
+        def render(self, state):
+            return np.full((8, 8, 3), int(state.time), np.uint8)
+
+        @property
+        def drawing(self):
+            return Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
+
+    jf.register("toy/ball", lambda: toy(kind=Drawn, episode_length=6))
     algo = jf.PPO(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -19,8 +19,8 @@ from jaxrl_fast.testing import check_env
 needs_playground = pytest.mark.playground
 
 
-def test_a_missing_playground_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "mujoco_playground", None)
+def test_a_missing_playground_says_what_to_install(modules):
+    modules(mujoco_playground=None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[playground\]'"):
         registry.make("playground/CartpoleBalance", episode_length=7)
     row = registry.list_environments()["playground/CartpoleBalance"]

@@ -155,8 +155,8 @@ def test_bad_input(name, settings, message):
         registry.make(name, **settings)
 
 
-def test_missing_gymnax_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnax", None)
+def test_missing_gymnax_says_what_to_install(modules):
+    modules(gymnax=None)
     with pytest.raises(ConfigError, match="pip install 'gymnax"):
         registry.make("Catch-bsuite", max_steps_in_episode=77)
     rows = registry.list_environments()

@@ -105,6 +105,18 @@ def test_resets_at_an_episodes_end_equal_resets_of_every_step():
     np.testing.assert_array_equal(play(Lottery(Pool()), ENDS[4:5]), play(Lottery(EveryStep()), ENDS[4:5]))  # of one step
 
 
+def test_a_gpu_resets_at_an_episodes_end_without_a_branch(both_forms):
+    """The host would wait for the branch in every step."""
+    env = Lottery(OnEnd())
+    state, _ = env.init(jax.random.key(0), 3)
+    noise = env.draw(jax.random.key(1), 1, 3, jnp.int32(0)).at(0)
+    for ours, gpus in zip(*both_forms(env.step, noise, state, jnp.array([0, 1, 1])), strict=True):
+        jax.tree.map(np.testing.assert_array_equal, ours, gpus)
+    text = lambda on: jax.jit(env.step).trace(noise, state, jnp.zeros(3, int)).lower(lowering_platforms=(on,)).as_text()
+    branches = lambda on: text(on).count('"stablehlo.case"(')
+    assert branches("cpu") == branches("cuda") + 1
+
+
 def test_frozen_environments_restart_from_their_starts():
     starts = Lottery().init(jax.random.key(5), 3)
     seen = play(Lottery(Frozen(starts)), ENDS)

@@ -451,8 +451,15 @@ def test_wrong_resets(arguments, says):
     assert says in str(error.value)
 
 
-def test_without_gymnasium(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnasium", None)
+def test_environments_that_are_not_exported():
+    with pytest.raises(jf.ConfigError, match="env must be an environment on the device, .*: this one steps on the host; "):
+        jf.to_gymnasium(jf.make("gym:CartPole-v1"))
+    with pytest.raises(jf.ConfigError, match="env must be an environment of this library, such as "):
+        jf.to_gymnasium(gymnasium.make("CartPole-v1"))
+
+
+def test_without_gymnasium(monkeypatch, modules):
+    modules(gymnasium=None)
     monkeypatch.delitem(sys.modules, "jaxrl_fast.envs.export.to_gymnasium")
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[gymnasium\]'"):
         importlib.import_module("jaxrl_fast.envs.export.to_gymnasium")

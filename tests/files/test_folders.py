@@ -31,9 +31,11 @@ time.sleep(60)
 """
 
 
+pytestmark = pytest.mark.usefixtures("nothing_compiles")  # all of this is known before
+
+
 @pytest.fixture(autouse=True)
-def nothing_compiles(monkeypatch, tmp_path):
-    monkeypatch.delattr("jaxrl_fast.engine.programs.Programs.compile")  # all of this is known before
+def here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 

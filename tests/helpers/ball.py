@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl_fast.envs.physics import api as physics
-from jaxrl_fast.envs.physics import randomize
 from jaxrl_fast.spaces import Box
 
 
@@ -73,8 +72,8 @@ class ToyEnv(physics.PhysicsEnv):
     model_attribute = "model"
 
 
-def toy(randomized: Any = "", randomize_warmup: int = 0, **settings: Any) -> ToyEnv:
+def toy(randomized: Any = "", randomize_warmup: int = 0, kind: type[ToyEnv] = ToyEnv, **settings: Any) -> ToyEnv:
     ball = Ball()
     settings = {"episode_length": 20, "resets": "pool", "reset_pool": 0} | settings
-    function = randomize.parse(randomized, randomize_warmup, ball.model)
-    return ToyEnv("toy/ball", ball, randomize=function, action=Box(-1.0, 1.0, (1,)), **settings)
+    settings |= {"randomize": randomized, "randomize_warmup": randomize_warmup}
+    return kind("toy/ball", ball, action=Box(-1.0, 1.0, (1,)), **settings)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +146,14 @@ def scores(returns: Any) -> Any:
     """What `Programs.evaluate` gives, of evaluations that came to these returns."""
     returns = np.asarray(returns, np.float64)
     return programs.Scores(returns, np.zeros(len(returns), int), np.ones(len(returns)))
+
+
+@contextlib.contextmanager
+def evaluations(score: Callable[[int], Any]) -> Iterator[None]:
+    """Within, an evaluation after `rows` log rows comes to `score(rows)`, [members]."""
+    found = lambda self, state, rows, **_: scores(score(rows))
+    with mock.patch.object(programs.Programs, "evaluate", found):
+        yield
 
 
 def logged(run: Path | str) -> list[dict[str, Any]]:

@@ -211,10 +211,11 @@ def test_a_mask_needs_the_form_of_a_mask():
 @pytest.mark.parametrize("value", [3e38, -3e38, np.inf])
 def test_huge_reports_do_not_end_a_run(value):
     info = {"x": jnp.full((4, 2), value), "y": jnp.ones((4, 2))}
-    found = reports.metrics(reports.statistics(info, jnp.ones((4, 2), bool)), ())
+    found = reports.statistics(info, jnp.ones((4, 2), bool))
+    found = reports.metrics(found, reports.log_names(found, ()))
     tally = reports.Tally()
     tally.add({"x": np.full(2, value), "y": np.ones(2)}, np.ones(2, bool))
-    for means in (found, reports.host_metrics(tally.take(), ())):
+    for means in (found, reports.Reported().metrics([tally.take()], ())):
         assert float(means["x"].total) == float(means["x"].count) == 0 and means["y"].count > 0
 
 
@@ -229,7 +230,7 @@ def test_parts_of_a_row_add_up():
             for tally in (whole, part):
                 tally.add(info, over)
         parts.append(part.take())
-    want, got = (reports.host_metrics(x, ()) for x in (whole.take(), reports.merged(parts)))
+    want, got = (reports.Reported().metrics([x], ()) for x in (whole.take(), reports.merged(parts)))
     assert want.keys() == got.keys() == {"a", "a_end", "b", "b_end"}
     for name in want:
         assert isinstance(got[name], Mean) and np.allclose(want[name], got[name])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Row, UniformMemory, grouped, sum_tree
-from jaxrl_fast.memory.prioritized import sample
+from jaxrl_fast.memory.prioritized import first_of_equals, sample
 from jaxrl_fast.types import Clock
 
 ENVS, BLOCKS, BATCH = 3, 5, 32
@@ -334,3 +334,11 @@ def test_sizes_without_a_window_are_refused(cls):
     with pytest.raises(ConfigError, match="capacity must be at least 32, got 24"):
         cls(capacity=24, num_steps=2, num_envs=4, batch_size=8, n_step=5)
     cls(capacity=32, num_steps=2, num_envs=4, batch_size=8, n_step=5)
+
+
+def test_a_leaf_drawn_twice_keeps_its_first_error(rng, both_forms):
+    handle = jnp.asarray(np.sort(rng.integers(0, 20, 64)), jnp.int32)
+    values = jnp.asarray(rng.uniform(size=64), jnp.float32)
+    expected = values[np.searchsorted(np.asarray(handle), np.asarray(handle))]
+    for found in both_forms(first_of_equals, handle, values):
+        np.testing.assert_array_equal(found, expected)

@@ -115,3 +115,36 @@ def test_no_drift_over_many_writes(batch, writes):
     tree = jax.jit(lambda tree: jax.lax.fori_loop(0, writes, body, tree))(sum_tree.init(leaves))
     sound(tree)
     np.testing.assert_allclose(sum_tree.build(jnp.asarray(flat(tree)))[-1], tree[-1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("leaves", "batch"), [(7, 5), (1000, 3), (1000, 300), (5000, 16)])
+def test_a_gpu_has_the_same_tree_and_finds_the_same_leaves(leaves, batch, rng, both_forms):
+    """Integers: every sum is exact, in any order."""
+    tree = sum_tree.build(jnp.asarray(rng.integers(0, 9, leaves), jnp.float32))
+    index = jnp.asarray(rng.integers(0, leaves, batch), jnp.int32)
+    mass = jnp.asarray(rng.uniform(0, float(sum_tree.total(tree)) / 2, 64), jnp.float32)
+
+    def write_and_find(tree, index, mass):
+        tree = sum_tree.set_at(tree, index, jnp.float32(1) + index % 5)
+        return tree, sum_tree.find(tree, mass), sum_tree.find(tree, mass, mass / 1024)
+
+    ours, gpus = both_forms(write_and_find, tree, index, mass)
+    jax.tree.map(np.testing.assert_array_equal, ours, gpus)
+    sound(gpus[0])
+
+
+def test_a_gpu_writes_along_the_path_in_a_large_tree(monkeypatch, rng, both_forms):
+    monkeypatch.setattr(sum_tree, "WHOLE_ON_A_GPU", 100)
+    tree, index = sum_tree.init(5000), jnp.asarray(rng.integers(0, 5000, 16), jnp.int32)
+    ours, gpus = both_forms(lambda tree, index: sum_tree.set_at(tree, index, jnp.float32(1) + index % 5), tree, index)
+    jax.tree.map(np.testing.assert_array_equal, ours, gpus)
+
+
+def test_a_gpu_draws_without_products_and_scatters_only_leaves():
+    """Each level's product, gather and scatter is a launch or more."""
+    tree, index = sum_tree.init(5000), jnp.zeros(16, jnp.int32)
+    draw = lambda tree, index: (sum_tree.set_at(tree, index, index + 1.0), sum_tree.find(tree, index + 0.5))
+    text = lambda on: jax.jit(draw).trace(tree, index).lower(lowering_platforms=(on,)).as_text()
+    scatters = lambda on: text(on).count('"stablehlo.scatter"(')
+    assert "dot_general" not in text("cuda") and scatters("cuda") == 1
+    assert "dot_general" in text("cpu") and scatters("cpu") > 1

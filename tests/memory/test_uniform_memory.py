@@ -14,6 +14,7 @@ from scipy import stats
 
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Row, UniformMemory
+from jaxrl_fast.memory.ring import at
 from jaxrl_fast.memory.successors import Slots, interval_of
 from jaxrl_fast.ops import returns
 from jaxrl_fast.types import Clock
@@ -235,3 +236,12 @@ def test_an_empty_memory_has_zero_weights(clock):
         mem = memory.add(mem, block, jnp.int32(w))
         window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(w + 1), clock()), 0))
         assert (window.weight == (w == 3)).all()
+
+
+def test_a_gpu_gathers_the_same_rows_by_one_index(rng, both_forms):
+    x = jnp.arange(7 * 3 * 2).reshape(7, 3, 2)
+    row, env = (jnp.asarray(rng.integers(0, n, (4, 5)), jnp.int32) for n in (7, 3))
+    for found in both_forms(at, x, row, env[0]):
+        np.testing.assert_array_equal(found, np.asarray(x)[row, np.broadcast_to(env[0], row.shape)])
+    text = lambda on: jax.jit(at).trace(x, row, env).lower(lowering_platforms=(on,)).as_text()
+    assert "start_index_map = [0, 1]" in text("cpu") and "start_index_map = [0, 1]" not in text("cuda")

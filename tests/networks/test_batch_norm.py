@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.networks import BatchNormMLP, initialize
-from jaxrl_fast.networks.batch_norm import BatchRenorm
+from jaxrl_fast.networks.torsos import BatchRenorm
 from jaxrl_fast.spaces import Box
 
 ROWS, WIDTH, MOMENTUM, EPS = 7, 4, 0.8, 1e-3

@@ -23,7 +23,7 @@ from jaxrl_fast.networks import (
     initialize,
     make_torso,
 )
-from jaxrl_fast.networks.layers import embed, orthogonal, scale
+from jaxrl_fast.networks.layers import LayerNorm, embed, orthogonal, scale
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
@@ -216,6 +216,20 @@ def test_layer_norm_before_every_activation(network, key):
     )
     np.testing.assert_allclose(torso.apply(params, obs), torso.apply(scaled, obs), atol=1e-3)
     assert np.asarray(torso.apply(params, obs)).std() > 0.1
+
+
+def test_a_layer_norm_is_flaxs(key, rng, both_forms):
+    """Parameters by name; on a CPU every bit, of gradients too; on a GPU to rounding, by the centered form."""
+    x = jnp.asarray(rng.normal(3.0, 2.0, (40, 24)), jnp.float32)
+    params = jax.tree.map(lambda p: p + 0.3 * jax.random.normal(key, p.shape), LayerNorm().init(key, x))
+    numbers = lambda layer: jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(layer.apply(p, x))), (0, 1))
+    expected = jax.tree.map(np.asarray, jax.jit(numbers(nn.LayerNorm()))(params, x))
+    ours, gpus = both_forms(numbers(LayerNorm()), params, x)
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, ours, expected)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), gpus, expected)
+    text = lambda on: jax.jit(LayerNorm().apply).trace(params, x).lower(lowering_platforms=(on,)).as_text()
+    assert "stablehlo.maximum" in text("cpu") and "stablehlo.maximum" not in text("cuda")
 
 
 def test_noisy_dense_has_the_noise_of_its_paper(key, rng):

@@ -185,3 +185,26 @@ def test_tanh_normal_is_finite_at_saturation(far):
     through = jax.grad(lambda m: TanhNormal(m, jnp.float32([-2.0])).log_prob(m)[()])(jnp.float32([far]))
     np.testing.assert_allclose(through, [2 * np.sign(far)], rtol=1e-5)  # of -log(1 - tanh^2): it pulls back
     assert np.isfinite(TanhNormal(jnp.float32([far]), jnp.float32([-2.0])).entropy(jnp.zeros(1)))
+
+
+@pytest.mark.parametrize("n", [2, distributions.FEW_ACTIONS, distributions.FEW_ACTIONS + 1])
+def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
+    """As terms up to FEW_ACTIONS: values, gradients, ties, and the mark of a NaN."""
+    logits = jnp.round(2.0 * random.normal(key, (40, n)), 0).at[3, n - 1].set(jnp.nan)
+    action = jnp.arange(40) % n
+
+    def numbers(logits, action):
+        dist = Categorical(logits)
+        loss = lambda x: jnp.sum(Categorical(x).log_prob(action) + 0.3 * Categorical(x).entropy())
+        return dist.log_prob(action), dist.entropy(), distributions.one_hot_select(logits, action), jax.grad(loss)(logits)
+
+    finite = jnp.nan_to_num(logits)
+    for ours, gpus in zip(*both_forms(numbers, finite, action), strict=True):
+        np.testing.assert_allclose(ours, gpus, rtol=1e-5, atol=1e-6)
+    ours, gpus = both_forms(distributions.best, logits)
+    np.testing.assert_array_equal(ours, gpus)
+    assert gpus.dtype == np.int32 and gpus[3] == -1 and (gpus[4:] >= 0).all()
+    for indices in both_forms(distributions.argmax, logits.at[5].set(jnp.nan)):
+        np.testing.assert_array_equal(indices, jnp.argmax(logits.at[5].set(jnp.nan), axis=-1))
+    text = lambda on: jax.jit(distributions.best).trace(logits).lower(lowering_platforms=(on,)).as_text()
+    assert "stablehlo.reduce" in text("cpu") and ("stablehlo.reduce" in text("cuda")) == (n > distributions.FEW_ACTIONS)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.runs import evaluations
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import jsonl
@@ -46,15 +46,7 @@ def made(tmp_path_factory) -> Path:
         eval_episodes=2, log_every=64, eval_every=64, checkpoint_minutes=1e-9, chunk_seconds=1e-9,
         tensorboard=False, pictures=False,
     )
-    scores = iter(range(100))
-    with pytest.MonkeyPatch.context() as patched:
-        evaluate = Programs.evaluate
-
-        def better_each_time(self, state, rows, **more):
-            found = evaluate(self, state, rows, **more)
-            return found._replace(ret=np.full_like(found.ret, next(scores)))
-
-        patched.setattr(Programs, "evaluate", better_each_time)
+    with evaluations(lambda rows: [rows]):  # better each time
         jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
     shutil.copytree(base / "run", base / "other")
     for which in ("last", "best"):
@@ -66,7 +58,7 @@ def made(tmp_path_factory) -> Path:
 def run(made, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "run_prepared", reached)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.load"), "run_prepared", reached)
     return tmp_path / "runs" / "run"
 
 
@@ -332,7 +324,7 @@ def test_links_of_a_run_are_not_written_through(run):
     for name in ("metrics.jsonl.tmp", "result.json.tmp", "config.json.tmp"):
         (run / name).symlink_to(victim)
     for write in (
-        lambda: jsonl.cut(run / "metrics.jsonl", 64),
+        lambda: jsonl.JsonlSink(run / "metrics.jsonl").cut(64),
         lambda: config_json.write_json(run / "result.json", {}),
         lambda: config_json.write_text(run / "config.json", "\ud800"),
     ):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import jax
 import numpy as np
 import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast import runtime
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.engine import programs
 from jaxrl_fast.logs.sinks import Sink
 
 
@@ -106,38 +106,35 @@ def test_bad_hooks_and_sinks_are_refused(settings, message, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, device_memory):
     sink = Collects()
-    monkeypatch.setattr(runtime, "device_memory", lambda device: 1000)
+    device_memory(1000)
     with pytest.raises(jf.ConfigError, match="memory must be "):
         tools.train("ppo", tmp_path / "run", sinks=[sink])
     assert sink.calls == ["close"] and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
-def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeypatch):
+def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path):
     """So that the same command can be given again; only what the run itself has made."""
-    run, sink = tmp_path / "run", Collects()
+    run, sink, failing = tmp_path / "run", Collects(), Collects()
+    setattr(failing, "write" if case == "a row" else "open", lambda *row: 1 / 0)
     if case == "empty":
         run.mkdir()
     if case == "another's file":
         sink.open = lambda: (run / "notes").write_text("keep")
-    with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
-        patched.setattr(programs.Programs, "chunk", lambda *args: 1 / 0)
-        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink])  # DQN's warm-up is a row
+    with pytest.raises(ZeroDivisionError):
+        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink, failing])  # DQN's warm-up is a row
     left = sorted(p.name for p in run.iterdir()) if run.exists() else None
     expected = {"new": None, "empty": [], "another's file": ["notes"], "a row": ["config.json", "metrics.jsonl"]}
     assert left == expected[case]
 
 
 @pytest.fixture
-def scripted(monkeypatch):
+def scripted():
     """Evaluations that come to what a table {rows: [score of each member]} says."""
-
-    def script(table):
-        monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows, **_: tools.scores(table[rows]))
-
-    return script
+    with contextlib.ExitStack() as stack:
+        yield lambda table: stack.enter_context(tools.evaluations(table.__getitem__))
 
 
 def test_the_run_ends_when_every_member_has_reached_the_target(scripted, tmp_path):

@@ -20,7 +20,6 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import RunError
 from jaxrl_fast.runs.checkpoints import errors, store
 from jaxrl_fast.runs.checkpoints.errors import GONE
@@ -424,23 +423,23 @@ def test_a_population_resumes_too(tmp_path):
 
 
 @pytest.mark.parametrize("found", [2, 4, None])  # in an earlier row, in the same one, nowhere
-def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path, monkeypatch):
+def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path):
     """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
     scores = {2: 0.1, 4: 0.5}
-    monkeypatch.setattr(programs.Programs, "evaluate", lambda self, s, rows, **_: tools.scores([scores.get(rows, 0.2)]))
-    run, older, seen = tmp_path / "run", tmp_path / "older", {}
-    settings = dict(eval_every=64, horizon=tools.TOTAL)
-    tools.train("ppo", older, total_steps=64, **settings)
-    keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.state.agent)})
-    tools.train("ppo", run, total_steps=256, hooks=[keep], **settings)
-    shutil.rmtree(run / "checkpoints" / "last")
-    shutil.copytree(older / "checkpoints" / "last", run / "checkpoints" / "last")
-    row = {2: 2, 4: 4, None: 4}[found]
-    if found:
-        scores[found], score = 0.9, 0.9
-    else:
-        scores[4], score = 0.3, 0.5
-    session = tools.resume(run, 384, horizon=2 * tools.TOTAL, hooks=[keep] if found else [])
+    with tools.evaluations(lambda rows: [scores.get(rows, 0.2)]):
+        run, older, seen = tmp_path / "run", tmp_path / "older", {}
+        settings = dict(eval_every=64, horizon=tools.TOTAL)
+        tools.train("ppo", older, total_steps=64, **settings)
+        keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.state.agent)})
+        tools.train("ppo", run, total_steps=256, hooks=[keep], **settings)
+        shutil.rmtree(run / "checkpoints" / "last")
+        shutil.copytree(older / "checkpoints" / "last", run / "checkpoints" / "last")
+        row = {2: 2, 4: 4, None: 4}[found]
+        if found:
+            scores[found], score = 0.9, 0.9
+        else:
+            scores[4], score = 0.3, 0.5
+        session = tools.resume(run, 384, horizon=2 * tools.TOTAL, hooks=[keep] if found else [])
     assert (session.best_score, session.best_rows) == (score, row)
     agent = jf.load(run, "best")
     assert agent.iteration == row

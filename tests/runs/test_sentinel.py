@@ -16,7 +16,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.engine import grid, programs, rollout
+from jaxrl_fast.engine import programs, rollout
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
@@ -47,11 +47,13 @@ def named(error) -> tuple[str, int, int, int]:
 
 @pytest.fixture
 def chunks(monkeypatch):
-    """One row a chunk; the list of (first iteration, rows) of every chunk that was started."""
+    """The list of (first iteration, rows) of every chunk that was started."""
     started, chunk = [], programs.Programs.chunk
-    monkeypatch.setattr(programs, "ROWS", 1)
-    monkeypatch.setattr(grid, "ROWS", 1)
-    noting = lambda self, s, t0, n, *more: (started.append((t0, n)), chunk(self, s, t0, n, *more))[1]
+
+    def noting(self, state, t0, n):
+        started.extend([(t0, n)] if t0 >= self.grid.warmup else [])
+        return chunk(self, state, t0, n)
+
     monkeypatch.setattr(programs.Programs, "chunk", noting)
     return started
 
@@ -59,7 +61,7 @@ def chunks(monkeypatch):
 def test_metric_step_and_member_are_named_one_chunk_late(chunks):
     sink = Collects()
     with pytest.raises(jf.NonFiniteError) as error:
-        tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, eval_every=0)
+        tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, chunk_seconds=1e-9, eval_every=0)
     metric, steps, member, seed = named(error.value)
     assert (steps, member, seed) == (12 * 32, 0, 7)  # iterations 10 and 11 are the sixth row
     assert error.value.exit_code == 3 and "checkpoint" not in str(error.value)
@@ -74,7 +76,7 @@ def test_metric_step_and_member_are_named_one_chunk_late(chunks):
 def test_the_non_finite_member_is_named(chunks):
     sink = Collects()
     with pytest.raises(jf.NonFiniteError) as error:
-        tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5, eval_every=0)
+        tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5, chunk_seconds=1e-9, eval_every=0)
     metric, steps, member, seed = named(error.value)
     last = sink.rows[-1]
     assert steps == last.env_steps and seed == 5 + member
@@ -89,7 +91,7 @@ def test_a_diverged_candidate_is_detected(name, chunks):
     sink = Collects()
     algo = tools.algorithm(name, directions=4, num_steps=3)  # no episode ends, so that its return would show it
     with pytest.raises(jf.NonFiniteError) as error:
-        tools.train(algo, env=tools.Breaks(at=12, share=0.01), sinks=[sink], eval_every=0)
+        tools.train(algo, env=tools.Breaks(at=12, share=0.01), sinks=[sink], chunk_seconds=1e-9, eval_every=0)
     assert named(error.value)[0] == "best_candidate_return" and np.isnan(sink.rows[-1].metrics["candidate_return"]).all()
     assert np.isfinite(sink.rows[0].metrics["candidate_return"]).all()
 
@@ -176,7 +178,7 @@ def test_senseless_values_are_detected(metric, values, said):
 def test_returns_bound_a_sensible_loss():
     sanity = Sanity(1)
     assert not sanity.look({"value_loss": np.array([1e17]), "episode_return": np.array([-1e6])})
-    assert sanity.look_at_parameters(np.array([1e10])) == {0: "the largest parameter is 1e+10"}
+    assert sanity.look({"the largest parameter": np.array([1e10])}) == {0: "the largest parameter is 1e+10"}
     assert not sanity.look({"value_loss": np.array([1e30])})  # once
 
 
@@ -186,7 +188,7 @@ def test_parameters_are_checked(chunks):
     with pytest.raises(
         jf.NonFiniteError, match=r"agent parameters or priorities are not finite at 192 environment steps in member 0"
     ):
-        tools.train(algo, sinks=[sink], eval_every=0)
+        tools.train(algo, sinks=[sink], chunk_seconds=1e-9, eval_every=0)
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())  # no metric has shown it
 
 
@@ -202,7 +204,7 @@ def test_priorities_are_checked(chunks):
     algo = Alarmed(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), prioritized=True)
     sink = Collects()
     with pytest.raises(jf.NonFiniteError, match="agent parameters or priorities are not finite at 384 environment steps"):
-        tools.train(algo, sinks=[sink], total_steps=1280, log_every=64, eval_every=0)
+        tools.train(algo, sinks=[sink], total_steps=1280, log_every=64, chunk_seconds=1e-9, eval_every=0)
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())
 
 
@@ -218,7 +220,7 @@ def test_an_episode_that_has_not_ended_is_not_an_error():
 def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
     run = tmp_path / "run"
     with pytest.raises(jf.NonFiniteError, match="the last good checkpoint is .*checkpoints/last/5 ") as error:
-        tools.train("ppo", run, env=tools.Breaks(at=10), checkpoint_minutes=1e-9, eval_every=128)
+        tools.train("ppo", run, env=tools.Breaks(at=10), checkpoint_minutes=1e-9, chunk_seconds=1e-9, eval_every=128)
     rows = tools.logged(run)
     metric = named(error.value)[0]
     assert rows[-1]["env_steps"] == 384 and rows[-1][metric] == [None]  # what happened is in the log
@@ -235,10 +237,10 @@ def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(c
     """The first save is due after minutes; the evaluations before the end are not lost."""
     best, none = tmp_path / "best", tmp_path / "none"
     with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due .* = 5\), the best agent .*checkpoints.best$"):
-        tools.train("ppo", best, env=tools.Breaks(at=10), eval_every=128)
+        tools.train("ppo", best, env=tools.Breaks(at=10), chunk_seconds=1e-9, eval_every=128)
     assert jf.load(best).iteration == 2 and not (best / "checkpoints" / "last").exists()
     with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due before it \(checkpoint_minutes = 5\)$"):
-        tools.train("ppo", none, env=tools.Breaks(at=10), eval_every=0)
+        tools.train("ppo", none, env=tools.Breaks(at=10), chunk_seconds=1e-9, eval_every=0)
     assert not (none / "checkpoints").exists() and len(tools.logged(none)) == 6
 
 

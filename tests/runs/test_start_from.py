@@ -72,9 +72,9 @@ def test_parameters_in_memory_are_not_in_config_json(unbroken, tmp_path):
     ("dqn", {"learning_starts": 8}, r"^start_from.params\['torso'\].* must be float32 \(8,\), got float32 \(2, 8\)"),
     ("ppo", {"normalize_observations": False}, "^normalize_observations must be True, got False: .* normalised"),
 ])  # fmt: skip
-def test_misfits_are_refused_before_compiling(name, settings, message, unbroken, tmp_path, monkeypatch):
+def test_misfits_are_refused_before_compiling(name, settings, message, unbroken, tmp_path, request):
     out = unbroken("ppo")[1]
-    monkeypatch.setattr("jaxrl_fast.engine.programs.Programs.compile", None)
+    request.getfixturevalue("nothing_compiles")
     with pytest.raises(jf.ConfigError, match=message) as refused:
         tools.train(tools.algorithm(name, **settings), tmp_path / "run", start_from=out, **FEW)
     assert "\n" not in str(refused.value) and not (tmp_path / "run").exists()

@@ -7,7 +7,6 @@ import functools
 import itertools
 import json
 import shutil
-import sys
 import types
 from unittest import mock
 
@@ -20,7 +19,6 @@ from helpers import runs as tools
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid as jf_grid
 from jaxrl_fast.engine import members
-from jaxrl_fast.engine import memory_plan as plan
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
@@ -205,7 +203,7 @@ def test_draws():
     assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
 
 
-def test_waves(monkeypatch):
+def test_waves(device_memory):
     """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
     algo, env = tools.algorithm("dqn"), tools.environment()
     rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
@@ -215,12 +213,12 @@ def test_waves(monkeypatch):
         (None, [(5, 3)]), (need.need, [(3, 3), (2, 3)]), (need.of_size(3).need, [(1, 3)] * 5),
         (need.of_size(2).need, [(1, 2), (1, 1)] * 5),
     ):  # fmt: skip
-        monkeypatch.setattr(plan.runtime, "device_memory", lambda device, have=have: have)
+        device_memory(have)
         found = split(whole)
         assert [(len(p.configurations), p.seeds) for p in found] == parts
         covered = [(c, p.seed + i) for p in found for c in p.configurations for i in range(p.seeds)]
         assert sorted(covered) == [(c, s) for c in range(5) for s in range(3)]
-    monkeypatch.setattr(plan.runtime, "device_memory", lambda device: 1000)
+    device_memory(1000)
     with pytest.raises(jf.ConfigError, match="memory must be "):
         split(whole)
 
@@ -581,16 +579,15 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert rows[0]["environment"] == "CartPole-v1" and {r["path"] for r in rows} == set(runs)
 
 
-def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
-    made = types.SimpleNamespace(DataFrame=lambda rows: rows)  # pandas is the user's
-    monkeypatch.setitem(sys.modules, "pandas", made)
+def test_a_frame_has_a_row_a_configuration_and_seed(modules):
+    modules(pandas=types.SimpleNamespace(DataFrame=lambda rows: rows))  # it is the user's
     found = types.SimpleNamespace(configurations=[{"algo.discount": 0.9}, {"algo.discount": 1.0}], seeds=[3, 4],
                                   final=np.array([[1.0, 2.0], [3.0, 4.0]]))  # fmt: skip
     rows = SweepResult.frame(found)
     assert [(r["configuration"], r["seed"], r["algo.discount"], r["eval_return"]) for r in rows] == [
         (0, 3, 0.9, 1.0), (0, 4, 0.9, 2.0), (1, 3, 1.0, 3.0), (1, 4, 1.0, 4.0)
     ]  # fmt: skip
-    monkeypatch.setitem(sys.modules, "pandas", None)
+    modules(pandas=None)
     with pytest.raises(ConfigError, match="pip install pandas"):
         SweepResult.frame(found)
 
@@ -603,10 +600,10 @@ def test_a_frame_has_a_row_a_configuration_and_seed(monkeypatch):
         (["--grid", "algo.learning-rate=a,b"], "a number"),
         (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
         (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be the number of settings to draw"),
-        (["--pbt", "--members", "4"], "--pbt needs the settings"),
-        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "goes with --pbt"),
-        (["--pbt", "--halving", "2"], "exclude each other"),
-        ([], "needs settings to compare"),
+        (["--pbt", "--members", "4"], "--sample must be given with --pbt, which changes its settings, got none"),
+        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "--pbt-every must be left out without --pbt, got 4"),
+        (["--pbt", "--halving", "2"], "one of --pbt, --halving and --optuna, got --pbt and --halving"),
+        ([], "sweep must be given settings to compare, got none"),
     ],
 )
 def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
@@ -616,7 +613,7 @@ def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
 
 
 def test_bad_comparisons(tmp_path, capsys):
-    assert cli.main(["compare", str(tmp_path)]) == 2 and "at least two" in capsys.readouterr().err
+    assert cli.main(["compare", str(tmp_path)]) == 2 and "RUN must be given at least twice, got " in capsys.readouterr().err
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
     assert "an existing" in capsys.readouterr().err
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -86,8 +85,8 @@ def test_bad_searches(settings, message, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_without_optuna_the_pip_line_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "optuna", None)
+def test_without_optuna_the_pip_line_is_named(tmp_path, modules):
+    modules(optuna=None)
     with pytest.raises(ImportError, match=r"pip install 'jaxrl_fast\[optuna\]'"):
         tune(tmp_path / "x")
     assert not (tmp_path / "x").exists()

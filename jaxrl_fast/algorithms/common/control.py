@@ -81,11 +81,7 @@ class ActorCritics(Algorithm):
         check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
-        bound = super().bind(spec)
-        bound.networks  # noqa: B018 - raises ConfigError for an unfit network
-        return bound
-
-    # Networks -------------------------------------------------------------------------------------
+        return super().bind(spec)
 
     @property
     def action_size(self) -> int:
@@ -116,8 +112,6 @@ class ActorCritics(Algorithm):
         moments = init_moments(self.normalize_observations, obs)
         return self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
 
-    # Actions --------------------------------------------------------------------------------------
-
     def init_carry(self, num_envs):
         """Return the last noise of each environment; 0 means none."""
         return jnp.zeros((num_envs, self.action_size), jnp.float32)
@@ -137,8 +131,6 @@ class ActorCritics(Algorithm):
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
         """Return the action in [-1, 1]^d."""
         raise NotImplementedError
-
-    # Learning -------------------------------------------------------------------------------------
 
     updates = property(replay.updates)
     warmup_steps = property(replay.warmup_steps)

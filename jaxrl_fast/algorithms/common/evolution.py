@@ -1,7 +1,6 @@
 """Evolution strategies: perturbed copies of a policy play side by side and are compared.
 
-The candidates of an iteration are one batch: candidate c plays in environments c k .. c k + k - 1,
-k episodes each.
+Candidate c plays in environments c k .. c k + k - 1, k episodes each.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, sums
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -31,7 +29,7 @@ class Agent(NamedTuple):
     moments: Any  # running observation statistics, () without normalisation
     candidates: Any = ()  # parameters [candidates, ...] while they play, else ()
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings
@@ -96,12 +94,10 @@ class Evolution(PolicySearch):
         gradient = self.gradient(ret, noise)
         params, opt_state = self.ascend(agent, unravel(gradient), iteration.clock())
         played_return = jnp.mean(sums.pairwise(reward).reshape(-1, self.episodes_per_candidate), axis=-1)
-        metrics = {
-            "candidate_return": jnp.mean(played_return),
-            "best_candidate_return": jnp.max(played_return),
-            "candidate_length": jnp.mean(jnp.sum(counts, axis=0, dtype=jnp.float32)),
-            "grad_norm": jnp.linalg.norm(gradient),
-        }
+        length = jnp.mean(jnp.sum(counts, axis=0, dtype=jnp.float32))
+        mean, best = jnp.mean(played_return), jnp.max(played_return)
+        metrics = {"candidate_return": mean, "best_candidate_return": best}
+        metrics |= {"candidate_length": length, "grad_norm": jnp.linalg.norm(gradient)}
         agent = Agent(params, opt_state, agent.moments)
         agent = self.finish(agent, self.prepare(agent, played.trajectory))
         return agent, mem, {k: Mean.of(v) for k, v in metrics.items()}, played

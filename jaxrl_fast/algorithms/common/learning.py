@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.ops import sums
+from jaxrl_fast.ops import lowering, sums
 from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Trajectory
 
 Metrics = dict[str, Mean]
@@ -28,10 +28,7 @@ class Played(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
-    """One iteration, as `Algorithm.learn` sees it.
-
-    `collect` is differentiable, its noise is fixed, and it can be called for any number of agents.
-    """
+    """One iteration, as `Algorithm.learn` sees it; the noise of `collect` is fixed."""
 
     t: jax.Array  # iteration number, int32
     learns: bool  # static; False in warm-up (random actions, no updates)
@@ -41,13 +38,6 @@ class Iteration:
     keys: jax.Array  # one key an update, [updates]
     collect: Callable[..., Played]  # (agent, start) -> Played; start: by default the current environments
     begin: Callable[[jax.Array], Any]  # key -> start, with new episodes in every environment
-
-
-def take_in(algo: Any, agent: PyTree, mem: PyTree, played: Played, it: Iteration) -> tuple[PyTree, PyTree, PyTree]:
-    """Add a rollout to the memory: observe -> prepare -> add. Returns (agent, memory, rows)."""
-    agent = algo.observe(agent, played.trajectory)
-    rows = algo.prepare(agent, played.trajectory)
-    return agent, it.memory.add(mem, rows, it.t), rows
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
@@ -62,14 +52,18 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
 
     count = len(it.keys)
     xs = it.plan, it.keys, jnp.arange(count, dtype=jnp.int32)
-    (agent, mem), metrics = one((agent, mem), tree.take(xs, 0)) if count == 1 else scan_sum(one, (agent, mem), xs)
+    if count == 1:
+        (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
+    else:  # a replay may be divided over devices, an agent is whole
+        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True))
     return agent, mem, metrics
 
 
-def scan_sum(f: Callable, carry: Any, xs: Any) -> tuple[Any, Metrics]:
+def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any, Metrics]:
     """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
     Metrics leave the loop as one vector: scalars would be an array each to write every step.
+    apart: see `lowering.scan_packed`.
     """
     structure = None
 
@@ -79,5 +73,5 @@ def scan_sum(f: Callable, carry: Any, xs: Any) -> tuple[Any, Metrics]:
         leaves, structure = jax.tree.flatten(metrics)
         return carry, jnp.stack(leaves)
 
-    carry, rows = jax.lax.scan(body, carry, xs)
+    carry, rows = lowering.scan_packed(body, carry, xs, apart)
     return carry, jax.tree.unflatten(structure, list(sums.pairwise(rows)))

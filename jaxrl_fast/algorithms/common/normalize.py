@@ -13,8 +13,7 @@ from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.tree import summary
-from jaxrl_fast.types import Timestep
+from jaxrl_fast.types import Timestep, Trajectory
 
 NORMALIZE_REWARD = "rewards over the running deviation of the discounted return, clipped to +-10"
 
@@ -30,11 +29,7 @@ def normalize_obs(space: Space, moments: Any, obs: Any) -> Any:
 
 
 def update_moments(moments: Any, obs: Any, use: jax.Array | None = None) -> Any:
-    """Return the statistics after the observations [T, B, ...], or those of the rows `use`.
-
-    Call it in `finish`: a rollout is normalised with the statistics of its acting (a replay with
-    today's).
-    """
+    """Return the statistics after observations [T, B, ...], or their rows `use`; for `finish`."""
     return moments if moments == () else moments.update(obs, use)
 
 
@@ -52,14 +47,13 @@ class Rewards(NamedTuple):
     """Statistics that divide rewards by the running deviation of the discounted return.
 
     reward_t / std(G), clipped to +-10, with G_t = r_t + gamma (1 - done_{t-1}) G_{t-1} over all
-    steps so far, as OpenAI baselines' `VecNormalize`. PureJaxRL and Gymnasium use 1 - the end of
-    step t itself, and do not clip.
+    steps so far, as OpenAI baselines' `VecNormalize`.
     """
 
     moments: Moments  # of the discounted return so far, at every step
     running: jax.Array  # float32 [num_envs]: the running return, 0 at an episode's start
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
     @classmethod
     def init(cls, wanted: bool, num_envs: int) -> Any:
@@ -82,3 +76,20 @@ class Rewards(NamedTuple):
         variance = m2 / jnp.maximum(count, 1.0)
         varies = variance > jnp.square(1e-6 * mean)
         return jnp.clip(reward / jnp.sqrt(jnp.where(varies, variance, 1.0)), -clip, clip)
+
+
+def observe_rewards(algo: Any, agent: Any, trajectory: Trajectory) -> Any:
+    """Return the agent with the statistics of a new rollout: `observe` of an algorithm."""
+    if not algo.normalize_reward:
+        return agent
+    return agent._replace(rewards=agent.rewards.update(trajectory.steps, algo.discount))
+
+
+def seam_rewards(algo: Any, agent: Any) -> Any:
+    """Return the agent for environments that start anew: `seam` of an algorithm."""
+    return agent._replace(rewards=agent.rewards.seam()) if algo.normalize_reward else agent
+
+
+def normalize_rewards(algo: Any, agent: Any, reward: jax.Array) -> jax.Array:
+    """Return the learner's rewards, normalised if set."""
+    return agent.rewards.normalize(reward) if algo.normalize_reward else reward

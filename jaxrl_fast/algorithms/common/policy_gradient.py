@@ -11,22 +11,15 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
-from jaxrl_fast.algorithms.common import descent
+from jaxrl_fast.algorithms.common import descent, normalize
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.common.normalize import (
-    NORMALIZE_REWARD,
-    Rewards,
-    init_moments,
-    normalize_obs,
-    update_moments,
-)
+from jaxrl_fast.algorithms.common.normalize import Rewards, init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import NETWORK, as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
-from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Trajectory
 
 
@@ -36,7 +29,7 @@ class Agent(NamedTuple):
     moments: Any  # observation statistics, () without normalisation
     rewards: Any = ()  # `Rewards`, () without normalisation
 
-    __repr__ = summary
+    __repr__ = tree.summary
 
 
 @tree.settings
@@ -61,7 +54,7 @@ class PolicyGradient(Algorithm):
     shared_torso: bool = setting(False, "one torso for policy and value")
     image_mean: float = setting(0.0, "a CNN sees pixels as (pixel - image_mean) / image_scale", static=True)
     image_scale: float = setting(0.0, "divisor of pixels; 0: their range, to [0, 1]", low=0, static=True)
-    normalize_reward: bool = setting(False, NORMALIZE_REWARD, kw_only=True)
+    normalize_reward: bool = setting(False, normalize.NORMALIZE_REWARD, kw_only=True)
     optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
     num_envs: int = setting(16, "environments stepped together")
     num_steps: int = setting(128, "steps of each environment in a rollout")
@@ -93,8 +86,7 @@ class PolicyGradient(Algorithm):
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
             raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
         bound = super().bind(spec)
-        networks = bound.networks  # raises ConfigError for an unfit network
-        if not bound.hidden and not bound.shared_torso and networks.batched:
+        if not bound.hidden and not bound.shared_torso and bound.networks.batched:
             raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
         return bound
 
@@ -124,8 +116,6 @@ class PolicyGradient(Algorithm):
         opt_state = descent.init_optimizer(self, params, self.networks.layers)
         return Agent(params, opt_state, moments, Rewards.init(self.normalize_reward, self.num_envs))
 
-    # Acting ---------------------------------------------------------------------------------------
-
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))
 
@@ -142,22 +132,15 @@ class PolicyGradient(Algorithm):
             return carry, space.from_unit(dist.squash(action)), (dist, action)
         return carry, action.reshape(action.shape[:1] + space.shape), (dist, ())
 
-    # Learning -------------------------------------------------------------------------------------
-
-    def observe(self, agent, trajectory):
-        if not self.normalize_reward:
-            return agent
-        return agent._replace(rewards=agent.rewards.update(trajectory.steps, self.discount))
-
-    def seam(self, agent):
-        return agent._replace(rewards=agent.rewards.seam()) if self.normalize_reward else agent
+    observe = normalize.observe_rewards
+    seam = normalize.seam_rewards
 
     def finish(self, agent, rows):
         return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
     def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
         """Return the learner's rewards: normalised if set, then scaled."""
-        return self.reward_scale * (agent.rewards.normalize(reward) if self.normalize_reward else reward)
+        return self.reward_scale * normalize.normalize_rewards(self, agent, reward)
 
     def entropy_weight(self, clock: Clock) -> jax.Array:
         """Return c_e at this time. `anneal_entropy_from` = 1 means never, after the horizon too."""

@@ -8,11 +8,11 @@ import flax.linen as nn
 import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.base import IN_NETWORKS, Algorithm
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.networks import NETWORK, Dense, as_network, example_features, initialize, make_torso
+from jaxrl_fast.networks import NETWORK, Dense, apply_parts, as_network, initialize_parts, make_torso
 from jaxrl_fast.ops import distributions, stacking
 
 
@@ -28,7 +28,11 @@ class PolicySearch(Algorithm):
     """Policy search by whole rollouts. The agent has `params` ({"torso", "head"}) and `moments`."""
 
     whole_rollouts: ClassVar[bool] = True
-    removed: ClassVar[dict[str, str]] = dict.fromkeys(("view", "gradient_step", "layers"), "override `act` or `learn`")
+    head_scale: ClassVar[float] = 0.01  # gain of the head's first weights
+    removed: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("view", "gradient_step", "layers"), "override `act` or `learn`"),
+        **dict.fromkeys(("torso", "head"), IN_NETWORKS),
+    }
 
     normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
     network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
@@ -43,23 +47,22 @@ class PolicySearch(Algorithm):
         return Memory()
 
     @property
-    def torso(self) -> nn.Module:
-        return make_torso(self.network, self.spec.observation, self.hidden, self.activation)
-
-    @property
-    def head(self) -> nn.Module:
-        return Dense(distributions.num_outputs(self.spec.action), 0.01)
+    def networks(self) -> dict[str, nn.Module]:
+        """Return {"torso", "head"}."""
+        torso = make_torso(self.network, self.spec.observation, self.hidden, self.activation)
+        head = Dense(distributions.num_outputs(self.spec.action), self.head_scale)
+        return {"torso": torso, "head": head}
 
     def init_policy(self, key: jax.Array) -> tuple[Any, Any]:
         """Return (params, observation moments; () without normalisation)."""
         obs = stacking.example(self.spec)
         moments = init_moments(self.normalize_observations, obs)
         obs = normalize_obs(self.spec.observation, moments, obs)
-        return initialize(key, {"torso": (self.torso, obs), "head": (self.head, example_features(self.torso, obs))}), moments
+        return initialize_parts(key, {"policy": (self.networks, obs)})["policy"], moments
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
         """Return policy outputs [b, outputs] for observations as the networks take them."""
-        return self.head.apply(params["head"], self.torso.apply(params["torso"], obs))
+        return apply_parts(self.networks, params, obs)
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))

@@ -1,7 +1,4 @@
-"""The replay of off-policy algorithms: its size and sampling, from their settings.
-
-`updates`, `warmup_steps`, `memory` and `prepare` are methods of `Algorithm`.
-"""
+"""The replay of off-policy algorithms, from their settings; methods of `Algorithm`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared part of value-based algorithms: Q network, epsilon-greedy and noisy acting."""
+"""The shared part of value-based algorithms: settings, epsilon-greedy and noisy acting."""
 
 from __future__ import annotations
 
@@ -10,18 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import IN_STEPS, Algorithm, action_mask
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask
+from jaxrl_fast.algorithms.common.q_network import QNetwork
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import (
-    NETWORK,
-    Dense,
-    NoisyDense,
-    as_network,
-    draw_noise,
-    example_features,
-    initialize,
-    make_torso,
-)
+from jaxrl_fast.networks import NETWORK, as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Discrete
@@ -35,6 +27,7 @@ class ValueBased(Algorithm):
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
     removed: ClassVar[dict[str, str]] = {
         **dict.fromkeys(("gradient_step", "layers", "scaled"), IN_STEPS), "init_optimizer": "override `begin`",
+        **dict.fromkeys(("torso", "heads", "features", "head", "variables"), IN_NETWORKS),
     }  # fmt: skip
 
     optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
@@ -71,55 +64,30 @@ class ValueBased(Algorithm):
         return z[..., 0]
 
     @property
-    def torso(self) -> nn.Module:
-        return make_torso(
+    def networks(self) -> QNetwork:
+        torso = make_torso(
             self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy,
             (self.image_mean, self.image_scale),
         )  # fmt: skip
-
-    @property
-    def heads(self) -> dict[str, nn.Module]:
-        dense = NoisyDense if self.noisy else lambda features: Dense(features, 1.0)
-        heads = {"head": dense(self.spec.action.n * self.outputs)}
-        return heads | ({"value": dense(self.outputs)} if self.dueling else {})
+        return QNetwork(torso, self.spec.action.n, self.outputs, self.dueling, self.noisy)
 
     @property
     def default_optimizer(self):
         return optim.adam(self.max_grad_norm, self.adam_epsilon)
 
+    def init(self, key: jax.Array) -> Any:
+        return self.begin(self.init_params(key))
+
     def init_params(self, key: jax.Array) -> dict[str, Any]:
-        obs = stacking.example(self.spec)
-        features = example_features(self.torso, obs)
-        heads = {name: (head, features) for name, head in self.heads.items()}
-        return initialize(key, {"torso": (self.torso, obs)} | heads | self.more_modules(features))
+        return self.networks.init(key, stacking.example(self.spec), self.more_modules)
 
     def more_modules(self, features: jax.Array) -> dict[str, tuple[nn.Module, Any]]:
         """Return the networks beside torso and heads, {name: (module, example input)}."""
         return {}
 
-    def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
-        """Return features [..., F]; key: for noisy layers, None for their mean."""
-        return self.torso.apply(self.variables(params, "torso", key), obs)
-
-    def head(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
-        """Return outputs of every action [..., n, outputs] from features [..., F]."""
-        n, k = self.spec.action.n, self.outputs
-        z = self.heads["head"].apply(self.variables(params, "head", key), features)
-        z = z.reshape((*z.shape[:-1], n, k))
-        if not self.dueling:
-            return z
-        value = self.heads["value"].apply(self.variables(params, "value", key), features)
-        return value[..., None, :] + z - z.mean(-2, keepdims=True)
-
-    def variables(self, params: Any, name: str, key: jax.Array | None) -> Any:
-        """Return a module's variables, with the noise of its noisy layers if `key` is given."""
-        if key is None or not self.noisy:
-            return params[name]
-        return draw_noise(random.fold_in(key, sorted(params).index(name)), params[name])
-
     def action_values(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """Return Q(s, .) [..., n] to choose actions from; illegal ones are lower than any other."""
-        return self.legal(self.expected(self.head(params, self.features(params, obs, key), key)), obs)
+        return self.legal(self.expected(self.networks.apply(params, obs, key)), obs)
 
     def legal(self, q: jax.Array, obs: Any) -> jax.Array:
         mask = action_mask(self.spec.observation, obs)

@@ -14,7 +14,7 @@ from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse, positionals
 from jaxrl_fast.cli.ladder import rungs as ladders
 from jaxrl_fast.cli.ladder.rungs import FRAMES, GAMES, SOLVED, Climb, Rung, check, choose, climb
-from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, brief, check_choice
+from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, brief, check_choice, expected
 from jaxrl_fast.logs.plots import figure, legend_beside, look, name_ticks, save, style
 from jaxrl_fast.runs.config_json import write_json
 from jaxrl_fast.runs.signals import Stopped
@@ -36,15 +36,16 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callab
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
     given = parse(f"{PROG} ladder pong", about, OPTIONS, flags)
     if not names:
-        raise UserError(f"ladder needs a task: {PROG} ladder pong")
+        raise expected("task", f"given: {PROG} ladder pong", "none")
     check_choice("task", names[0], ("pong",))
     out = Path(given.get("out", "ladder"))
     if (out / "ladder.json").exists() or out.is_file():
         raise ConfigError("--out", str(out), "a folder without an earlier ladder")
     if given.get("full") and "minutes" in given:
-        raise UserError("--full and --minutes exclude each other")
-    minutes = None if given.get("full") else given.get("minutes", 3.0)
-    check(minutes, given.get("seed", 0))
+        valid = "left out with --full, which trains until the task is solved"
+        raise ConfigError("--minutes", given["minutes"], valid)
+    minutes, seed = None if given.get("full") else given.get("minutes", 3.0), given.get("seed", 0)
+    check(minutes, seed)
     rungs = choose(given.get("rungs", ()), known)
     if not rungs:
         raise MissingExtraError("the ladder", "atari")
@@ -59,7 +60,7 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callab
         found.append(Climb(rung))
         try:
             with terminable():
-                climb(found[-1], minutes, given.get("seed", 0), progress())
+                climb(found[-1], minutes, seed, progress())
         except KeyboardInterrupt as stop:
             signum = getattr(stop, "signum", signal.SIGINT)
             found[-1].ended = signal.Signals(signum).name

@@ -1,8 +1,7 @@
 """The rungs of the ladder: Pong, learned faster by each.
 
 After the chapter "Ways to Speed up RL" of Lapan's "Deep Reinforcement Learning Hands-On": its rungs
-as settings of this library, then others. A rung trains for some minutes, or until the mean score of
-the last 100 games is 18; its steps a second and its time are compared.
+as settings of this library, then others.
 """
 
 from __future__ import annotations
@@ -36,16 +35,15 @@ _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
 _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
 _SMALL = dict(img_height=42, img_width=42)
 _VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250)
+_PQN = dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
+            epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,))  # fmt: skip
+_TWO = dict(ahead=1, actors=2)
 _PRESET = find_preset("ppo", "ale:Pong")
 
 
 @dataclasses.dataclass(frozen=True)
 class Rung:
-    """One way to learn Pong.
-
-    published: the book's (FPS, minutes to solve), on its author's desktop with a GPU; it counts a
-    frame for each step. solved: the mean score of 100 games that ends it.
-    """
+    """One way to learn Pong."""
 
     name: str
     what: str
@@ -54,8 +52,8 @@ class Rung:
     environment: str = "ale:Pong"
     env: dict[str, Any] = dataclasses.field(default_factory=dict)
     run: dict[str, Any] = dataclasses.field(default_factory=dict)
-    published: tuple[int, int] | None = None
-    solved: float = SOLVED
+    published: tuple[int, int] | None = None  # the book's (steps a second, minutes to solve)
+    solved: float = SOLVED  # mean score of 100 games that ends it
 
 
 RUNGS = (
@@ -65,27 +63,14 @@ RUNGS = (
     Rung("actor", "one environment, the actor apart", **_WRAPPED, run=dict(ahead=1), published=(402, 59)),
     Rung("native", "one environment, wrappers in C++", run=dict(ahead=0), published=(330, 40)),
     Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
-    Rung(
-        "vector", "16 environments, a quarter of the updates, double, three steps",
-        settings=_VECTOR, run=dict(ahead=1, actors=2),
-    ),
-    Rung(
-        "envpool", "the same by EnvPool", environment="envpool:Pong-v5", settings=_VECTOR, run=dict(ahead=1, actors=2),
-    ),
-    Rung(
-        "small", "the same from pictures of 42 x 42, about their mean", settings=_VECTOR | PONG_IMAGES,
-        env=_SMALL, run=dict(ahead=1, actors=2),
-    ),
-    Rung(
-        "pqn", "PQN, no replay, 42 x 42", algorithm="pqn",
-        settings=dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
-                      epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,)) | PONG_IMAGES,
-        env=_SMALL, run=dict(actors=2),
-    ),
-    Rung(
-        "ppo", "PPO's preset, 42 x 42", algorithm="ppo", settings=_PRESET.algo, env=_PRESET.env,
-        run=dict(horizon=_PRESET.run["total_steps"]),
-    ),
+    Rung("vector", "16 environments, a quarter of the updates, double, three steps",
+         settings=_VECTOR, run=_TWO),
+    Rung("envpool", "the same by EnvPool", "dqn", _VECTOR, "envpool:Pong-v5", run=_TWO),
+    Rung("small", "the same from pictures of 42 x 42, about their mean",
+         settings=_VECTOR | PONG_IMAGES, env=_SMALL, run=_TWO),
+    Rung("pqn", "PQN, no replay, 42 x 42", "pqn", _PQN | PONG_IMAGES, env=_SMALL, run=dict(actors=2)),
+    Rung("ppo", "PPO's preset, 42 x 42", "ppo", _PRESET.algo, env=_PRESET.env,
+         run=dict(horizon=_PRESET.run["total_steps"])),
 )  # fmt: skip
 
 
@@ -155,12 +140,7 @@ def check(minutes: float | None, seed: int) -> None:
 
 
 def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
-    """Train the rung of `found`, updating it, for `minutes`, or until it is solved (None).
-
-    A rung with a falling learning rate ends at its horizon at the latest. `say` is called now and
-    then.
-    """
-    check(minutes, seed)
+    """Train the rung of `found`, updating it, for `minutes`, or until it is solved (None)."""
     register()
     (_climb if found.rung.algorithm else _climb_torch)(found, minutes, seed, say)
     return found
@@ -176,20 +156,16 @@ def _climb(found, minutes, seed, say) -> None:
         if _over(found, minutes):
             run.stop()
 
-    algo = algorithm_class(rung.algorithm)(**_shortened(rung.settings, minutes))
+    settings = dict(rung.settings)
+    if minutes is not None and "learning_starts" in settings:  # only timed
+        settings["learning_starts"] = 2_000
+    algo = algorithm_class(rung.algorithm)(**settings)
     env = registry.make(rung.environment, **rung.env)
     every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
     run = {"horizon": HORIZON} | rung.run
     limit = run["horizon"] if algo.anneal_learning_rate else LIMIT
     start(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
           tensorboard=False, progress=False, **run)  # fmt: skip
-
-
-def _shortened(settings: dict[str, Any], minutes: float | None) -> dict[str, Any]:
-    """Return settings with less warm-up for a rung that is only timed."""
-    if minutes is None or "learning_starts" not in settings:
-        return settings
-    return settings | {"learning_starts": 2_000}
 
 
 def _climb_torch(found, minutes, seed, say) -> None:

@@ -1,8 +1,7 @@
 """The ladder's first rung: a book's DQN on Pong, in PyTorch.
 
 Lapan, "Deep Reinforcement Learning Hands-On": one environment behind Gymnasium's Python wrappers, a
-list as replay, an update of 32 transitions for every step. A baseline; nothing else here needs
-PyTorch.
+list as replay, an update of 32 transitions for every step.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ EPSILON_END, EPSILON_STEPS = 0.02, 100_000
 def play(make: Callable[[], Any], seed: int, start: int) -> Iterator[tuple[int, float | None]]:
     """Train for ever -> (agent steps so far, the score of a game that has just ended).
 
-    make: returns a Gymnasium environment with stacks of four frames.  start: transitions before the
-    first update.
+    make: of an environment with stacks of four frames.  start: transitions before the first update.
     """
     import torch
     from torch import nn

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete, Space
 
@@ -28,16 +29,9 @@ def to_space(space: Space, stack: int = 1) -> spaces.Space:
 
 def _bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
     """Return the lowest and highest value, of the space's shape and dtype."""
-    if isinstance(space, Discrete):
-        return np.int32(0), np.int32(space.n - 1)
-    if isinstance(space, MultiDiscrete):
-        return np.zeros(len(space.nvec), np.int32), np.array(space.nvec, np.int32) - 1
-    low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
-    if np.issubdtype(space.dtype, np.integer):  # integers have no infinity
-        low, high = (np.clip(b, np.iinfo(space.dtype).min, np.iinfo(space.dtype).max) for b in (low, high))
-    if low.size > 1 or high.size > 1:
-        low, high = (b.reshape(space.shape) if b.size > 1 else b for b in (low, high))
-    return tuple(np.broadcast_to(b, space.shape).astype(space.dtype) for b in (low, high))
+    own = own_of(space)
+    ends = own.bounds(own.dtype, own.dtype) if isinstance(space, Box) else own.integers
+    return tuple(np.broadcast_to(end, space.shape).astype(space.dtype) for end in ends)
 
 
 def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any]:
@@ -71,11 +65,8 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
         if floating:  # before the comparison: a bound is rounded too
             value = value.astype(space.dtype, copy=False)
         # NaN is never inside. If all entries have the same bounds, the two extremes are enough.
-        if not (
-            uniform
-            and smallest <= np.minimum.reduce(value, axis=None)
-            and np.maximum.reduce(value, axis=None) <= largest
-        ):
+        extremes = (f(value, axis=None) for f in (np.minimum.reduce, np.maximum.reduce))
+        if not (uniform and all(smallest <= x <= largest for x in extremes)):
             inside = (value >= low) & (value <= high)
             if not np.all(inside):
                 raise _outside(name, value, np.argwhere(~inside)[0], low, high)

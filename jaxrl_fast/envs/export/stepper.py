@@ -1,10 +1,6 @@
 """Environments stepped one by one from the host, for learners of other libraries.
 
-A step of all environments is one compiled program, resets included:
-
-- The state is donated. A step's outputs are never donated, so NumPy views of them stay valid.
-- Randomness is drawn for a block of steps at once; the program finds its row by a counter in its
-  state, so no number travels from the host.
+docs/architecture.md, "Stepped from the host", has the reasons.
 """
 
 from __future__ import annotations
@@ -108,29 +104,21 @@ _cached = functools.lru_cache(maxsize=32)(_build)
 def _programs(env: Env, num_envs: int, mode: str) -> Programs:
     """Return compiled programs, shared by equal environments (eight in an SB3 `DummyVecEnv`)."""
     try:
-        return _cached(env, num_envs, mode)
-    except TypeError as error:
-        if "hash" not in str(error):
-            raise
-        return _build(env, num_envs, mode)  # an array among the settings
+        hash(env)
+    except TypeError:  # an array among the settings
+        return _build(env, num_envs, mode)
+    return _cached(env, num_envs, mode)
 
 
 def _key(words: jax.Array) -> jax.Array:
     return random.fold_in(jax.random.key(words[0]), words[1])
 
 
-@jax.jit
-def _snapshot(state: Any) -> Any:
-    """Copy the state: a view would keep the next step from writing in place."""
-    return tree.copy(state)
+_snapshot = jax.jit(tree.copy)  # a view of the state would keep the next step from writing in place
 
 
 class Stepper:
-    """Environments on the device and the host's knowledge of them.
-
-    Args:
-        mode: when episodes begin. "same_step": in the step that ends one. "next_step": in the
-            step after, which ignores its action and has reward 0. "disabled": by a reset.
+    """Environments on the device and the host's knowledge of them; mode: see `to_gymnasium`.
 
     Attributes:
         carry: None before the first reset.

@@ -1,7 +1,6 @@
 """Export environments to Gymnasium: `jf.to_gymnasium(env, num_envs)`.
 
-`stepper` steps; the classes here give seeds, options and infos Gymnasium's form. A single
-environment is a batch of one that never resets by itself.
+`stepper` steps; the classes here give seeds, options and infos Gymnasium's form.
 """
 
 from __future__ import annotations
@@ -48,11 +47,10 @@ def to_gymnasium(
     Raises ConfigError for a wrong argument, and for an action of a wrong shape or type, or outside
     its space.
     """
-    if not isinstance(env, Env):
-        if not isinstance(env, Environment):
-            raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
-        raise ConfigError("env", env.spec.name, "an environment on the device: this one steps on the host; gymnasium.make_vec "
-                          "or its own package makes it")  # fmt: skip
+    if not isinstance(env, Environment):
+        raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
+    if env.not_exported:
+        raise ConfigError("env", env.spec.name, env.not_exported)
     mode = autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
     check_choice("autoreset_mode", mode, MODES)
     if render_mode not in (None, "rgb_array") or (render_mode and not env.drawing):
@@ -107,7 +105,8 @@ class _Common:
             check_seed("seed", seed, 64)
         return None if seed is None else int(seed)
 
-    def _pictures(self) -> tuple[np.ndarray, ...] | None:
+    def render(self) -> tuple[np.ndarray, ...] | None:
+        """Draw every environment's current state, uint8 [H, W, 3] each."""
         if self.render_mode is None:
             gymnasium.logger.warn("render() draws nothing without render_mode='rgb_array'")
             return None
@@ -146,7 +145,7 @@ class _Single(_Common, gymnasium.Env):
 
     def render(self) -> np.ndarray | None:
         """Draw the current state, uint8 [H, W, 3]; after an episode's end its last one."""
-        pictures = self._pictures()
+        pictures = super().render()
         return pictures and pictures[0]
 
     def close(self) -> None:
@@ -209,16 +208,12 @@ class _Vector(_Common, VectorEnv):
         info = self._infos(final, over)
         infos |= {"final_obs": last, "_final_obs": over, "final_info": info, "_final_info": over}
 
-    def render(self) -> tuple[np.ndarray, ...] | None:
-        """Draw every environment's current state, uint8 [H, W, 3] each."""
-        return self._pictures()
-
     def close_extras(self, **kwargs: Any) -> None:
         self._stepper = None
 
 
 def _rows(obs: Any, places: np.ndarray) -> Iterable[Any]:
-    """Yield copies of some environments' observations, one by one."""
+    """Yield copies of some environments' observations."""
     if isinstance(obs, dict):
         columns = [_rows(child, places) for child in obs.values()]
         return (dict(zip(obs, row, strict=True)) for row in zip(*columns, strict=True))

@@ -22,7 +22,7 @@ from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.envs.native import draw
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.envs.tracing import depends_on_inputs
-from jaxrl_fast.errors import ConfigError, check_float, check_int, expected, nearest
+from jaxrl_fast.errors import ConfigError, check_float, check_int, expected
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -34,9 +34,6 @@ NAMES = (
     "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
 )  # fmt: skip
-# gymnax moves Reacher and Swimmer beyond their own box: they get the nearest action within. Not
-# these, which clip the push themselves and charge for the requested action, as Gymnasium does.
-COST_OF_THE_RAW_ACTION = ("MountainCarContinuous-v0",)
 LEFT_OUT = {"MNISTBandit-bsuite": "another one: it downloads its data set when it is built"}
 
 
@@ -91,15 +88,10 @@ def cast(value: Any, space: Space, name: str) -> Any:
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class GymnaxEnv(Env):
-    """One gymnax environment, vmapped; its parameters are leaves, so physics can be swept.
+    """One gymnax environment, vmapped; its parameters are leaves, so physics can be swept."""
 
-    `env` is gymnax's object, static by identity (`make` caches it). `params` is its parameter
-    dataclass with int32, float32 and bool leaves and `max_steps_in_episode` None: the limit is the
-    static `spec.max_episode_steps`.
-    """
-
-    env: Any
-    params: Any
+    env: Any  # gymnax's object, static by identity (`make` caches it)
+    params: Any  # int32, float32 and bool leaves; without the limit, which is static
     known_spec: EnvSpec  # found from concrete parameters; inside a program they are tracers
 
     @property
@@ -119,16 +111,11 @@ class GymnaxEnv(Env):
         return tree.strong((jax.tree.map(jnp.asarray, state), obs))
 
     def draw_reset(self, key, shape):
-        """Draw first states and observations for an iteration, without leaves equal in every reset.
-
-        A reset of all environments in every step costs Breakout as much as the step, and in most
-        games nothing depends on the key.
-        """
+        """Draw first states and observations, without leaves that are equal in every reset."""
         keys = jax.random.split(key, (math.prod(shape),))
         leaves = jax.tree.leaves(jax.vmap(self._reset_one)(keys))
         random = [x for x, is_random in zip(leaves, self._random_leaves(), strict=True) if is_random]
-        # tells `reset` the number of environments
-        random = random or [jnp.zeros(keys.shape, jnp.uint8)]
+        random = random or [jnp.zeros(keys.shape, jnp.uint8)]  # tells the number of environments
         return [x.reshape(*shape, *x.shape[1:]) for x in random]
 
     def reset(self, noise):
@@ -142,27 +129,26 @@ class GymnaxEnv(Env):
 
     def _random_leaves(self) -> list[bool]:
         """Return which leaves of (state, obs) depend on a reset's key."""
-        closed = jax.make_jaxpr(self._reset_one)(jax.random.key(0))
-        return depends_on_inputs(closed.jaxpr)
+        return depends_on_inputs(jax.make_jaxpr(self._reset_one)(jax.random.key(0)).jaxpr)
 
     def draw_step(self, key, num_steps, num_envs, t):
         return jax.random.split(key, (num_steps, num_envs))
 
-    def transition(self, noise, state, action):
-        @loading.in_32_bits
-        def one(key, state, action):
-            params = self._params
-            obs, new, reward, terminated, _ = self.env.step_env(key, state, action, params)
-            truncated = self.env.is_truncated(new, params)
-            # Dtypes of the reset: some environments turn an int into a float or a bool.
-            new = jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), new, state)
-            return new, obs, jnp.asarray(reward), jnp.asarray(terminated), truncated
+    def _step_one(self, key: jax.Array, state: Any, action: Any) -> tuple:
+        """Step one environment -> (state, obs, reward, terminated, truncated, info for the log)."""
+        params = self._params
+        obs, new, reward, terminated, _ = self.env.step_env(key, state, action, params)
+        truncated = self.env.is_truncated(new, params)
+        # Dtypes of the reset: some environments turn an int into a float or a bool.
+        new = jax.tree.map(lambda x, like: jnp.asarray(x).astype(like.dtype), new, state)
+        return new, obs, jnp.asarray(reward), jnp.asarray(terminated), truncated, ()
 
-        if isinstance(self.spec.action, Box) and self.spec.name not in COST_OF_THE_RAW_ACTION:
-            action = jnp.clip(action, *self.spec.action.bounds())
-        state, obs, reward, terminated, truncated = jax.vmap(one)(noise, state, action)
+    def transition(self, noise, state, action):
+        step = jax.vmap(loading.in_32_bits(self._step_one))
+        state, obs, reward, *ends, info = step(noise, state, action)
         obs = cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
-        return state, Outcome(obs, reward.astype(jnp.float32), terminated.astype(bool), truncated.astype(bool))
+        terminated, truncated = (end.astype(bool) for end in ends)
+        return state, Outcome(obs, reward.astype(jnp.float32), terminated, truncated, info)
 
     @property
     def drawing(self):
@@ -182,14 +168,13 @@ class GymnaxEnv(Env):
 @functools.cache
 @loading.in_32_bits
 def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
-    """Return gymnax's object, one a set of arguments: it is static by identity."""
+    """Return gymnax's object; cached, because it is static by identity."""
     listed = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs}
     try:
         return loading.gymnax().registration.make(name, **listed)[0]
     except (ValueError, TypeError, AssertionError, IndexError) as error:
-        raise ConfigError(
-            f"env ({name})", listed, f"arguments that gymnax accepts: {error or 'assertion failed'}"
-        ) from None
+        valid = f"arguments that gymnax accepts: {error or 'assertion failed'}"
+        raise ConfigError(f"env ({name})", listed, valid) from None
 
 
 def defaults(name: str) -> dict[str, Any]:
@@ -207,8 +192,7 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = loading.gymnax().registration._registry[name]
-    # DeepSea's `action_mapping_key` is an array and no part of a name; its mapping stays the
-# default.
+    # DeepSea's `action_mapping_key` is an array and no part of a name: its mapping stays
     constructor = {k: v for k, v in fields.defaults_of(factory).items() if k != "action_mapping_key"}
     params = _constructed(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
@@ -245,11 +229,7 @@ def leaf(argument: str, value: Any, default: Any) -> Any:
 @loading.in_32_bits
 def make(name: str, **settings: Any) -> GymnaxEnv:
     """Return gymnax's environment `name`; settings are its constructor's or its parameters'."""
-    constructor, params = _defaults(name)
-    known = {**constructor, **params}
-    for k in settings:
-        if k not in known:
-            raise ConfigError(f"env.{k}", settings[k], f"a setting of {name} ({', '.join(known)}){nearest(k, known)}")
+    constructor, _ = _defaults(name)
     for k in constructor.keys() & settings.keys():
         default, value = constructor[k], settings[k]
         if isinstance(default, bool) and not isinstance(value, (bool, np.bool_)):
@@ -264,11 +244,8 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
     limit = settings.get("max_steps_in_episode", int(defaults_here.max_steps_in_episode))
     check_int("env.max_steps_in_episode", limit)
     usual = {f.name: plain(getattr(defaults_here, f.name)) for f in dataclasses.fields(defaults_here)}
-    leaves = {
-        k: leaf(f"env.{k}", settings.get(k, default), default)
-        for k, default in usual.items()
-        if k != "max_steps_in_episode"
-    }
+    del usual["max_steps_in_episode"]
+    leaves = {k: leaf(f"env.{k}", settings.get(k, x), x) for k, x in usual.items()}
     kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, used by its spaces
     full = defaults_here.replace(**leaves, max_steps_in_episode=kind(limit))
     observation = space_of(env.observation_space(full), name)

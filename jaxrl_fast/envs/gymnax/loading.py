@@ -2,9 +2,6 @@
 
 gymnax 1.0 imports seaborn (with pandas and scipy.stats), matplotlib and an MNIST loader with the
 undeclared package `six` where it defines environments; only its `render` functions need them.
-During the import, placeholders in `sys.modules` stand for the missing ones; afterwards they leave,
-and forward to the real package on use.
-
 Importing gymnax starts JAX's backend: set XLA flags before.
 """
 
@@ -26,7 +23,7 @@ _UNUSED = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn", "g
 
 
 class _Placeholder(types.ModuleType):
-    """Stands for a module until an attribute is used; then the real one is imported."""
+    """Stands for a module during gymnax's import; later uses of it import the real one."""
 
     __path__: list[str] = []  # lets `import matplotlib.pyplot` pass, as a placeholder too
 

@@ -21,12 +21,11 @@ import numpy as np
 
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
-from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.envs.gymnax.adapter import GymnaxEnv, leaf, plain
 from jaxrl_fast.envs.tracing import depends_on_inputs
-from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.spaces import Box, Dict, Space, zeros
-from jaxrl_fast.types import EnvSpec, Outcome
+from jaxrl_fast.types import EnvSpec
 
 LIMIT = "max_steps_in_episode"
 
@@ -36,18 +35,13 @@ def is_gymnax(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("reset_env", "step_env", "default_params", "observation_space", "action_space"))
 
 
-class Step(tuple):
-    """(obs, state, reward, done or terminated, truncated or None, info) of either signature."""
-
-    @classmethod
-    def of(cls, name: str, found: Any) -> Step:
-        size = len(found) if isinstance(found, (tuple, list)) else 0
-        if size == 5:
-            return cls((*found[:4], None, found[4]))
-        if size == 6:
-            return cls(found)
+def _six(name: str, found: Any) -> tuple:
+    """Return (obs, state, reward, done or terminated, truncated or None, info)."""
+    size = len(found) if isinstance(found, (tuple, list)) else 0
+    if size not in (5, 6):
         valid = "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
         raise ConfigError(f"{name}: step_env", f"{size} values" if size else type(found).__name__, valid)
+    return tuple(found) if size == 6 else (*found[:4], None, found[4])
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec", "fixed", "ends"])
@@ -65,26 +59,19 @@ class OwnGymnaxEnv(GymnaxEnv):
     def _params(self) -> Any:
         return dataclasses.replace(jax.tree.map(jnp.asarray, self.params), **dict(self.fixed))
 
-    def transition(self, noise, state, action):
-        @loading.in_32_bits
-        def one(key, state, action):
-            params = self._params
-            obs, new, reward, done, truncated, info = Step.of(self.spec.name, self.env.step_env(key, state, action, params))
-            done = checks.array(f"{self.spec.name}: done", done, (), bool)
-            if self.ends == "six":
-                terminated, truncated = done, checks.array(f"{self.spec.name}: truncated", truncated, (), bool)
-            else:
-                limit = _limit(self.env, new, params, self.spec.max_episode_steps)
-                goes_on = jnp.asarray(info["discount"]) != 0 if self.ends == "discount" else limit & (self.ends == "limit")
-                terminated, truncated = done & ~goes_on, done & goes_on | limit
-            new, reward = checks.like(self.spec, new, state), checks.number(f"{self.spec.name}: reward", reward)
-            return new, obs, reward, terminated, truncated & ~terminated, _numbers(info)
-
-        if isinstance(self.spec.action, Box):
-            action = jnp.clip(action, *self.spec.action.bounds())
-        state, obs, reward, terminated, truncated, info = jax.vmap(one)(noise, state, action)
-        obs = gymnax_adapter.cast(obs, self.spec.observation, f"{self.spec.name}: next_obs")
-        return state, Outcome(obs, reward, terminated, truncated, info or ())
+    def _step_one(self, key, state, action):
+        params, name = self._params, self.spec.name
+        found = _six(name, self.env.step_env(key, state, action, params))
+        obs, new, reward, done, truncated, info = found
+        done = checks.array(f"{name}: done", done, (), bool)
+        if self.ends == "six":
+            terminated, truncated = done, checks.array(f"{name}: truncated", truncated, (), bool)
+        else:
+            limit = _limit(self.env, new, params, self.spec.max_episode_steps)
+            goes_on = jnp.asarray(info["discount"]) != 0 if self.ends == "discount" else limit & (self.ends == "limit")
+            terminated, truncated = done & ~goes_on, done & goes_on | limit
+        new, reward = checks.like(self.spec, new, state), checks.number(f"{name}: reward", reward)
+        return new, obs, reward, terminated, truncated, _numbers(info) or ()
 
     def render(self, state):
         try:
@@ -95,13 +82,15 @@ class OwnGymnaxEnv(GymnaxEnv):
 
 def _numbers(info: Any) -> dict[str, jax.Array]:
     """Return the numbers of a step's info for the log, without the discount."""
-    found = {k: jnp.asarray(v) for k, v in info.items() if _is_number(v)} if isinstance(info, dict) else {}
-    return {k: v for k, v in found.items() if isinstance(k, str) and k not in ("", "discount")}
+    found = info if isinstance(info, dict) else {}
+    named = {k: v for k, v in found.items() if isinstance(k, str) and k not in ("", "discount")}
+    return {k: jnp.asarray(v) for k, v in named.items() if _is_numeric(v) and jnp.shape(v) == ()}
 
 
-def _is_number(value: Any) -> bool:
-    kind = getattr(getattr(value, "dtype", None), "kind", "")
-    return isinstance(value, (bool, int, float)) or (kind in "biuf" and kind != "" and jnp.shape(value) == ())
+def _is_numeric(value: Any) -> bool:
+    """Return whether it is a number or an array of numbers."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "-")
+    return isinstance(value, (bool, int, float)) or kind in "biuf"
 
 
 def _limit(env: Any, state: Any, params: Any, limit: int | None) -> jax.Array:
@@ -120,7 +109,7 @@ def _ends(env: Any, name: str, params: Any, action: Any) -> str:
     def ends(limit, key, action):
         given = dataclasses.replace(params, **{LIMIT: limit}) if has_limit else params
         _, state = env.reset_env(key, given)
-        *_, done, truncated, info = Step.of(name, env.step_env(key, state, action, given))
+        *_, done, truncated, info = _six(name, env.step_env(key, state, action, given))
         discount = info.get("discount") if isinstance(info, dict) else None
         found = {"done": done, "discount": discount, "truncated": truncated}
         return {k: jnp.asarray(v) for k, v in found.items() if v is not None}
@@ -131,61 +120,46 @@ def _ends(env: Any, name: str, params: Any, action: Any) -> str:
     looks = dict.fromkeys(shapes, False)
     if has_limit:
         closed = jax.make_jaxpr(ends)(np.int32(1), jax.random.key(0), action)
-        looks = dict(zip(sorted(shapes), (x for x in depends_on_inputs(closed.jaxpr, 1)), strict=True))
+        looks = dict(zip(sorted(shapes), depends_on_inputs(closed.jaxpr, 1), strict=True))
     if "discount" in looks and not looks["discount"]:
         return "discount"
     return "limit" if looks["done"] else "apart"
 
 
 def defaults(env: Any, name: str) -> dict[str, Any]:
-    """Return the fields of its `default_params`, each a setting."""
-    return {f: v for f, v in _fields(env, name).items() if v is not None}
-
-
-def _fields(env: Any, name: str) -> dict[str, Any]:
-    """Return plain numbers and tuples of them, None for other fields, which stay unchanged."""
+    """Return the numbers of its `default_params` and tuples of them, each a setting."""
     params = env.default_params
     valid = "a flax.struct.dataclass whose numbers are its leaves"
     if not dataclasses.is_dataclass(params) or any(x is params for x in jax.tree.leaves(params)):
         raise ConfigError(f"{name}: default_params", type(params).__name__, valid)
-    number = lambda x: isinstance(x, (bool, int, float)) or getattr(getattr(x, "dtype", None), "kind", "") in "biuf"
     found = {f.name: getattr(params, f.name) for f in dataclasses.fields(params)}
-    numbers = lambda x: number(x) or (isinstance(x, (tuple, list)) and all(map(number, x)))
-    return {k: plain(v) if numbers(v) else None for k, v in found.items()}
+    each = lambda x: x if isinstance(x, (tuple, list)) else (x,)
+    return {k: plain(v) for k, v in found.items() if all(map(_is_numeric, each(v)))}
 
 
 def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
     """Return the environment object `env`, called `name`, with parameters from `settings`."""
-    known = _fields(env, name)
-    for k, value in settings.items():
-        if known.get(k) is None:
-            names = [n for n, v in known.items() if v is not None]
-            raise ConfigError(f"env.{k}", value, f"a setting of {name} ({', '.join(names)}){nearest(k, names)}")
-    limit = settings.get(LIMIT, known.get(LIMIT))
+    known = defaults(env, name)
+    limit = settings.get(LIMIT, known.pop(LIMIT, None))
     if limit is not None:
         check_int(f"env.{LIMIT}", int(limit) if isinstance(limit, float) and limit == int(limit) else limit)
         limit = int(limit)
-    leaves = {
-        k: leaf(f"env.{k}", settings.get(k, v), v) for k, v in known.items() if v is not None and k != LIMIT
-    }
+    leaves = {k: leaf(f"env.{k}", settings.get(k, v), v) for k, v in known.items()}
     fixed = {k: v.item() for k, v in leaves.items() if isinstance(v, (np.int32, np.bool_))}
     fixed |= {} if limit is None else {LIMIT: limit}
     full = dataclasses.replace(env.default_params, **leaves | fixed)
     action = gymnax_adapter.space_of(env.action_space(full), "", name)
-    spec = EnvSpec(name, _observation(env, name, full), action, limit)
+    declared = env.observation_space(full)
+    given = jax.eval_shape(lambda key: env.reset_env(key, full)[0], jax.random.key(0))
+    observation = _as_given(gymnax_adapter.space_of(declared, "", name), declared, given)
+    spec = EnvSpec(name, observation, action, limit)
     ends = _ends(env, name, full, jax.tree.map(lambda x: x[0], zeros(action, (1,))))
     params = dataclasses.replace(full, **dict.fromkeys(fixed))
     return OwnGymnaxEnv(env, params, spec, tuple(sorted(fixed.items())), ends)
 
 
-def _observation(env: Any, name: str, params: Any) -> Space:
-    """Return its space, with integers if it declares and returns them."""
-    space = gymnax_adapter.space_of(env.observation_space(params), "", name)
-    given = jax.eval_shape(lambda key: env.reset_env(key, params)[0], jax.random.key(0))
-    return _as_given(space, env.observation_space(params), given)
-
-
 def _as_given(space: Space, own: Any, given: Any) -> Space:
+    """Return our space, with integers if the environment declares and returns them."""
     if isinstance(space, Dict):
         inner = own.spaces if isinstance(own.spaces, dict) else {str(i): s for i, s in enumerate(own.spaces)}
         at = given if isinstance(given, dict) else {str(i): x for i, x in enumerate(given)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from jaxrl_fast.envs import own
-from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import adapter, loading
 from jaxrl_fast.envs.sources import Source
 
@@ -18,17 +18,16 @@ def _registered(name: str) -> Any:
     return loading.gymnax().registration._registry[bare] if loading.knows(bare) else None
 
 
-def _make(name: str, **settings: Any) -> Env:
-    users = _registered(name)
-    return own.maker(name, users).make(**settings) if users else adapter.make(name.removeprefix(PREFIX), **settings)
-
-
-def _settings(name: str) -> dict[str, Any]:
-    users = _registered(name)
-    return own.maker(name, users).settings if users else adapter.defaults(name.removeprefix(PREFIX))
+def _maker(name: str) -> own.Maker:
+    users, bare = _registered(name), name.removeprefix(PREFIX)
+    if users:
+        return own.maker(name, users)
+    return own.Maker(functools.partial(adapter.make, bare), adapter.defaults(bare))
 
 
 SOURCE = Source(
-    make=_make, settings=_settings, prefix=PREFIX, names=adapter.NAMES, package="gymnax", install=loading.INSTALL,
-    known=lambda name: name in adapter.LEFT_OUT or loading.knows(name), identity=_registered,
+    make=lambda name, **settings: _maker(name).make(**settings),
+    settings=lambda name: _maker(name).settings, prefix=PREFIX, names=adapter.NAMES,
+    package="gymnax", install=loading.INSTALL, identity=_registered,
+    known=lambda name: name in adapter.LEFT_OUT or loading.knows(name),
 )  # fmt: skip

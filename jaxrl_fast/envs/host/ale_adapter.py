@@ -2,10 +2,9 @@
 
 The preprocessing of Mnih et al. (2015) by its names: an action is held for `frameskip` frames, the
 maximum of the last two frames is taken (`maxpool`), made grey and 84 x 84; up to `noop_max` idle
-frames begin a game; the agent sees the last `stack` frames; rewards are clipped for the learner
-alone (`reward_clip`); a lost life can end an episode for the learner (`episodic_life`).
-`repeat_action_probability` 0.25 gives the sticky actions of Machado et al. (2018). ROMs are those
-of the installed ale-py.
+frames begin a game. Rewards are clipped, and a lost life may end an episode (`episodic_life`), for
+the learner alone. `repeat_action_probability` 0.25 gives the sticky actions of Machado et al.
+(2018).
 """
 
 from __future__ import annotations
@@ -18,22 +17,18 @@ import numpy as np
 
 from jaxrl_fast.envs.exact import ends, exact
 from jaxrl_fast.envs.host.api import HostEnv, guarded
-from jaxrl_fast.envs.host.gymnasium_spaces import decoder, own_form
-from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, picture, put
+from jaxrl_fast.envs.host.gymnasium_spaces import own_form
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, put
 from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
-from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "ale:"
 INSTALL = "pip install 'jaxrl_fast[atari]'"
-_SETTINGS: dict[str, Any] = {
-    "frameskip": 4, "maxpool": True, "grayscale": True, "img_height": 84, "img_width": 84, "noop_max": 30,
-    "repeat_action_probability": 0.0, "full_action_space": False, "use_fire_reset": True, "episodic_life": False,
-    "max_num_frames_per_episode": 108_000, "num_threads": 0, "stack": 4, "reward_clip": 1.0,
-}  # fmt: skip
 
 
 def rom_of(name: str) -> str:
@@ -49,19 +44,7 @@ def rom_of(name: str) -> str:
     return rom
 
 
-@functools.cache
-def defaults(name: str) -> dict[str, Any]:
-    rom_of(name)
-    return dict(_SETTINGS)
-
-
 def make(name: str, **settings: Any) -> AleEnv:
-    settings = {k: v for k, v in (_SETTINGS | settings).items() if k not in ("stack", "reward_clip")}
-    for key in ("frameskip", "img_height", "img_width", "max_num_frames_per_episode"):
-        check_int(f"env.{key}", settings[key])
-    for key in ("noop_max", "num_threads"):
-        check_int(f"env.{key}", settings[key], 0)
-    check_float("env.repeat_action_probability", settings["repeat_action_probability"], 0, 1)
     return AleEnv(name=name.removeprefix(PREFIX), rom=rom_of(name), **settings)
 
 
@@ -71,28 +54,25 @@ class AleEnv(HostEnv):
 
     name: str
     rom: str
-    frameskip: int = 4
+    frameskip: int = setting(4, low=1)
     maxpool: bool = True
     grayscale: bool = True
-    img_height: int = 84
-    img_width: int = 84
-    noop_max: int = 30
-    repeat_action_probability: float = 0.0
+    img_height: int = setting(84, low=1)
+    img_width: int = setting(84, low=1)
+    noop_max: int = setting(30, low=0)
+    repeat_action_probability: float = setting(0.0, low=0, high=1)
     full_action_space: bool = False
     use_fire_reset: bool = True
     episodic_life: bool = False
-    max_num_frames_per_episode: int = 108_000
-    num_threads: int = 0
+    max_num_frames_per_episode: int = setting(108_000, low=1)
+    num_threads: int = setting(0, low=0)
 
-    def _vector(self, num_envs: int, autoreset_mode: str = "SameStep") -> Any:
+    def _vector(self, num_envs: int) -> Any:
         from ale_py.vector_env import AtariVectorEnv
 
-        names = ("frameskip", "maxpool", "grayscale", "img_height", "img_width", "noop_max", "repeat_action_probability",
-                 "full_action_space", "use_fire_reset", "max_num_frames_per_episode", "num_threads")  # fmt: skip
-        return AtariVectorEnv(
-            self.rom, num_envs, stack_num=1, reward_clipping=False, autoreset_mode=autoreset_mode,
-            **{name: getattr(self, name) for name in names},
-        )  # fmt: skip
+        own = {name: getattr(self, name) for name in _OWN if name != "episodic_life"}
+        own |= {"stack_num": 1, "reward_clipping": False, "autoreset_mode": "SameStep"}
+        return AtariVectorEnv(self.rom, num_envs, **own)
 
     @guarded
     def _spec(self):
@@ -118,8 +98,7 @@ class AleVector(Vector):
     def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
         self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
-        self.decode, self.name = decoder(vector.single_action_space), name
-        self.shown: Any = None  # of the last step
+        self.decode, self.name = own_form(vector.single_action_space).decode, name
 
     @guarded
     def reset(self):
@@ -145,8 +124,15 @@ class AleVector(Vector):
     def close(self):
         self.vector.close()
 
-    def render(self):
-        return picture(self.shown)
+
+_COMMON = {f.name for f in dataclasses.fields(HostEnv)} | {"name", "rom"}
+_OWN = {f.name: f.default for f in dataclasses.fields(AleEnv) if f.name not in _COMMON}
+
+
+@functools.cache
+def defaults(name: str) -> dict[str, Any]:
+    rom_of(name)
+    return _OWN | {"stack": 4, "reward_clip": 1.0}
 
 
 SOURCE = Source(

@@ -4,9 +4,6 @@ A `HostEnv` describes the environment (`spec`) and opens vectors of it (`envs.ho
 
     spec                                    -> EnvSpec
     open(num_envs, seed, training)          -> Vector
-
-Host environments cannot be traced. Programs need only shapes, so they compile with a `StandIn` of
-the same spec and zero observations.
 """
 
 from __future__ import annotations
@@ -69,20 +66,18 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-OPENING = 300.0  # seconds for one environment to open and describe itself
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HostEnv(Environment):
     """Base class of host environments: a frozen dataclass of hashable settings.
 
-    Subclasses implement `_spec` and `_open`; the module's docstring is the protocol.
-
-    stack, reward_scale, reward_clip: as for every environment (`envs.wrappers`), applied on the
-    host; the logged return and evaluations count the game's own reward.
+    Subclasses implement `_spec` and `_open`. stack, reward_scale, reward_clip: as for every
+    environment (`envs.wrappers`); the logged return and evaluations count the game's own reward.
     """
 
     runs_on = "host"
+    opening = 300.0  # seconds for one environment to open and describe itself
+    not_exported = ("an environment on the device: this one steps on the host; gymnasium.make_vec "
+                    "or its own package makes it")  # fmt: skip
 
     stack: int = 1
     reward_scale: float = 1.0
@@ -113,9 +108,9 @@ class HostEnv(Environment):
         found = self.__dict__.get("_found")
         if found is None:
             try:
-                found = dataclasses.replace(in_time(self._spec, OPENING), stack=self.stack)
+                found = dataclasses.replace(in_time(self._spec, self.opening), stack=self.stack)
             except TimeoutError:
-                raise HostError(f"{named(self)} has not opened in {OPENING:g} s") from None
+                raise HostError(f"{named(self)} has not opened in {self.opening:g} s") from None
             self.__dict__["_found"] = found
         return found
 

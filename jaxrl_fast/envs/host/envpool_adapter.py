@@ -1,10 +1,8 @@
 """EnvPool's environments, "envpool:Pong-v5": a C++ thread pool that releases the GIL.
 
-The settings are EnvPool's, except those that this package handles: single frames are stacked for
-the agent (`stack`), rewards are clipped for the learner (`reward_clip`), and a lost life ends an
-episode for the learner alone (`episodic_life`): the game continues, and returns are those of whole
-games. EnvPool resets in the next step; here ended environments are reset at once, and only they.
-`batch_size` below the number of environments is its asynchronous mode.
+The settings are EnvPool's, except those that this package handles: `stack`, `reward_clip`,
+`episodic_life`. EnvPool resets in the next step; here ended environments are reset at once, and
+only they. `batch_size` below the number of environments is its asynchronous mode.
 """
 
 from __future__ import annotations
@@ -21,12 +19,14 @@ import numpy as np
 from jaxrl_fast import runtime
 from jaxrl_fast.envs.exact import ends, exact
 from jaxrl_fast.envs.host.api import HostEnv, guarded
-from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, decoder, picture_encoder, spec_of
-from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, at, picture, put
+from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, own_form, spec_of
+from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, put
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
+from jaxrl_fast.fields import setting
 from jaxrl_fast.logs.reports import flat
+from jaxrl_fast.tree import take
 
 PREFIX = "envpool:"
 INSTALL = "pip install 'jaxrl_fast[envpool]'"
@@ -58,27 +58,26 @@ def _config(id: str) -> dict[str, Any]:
     return _envpool().make_spec(id).config._asdict()
 
 
-def is_atari(id: str) -> bool:
+def _is_atari(id: str) -> bool:
     return "repeat_action_probability" in _config(id)
 
 
 def _smallest(id: str) -> int:
     """Return the pixels from which pictures count as [C, H, W]."""
-    return 1 if is_atari(id) else PICTURE
+    return 1 if _is_atari(id) else PICTURE
 
 
 @functools.cache
 def defaults(name: str) -> dict[str, Any]:
     """Return the number of threads (0: a core each), ours for Atari, then EnvPool's settings."""
-    config = _config(name.removeprefix(PREFIX))
-    own = {k: v for k, v in config.items() if k not in _OURS and isinstance(v, (bool, int, float, str))}
-    ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if is_atari(name.removeprefix(PREFIX)) else {}
+    id = name.removeprefix(PREFIX)
+    simple = {k: v for k, v in _config(id).items() if isinstance(v, (bool, int, float, str))}
+    own = {k: v for k, v in simple.items() if k not in _OURS}
+    ours = {"episodic_life": False, "stack": 4, "reward_clip": 1.0} if _is_atari(id) else {}
     return {"num_threads": 0, "batch_size": 0} | ours | own
 
 
 def make(name: str, num_threads: int = 0, batch_size: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
-    check_int("env.num_threads", num_threads, 0)
-    check_int("env.batch_size", batch_size, 0)
     usual = defaults(name)
     for key, value in own.items():
         _check_like(f"env.{key}", value, usual[key])
@@ -104,15 +103,11 @@ def _check_like(name: str, value: Any, usual: Any) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EnvPoolEnv(HostEnv):
-    """EnvPool's `id`; `own`: its settings that differ from their defaults.
-
-    num_threads: 0 for as many as cores or environments. batch_size: environments that act at once,
-    those that come first; 0 for all.
-    """
+    """EnvPool's `id`; `own`: its settings that differ from their defaults."""
 
     id: str
-    num_threads: int = 0
-    batch_size: int = 0
+    num_threads: int = setting(0, low=0)  # 0: as many as cores or environments
+    batch_size: int = setting(0, low=0)  # environments that act at once, the first to come; 0: all
     episodic_life: bool = False
     own: tuple[tuple[str, Any], ...] = ()
 
@@ -151,10 +146,9 @@ class EnvPoolVector(Vector):
 
     def __init__(self, pool: Any, num_envs: int, name: str):
         self.pool, self.num_envs, self.name, self.lives = pool, num_envs, name, None
-        self.encode = picture_encoder(pool.observation_space, _smallest(name))
-        self.decode = decoder(pool.action_space)
+        self.encode = own_form(pool.observation_space, _smallest(name)).encode
+        self.decode = own_form(pool.action_space).decode
         self.every = np.arange(num_envs, dtype=np.int32)
-        self.shown: Any = None  # of the last step
 
     @guarded
     def reset(self):
@@ -172,7 +166,7 @@ class EnvPoolVector(Vector):
         if (np.diff(ids) > 0).all():  # mostly: saves a copy of every picture
             return (*arrays, info)
         order = np.argsort(ids)
-        return (*at(arrays, order), at(info, order))
+        return (*take(arrays, order), take(info, order))
 
     @guarded
     def send(self, action):
@@ -199,15 +193,11 @@ class EnvPoolVector(Vector):
     def close(self):
         self.pool.close()
 
-    def render(self):
-        return picture(self.shown)
-
 
 class EnvPoolAsync(EnvPoolVector):
-    """An asynchronous pool: a step has the first `at_once` environments that come.
+    """An asynchronous pool: a step has the first `at_once` environments that come, and their lives.
 
     Ended environments are reset, and their step comes with the new episode's first observation.
-    `lives` are of the step's environments.
     """
 
     def __init__(self, pool: Any, num_envs: int, name: str, at_once: int):
@@ -222,7 +212,7 @@ class EnvPoolAsync(EnvPoolVector):
         obs, _, _, _, info = jax.tree.map(lambda *x: np.concatenate(x), *parts)
         order = np.argsort(info["ids"])
         self.lives = info["lives"][order] if "lives" in info else None
-        return at(obs, order)
+        return take(obs, order)
 
     @guarded
     def send(self, action, ids):
@@ -236,10 +226,10 @@ class EnvPoolAsync(EnvPoolVector):
             step.append(info["numbers"])
             ready = self._ready(info["ids"], step)
         ids, fresh = info["ids"][ready], self.over[info["ids"][ready]]
-        obs, *rest = step if ready.all() else at(step, ready)
+        obs, *rest = step if ready.all() else take(step, ready)
         successors = obs
         if fresh.any():
-            successors, *rest = put([obs, *rest], fresh, at(self.last, ids[fresh]))
+            successors, *rest = put([obs, *rest], fresh, take(self.last, ids[fresh]))
             self.over[ids] = False
         self.lives = info["lives"][ready] if "lives" in info else None
         self.shown = successors

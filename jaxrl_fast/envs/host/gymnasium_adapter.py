@@ -6,7 +6,6 @@ vectorization: "sync", one after another in one thread; "async", a process each;
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
@@ -20,7 +19,8 @@ from jaxrl_fast.envs.host.gymnasium_spaces import spec_of
 from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
-from jaxrl_fast.errors import ConfigError, UserError, check_choice, check_int
+from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.fields import setting
 from jaxrl_fast.types import EnvSpec
 
 PREFIX = "gym:"
@@ -62,9 +62,8 @@ def defaults(name: str) -> dict[str, Any]:
 @functools.cache
 def _own(name: str, native: bool) -> dict[str, Any]:
     """Return one environment's settings with defaults, or those of its native vector."""
-    spec = _spec_of(name)
-    create = _creator(spec.vector_entry_point if native else spec.entry_point)
-    own = fields.defaults_of(create) | dict(spec.kwargs)
+    create = _creator(name, native)
+    own = fields.defaults_of(create) | dict(_spec_of(name).kwargs)
     simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
     return _own(name, False) | simple if native and fields.takes_any(create) else simple
 
@@ -73,10 +72,12 @@ def _own(name: str, native: bool) -> dict[str, Any]:
 _TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
 
 
-def _creator(entry_point: Any) -> Any:
-    """Return the class or function of an entry point; None without one or if it fails to import."""
+def _creator(name: str, native: bool) -> Any:
+    """Return the class or function that makes it; None without one or if it fails to import."""
     from gymnasium.envs.registration import load_env_creator
 
+    spec = _spec_of(name)
+    entry_point = spec.vector_entry_point if native else spec.entry_point
     if entry_point is None or callable(entry_point):
         return entry_point
     try:
@@ -92,19 +93,16 @@ def is_simple(value: Any) -> bool:
 
 
 def make(name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any) -> GymnasiumEnv:
-    check_choice("env.vectorization", vectorization, ("sync", "async", "native"))
     spec, native = _spec_of(name), vectorization == "native"
     if native and spec.vector_entry_point is None:
         raise ConfigError("env.vectorization", vectorization, f"'sync' or 'async': {name} has no vector version of its own")
-    if max_episode_steps is not None:
-        check_int("env.max_episode_steps", max_episode_steps)
     usual = _own(name, native)
     for key, value in own.items():
         if key not in usual:
             raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not fields.takes(_creator(spec.vector_entry_point), "max_episode_steps"):
+    if native and limit is not None and not fields.takes(_creator(name, native), "max_episode_steps"):
         raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
         id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
@@ -116,8 +114,8 @@ class GymnasiumEnv(HostEnv):
     """Gymnasium's `id`; max_episode_steps None: as registered; own: constructor arguments."""
 
     id: str
-    vectorization: str = "sync"
-    max_episode_steps: int | None = None
+    vectorization: str = setting("sync", choices=("sync", "async", "native"))
+    max_episode_steps: int | None = setting(None, low=1)
     own: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -145,28 +143,32 @@ class GymnasiumEnv(HostEnv):
             raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {install}") from error
 
     def _found(self) -> EnvSpec:
-        import gymnasium
-
         if self.vectorization == "native":  # need not be copies of the single environment
             env, limit = self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
             spaces = env.single_observation_space, env.single_action_space
         else:
-            env = gymnasium.make(self.id, **self._arguments())
-            spaces, limit = (env.observation_space, env.action_space), env.spec.max_episode_steps
+            env, limit = self._single()
+            spaces = env.observation_space, env.action_space
         self.__dict__["_modes"] = tuple(env.metadata.get("render_modes") or ())
         try:
             return spec_of(self.id, *spaces, limit)
         finally:
             env.close()
 
+    def _single(self) -> tuple[Any, int | None]:
+        """Return one environment and its time limit."""
+        import gymnasium
+
+        env = gymnasium.make(self.id, **self._arguments())
+        return env, env.spec.max_episode_steps
+
     def _is_drawn(self) -> bool:
         """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
-        native, spec = self.vectorization == "native", _spec_of(self.id)
-        entry_point, _ = spec.vector_entry_point if native else spec.entry_point, self.spec
+        create, _ = _creator(self.id, self.vectorization == "native"), self.spec  # which finds the modes
         modes = self.__dict__.get("_modes", ())
         if modes:
-            return "rgb_array" in modes and fields.takes(_creator(entry_point), "render_mode")
-        return "render_mode" in fields.parameters(_creator(entry_point))
+            return "rgb_array" in modes and fields.takes(create, "render_mode")
+        return "render_mode" in fields.parameters(create)
 
     def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
         """Return Gymnasium's vector; a drawn one keeps an episode's last state for a step."""
@@ -178,16 +180,23 @@ class GymnasiumEnv(HostEnv):
             return gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
         from jaxrl_fast.envs.host import gymnasium_worker as side
 
-        mode = AutoresetMode.SAME_STEP
-        if "render_mode" in more:  # without Gymnasium's checker and its messages about rendering
-            mode, arguments = AutoresetMode.NEXT_STEP, arguments | {"disable_env_checker": True}
-        apart, kwargs = self.vectorization == "async", {"autoreset_mode": mode}
-        if apart:  # a process forked off JAX's threads may never wake up
-            kwargs |= {"context": "spawn", "worker": side.worker}
-        with side.uninterrupted() if apart else contextlib.nullcontext():
-            return gymnasium.make_vec(
-                self.id, num_envs, self.vectorization, vector_kwargs=kwargs, wrappers=[side.Checked], **arguments
-            )
+        mode = AutoresetMode.NEXT_STEP if "render_mode" in more else AutoresetMode.SAME_STEP
+        if self.vectorization == "sync":
+            return self._vector(num_envs, arguments, {"autoreset_mode": mode})
+        with side.uninterrupted():  # a process forked off JAX's threads may never wake up
+            kwargs = {"autoreset_mode": mode, "context": "spawn", "worker": side.worker}
+            return self._vector(num_envs, arguments, kwargs)
+
+    def _vector(self, num_envs: int, arguments: dict[str, Any], kwargs: dict[str, Any]) -> Any:
+        """Return a "sync" or "async" vector; kwargs: of its class."""
+        import gymnasium
+
+        from jaxrl_fast.envs.host.gymnasium_worker import Checked
+
+        if "render_mode" in arguments:  # the checker has messages about rendering
+            arguments = arguments | {"disable_env_checker": True}
+        own = {"vector_kwargs": kwargs, "wrappers": [Checked]}
+        return gymnasium.make_vec(self.id, num_envs, self.vectorization, **own, **arguments)
 
     def failed(self, error):
         lost = EOFError, BrokenPipeError, ConnectionResetError  # of a pipe; an environment may lose other connections

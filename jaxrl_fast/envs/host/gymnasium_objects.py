@@ -15,9 +15,8 @@ from typing import Any
 
 from jaxrl_fast import fields
 from jaxrl_fast.envs.host.gymnasium_adapter import GymnasiumEnv, is_simple
-from jaxrl_fast.envs.host.gymnasium_spaces import spec_of
-from jaxrl_fast.errors import ConfigError, check_choice, check_int, nearest
-from jaxrl_fast.types import EnvSpec
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
 
 OURS: dict[str, Any] = {"vectorization": "sync", "max_episode_steps": None}
 
@@ -64,18 +63,10 @@ def defaults(create: Callable[..., Any]) -> dict[str, Any]:
     return OURS | {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
 
 
-def adapt(create: Callable[..., Any], name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any):
-    """Return the environment of `create(**own)`, called `name`, in a time limit if given."""
-    check_choice("env.vectorization", vectorization, ("sync", "async"))
-    if max_episode_steps is not None:
-        check_int("env.max_episode_steps", max_episode_steps)
-    known = defaults(create)
-    for key, value in own.items():
-        if key not in known:
-            raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
-    return OwnGymnasiumEnv(
-        id=name, vectorization=vectorization, max_episode_steps=max_episode_steps, own=tuple(sorted(own.items())), create=create
-    )
+def adapt(create: Callable[..., Any], name: str, **settings: Any) -> OwnGymnasiumEnv:
+    """Return the environment of `create`, called `name`, with settings of `OURS` and its own."""
+    ours = {k: settings.pop(k) for k in OURS if k in settings}
+    return OwnGymnasiumEnv(id=name, own=tuple(sorted(settings.items())), create=create, **ours)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +74,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
     """`create` makes one environment; a vector calls it once for each."""
 
     create: Callable[..., Any]
+    vectorization: str = setting("sync", choices=("sync", "async"))
 
     @property
     def imports(self):
@@ -91,31 +83,24 @@ class OwnGymnasiumEnv(GymnasiumEnv):
     def _arguments(self) -> dict[str, Any]:
         return dict(self.own)
 
-    def _found(self) -> EnvSpec:
+    def _single(self):
         from jaxrl_fast.envs.host.gymnasium_worker import made
 
         env = made(self.create, self._arguments(), self.max_episode_steps)
-        self.__dict__["_modes"] = tuple(env.metadata.get("render_modes") or ())
-        try:
-            return spec_of(self.id, env.observation_space, env.action_space, time_limit(env))
-        finally:
-            env.close()
+        return env, time_limit(env)
 
     def _is_drawn(self) -> bool:
         modes = self.__dict__.get("_modes", ())
         return fields.takes(self.create, "render_mode") and ("rgb_array" in modes or not modes)
 
-    def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
-        from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+    def _vector(self, num_envs, arguments, kwargs):
+        from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        from jaxrl_fast.envs.host import gymnasium_worker as side
+        from jaxrl_fast.envs.host.gymnasium_worker import made
 
-        mode = AutoresetMode.NEXT_STEP if "render_mode" in more else AutoresetMode.SAME_STEP  # a picture of an end needs it
-        make = [functools.partial(side.checked, self.create, self._arguments() | more, self.max_episode_steps)] * num_envs
-        if self.vectorization == "sync":
-            return SyncVectorEnv(make, autoreset_mode=mode)
-        with side.uninterrupted():
-            return AsyncVectorEnv(make, autoreset_mode=mode, context="spawn", worker=side.worker)
+        kind = AsyncVectorEnv if self.vectorization == "async" else SyncVectorEnv
+        make = functools.partial(made, self.create, arguments, self.max_episode_steps, checks=True)
+        return kind([make] * num_envs, **kwargs)
 
 
 def time_limit(env: Any) -> int | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ _HELP = {
     "Sequence": "one without Sequence: a gymnasium.wrappers.TransformObservation that pads it",
     "OneOf": "one without OneOf: a gymnasium.wrappers.TransformAction that chooses among the spaces",
 }
-
-
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
+_NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+PICTURE = 16  # pixels: smaller arrays may be grids of objects
 
 
 def _kind(space: Any) -> str:
@@ -47,7 +47,8 @@ def space_of(space: Any, name: str = "environment") -> Space:
         if 0 in space.shape:
             raise ConfigError(name, str(space), "a Box with at least one entry")
         low, high = (tuple(float(x) for x in np.ravel(bound)) for bound in (space.low, space.high))
-        return Box(low, high, _shape(space), _narrow(space.dtype))
+        grey = len(space.shape) == 2 and space.dtype == np.uint8
+        return Box(low, high, (*space.shape, 1) if grey else space.shape, _narrow(space.dtype))
     if kind in ("Dict", "Tuple"):
         return Dict.of(**{str(key): space_of(inner, f"{name}[{key!r}]") for key, inner in _items(space)})
     raise ConfigError(name, kind, _HELP.get(kind, f"one of {', '.join(_KINDS)}"))
@@ -58,21 +59,15 @@ def _items(space: Any) -> list[tuple[Any, Any]]:
     return list(space.spaces.items() if _kind(space) == "Dict" else enumerate(space.spaces))
 
 
-def _shape(space: Any) -> tuple[int, ...]:
-    """Return a Box's shape; a grey picture has a channel."""
-    return (*space.shape, 1) if len(space.shape) == 2 and space.dtype == np.uint8 else space.shape
-
-
 def _narrow(dtype: Any) -> np.dtype:
-    return {"float64": np.dtype("float32"), "int64": np.dtype("int32"), "uint64": np.dtype("uint32")}.get(
-        np.dtype(dtype).name, np.dtype(dtype)
-    )
+    return np.dtype(_NARROW.get(np.dtype(dtype).name, dtype))
 
 
 def own_form(space: Any, smallest: int | None = None, name: str = "environment") -> Own | OwnDict:
     """Return how values of a Gymnasium space are written there.
 
-    smallest: pixels from which a picture may have channels first; None: never. name: for errors.
+    smallest: pixels a side from which an array of at most 4 bytes [C, H, W] is a picture; None:
+    never. name: for errors.
     """
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
@@ -80,53 +75,14 @@ def own_form(space: Any, smallest: int | None = None, name: str = "environment")
         if not found.items:
             raise ConfigError(name, str(space), "one with at least one space in it")
         return found
-    first = smallest is not None and _has_channels_first(space, smallest)
-    ours = space_of(space, name)
+    ours, shape = space_of(space, name), tuple(space.shape)
+    pictures = kind == "Box" and space.dtype == np.uint8 and len(shape) == 3 and shape[0] <= 4
+    first = pictures and smallest is not None and min(shape[1:]) >= smallest
+    if first:
+        ours = dataclasses.replace(ours, shape=(*shape[1:], shape[0]))
     start = getattr(space, "start", 0)
     start = tuple(int(x) for x in np.ravel(start)) if np.ndim(start) else int(start)
-    return Own(last_channels(ours) if first else ours, tuple(space.shape), np.dtype(space.dtype), start, first)
-
-
-def encoder(space: Any) -> Callable[[Any], Any]:
-    """Return a function from a batch of Gymnasium's observations to ours."""
-    return own_form(space).encode
-
-
-def decoder(space: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function from a batch of our actions to Gymnasium's, in its range."""
-    return own_form(space).decode
-
-
-def stack(observations: Sequence[Any]) -> Any:
-    """Stack single observations to a batch."""
-    first = observations[0]
-    if isinstance(first, dict):
-        return {key: stack([obs[key] for obs in observations]) for key in first}
-    if isinstance(first, tuple):
-        return tuple(stack([obs[i] for obs in observations]) for i in range(len(first)))
-    return np.stack([np.asarray(obs) for obs in observations])
-
-
-def last_channels(space: Space) -> Space:
-    """Return a space of pictures [C, H, W] as [H, W, C], any other unchanged."""
-    if not isinstance(space, Box) or len(space.shape) != 3 or space.dtype != np.uint8:
-        return space
-    channels, height, width = space.shape
-    return Box(space.low, space.high, (height, width, channels), space.dtype)
-
-
-PICTURE = 16  # pixels: smaller arrays may be grids of objects
-
-
-def _has_channels_first(space: Any, smallest: int) -> bool:
-    """Return whether pictures are [C, H, W]: at most 4 channels, at least `smallest` pixels."""
-    pictures = _kind(space) == "Box" and space.dtype == np.uint8 and len(space.shape) == 3
-    return pictures and space.shape[0] <= 4 and min(space.shape[1:]) >= smallest
-
-
-def picture_encoder(space: Any, smallest: int = PICTURE) -> Callable[[Any], Any]:
-    """Return `encoder` for pictures with channels first or last."""
-    return own_form(space, smallest).encode
+    return Own(ours, shape, np.dtype(space.dtype), start, first)
 
 
 def _warn_of_wide(name: str, space: Any) -> None:

@@ -1,8 +1,7 @@
 """Step a vector of Gymnasium's, in any of its auto-reset modes.
 
-Each mode returns the true successor. Some native vectors reset only in the step after an end and
-make a row of that reset, truncated and without reward. `HostStep.real` marks the row as false,
-`Timestep.reset_only` of the rollout as true, so replay does not learn from it.
+Some native vectors reset only in the step after an end and make a row of that reset, truncated and
+without reward: `HostStep.real` is False there.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import numpy as np
 
 from jaxrl_fast.envs.exact import ends, exact
 from jaxrl_fast.envs.host.api import guarded
-from jaxrl_fast.envs.host.gymnasium_spaces import decoder, picture_encoder, stack
-from jaxrl_fast.envs.host.vector import HostStep, Vector, at, put
+from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, own_form
+from jaxrl_fast.envs.host.vector import HostStep, Vector, put
 from jaxrl_fast.logs.reports import flat
+from jaxrl_fast.tree import take
 
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: left by an end
 
@@ -27,21 +27,22 @@ class GymnasiumVector(Vector):
     def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        from jaxrl_fast.envs.host.gymnasium_worker import quiet
+        from jaxrl_fast.envs.host import gymnasium_worker
 
-        self.vector = quiet(vector) if isinstance(vector, AsyncVectorEnv) else vector
+        self.side = gymnasium_worker  # which needs Gymnasium
+        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
+        self.vector = self.side.quiet(vector) if self.steps_apart else vector
         self.seed, self.num_envs, self.name = seed, vector.num_envs, name
         self.mode = getattr(vector.metadata.get("autoreset_mode"), "name", "NEXT_STEP")
-        self.encode = picture_encoder(vector.single_observation_space)
+        self.encode = own_form(vector.single_observation_space, PICTURE).encode
         if not isinstance(vector, (AsyncVectorEnv, SyncVectorEnv)):  # a native one may write there again
             encode = self.encode
             self.encode = lambda obs: jax.tree.map(np.array, encode(obs))
-        self.decode = decoder(vector.single_action_space)
+        self.decode = own_form(vector.single_action_space).decode
         self.resetting = np.zeros(self.num_envs, bool)  # by the next step, whatever its action
         self.over = np.zeros(self.num_envs, bool)  # in the last step
         self.obs: Any = None
         self.pending: Any = None
-        self.steps_apart = isinstance(vector, AsyncVectorEnv)  # processes
 
     @guarded
     def reset(self):
@@ -69,14 +70,15 @@ class GymnasiumVector(Vector):
         reward, (terminated, truncated) = np.array(exact(reward, np.float32, "rewards")), ends(terminated, truncated)
         ended, successors = terminated | truncated, obs
         if self.mode == "SAME_STEP" and ended.any():
-            successors = put(obs, ended, self.encode(stack([info["final_obs"][i] for i in np.flatnonzero(ended)])))
+            last = [info["final_obs"][i] for i in np.flatnonzero(ended)]
+            successors = put(obs, ended, self.encode(jax.tree.map(lambda *x: np.stack(x), *last)))
         elif self.mode == "DISABLED" and ended.any():
             successors, obs = obs, self.encode(self.vector.reset(options={"reset_mask": ended})[0])
         real, over = None, ended
         if self.mode == "NEXT_STEP":
             real = ~self.resetting
             if self.resetting.any():
-                successors = put(successors, self.resetting, at(before, self.resetting))
+                successors = put(successors, self.resetting, take(before, self.resetting))
                 reward, truncated = np.where(real, reward, np.float32(0)), truncated | self.resetting
             self.resetting = ended
         self.obs, self.over = obs, over
@@ -94,17 +96,12 @@ class GymnasiumVector(Vector):
         return found if real is None else {k: np.where(real, x, np.nan) for k, x in found.items()}
 
     def failed(self, error):
-        if not self.steps_apart or not isinstance(error, (EOFError, OSError)):
-            return ""
-        from jaxrl_fast.envs.host.gymnasium_worker import died
-
-        return died(self.vector)
+        apart = self.steps_apart and isinstance(error, (EOFError, OSError))
+        return self.side.died(self.vector) if apart else ""
 
     def kill(self):
         if self.steps_apart:
-            from jaxrl_fast.envs.host.gymnasium_worker import kill
-
-            kill(self.vector.processes)
+            self.side.kill(self.vector.processes)
 
     def close(self):
         if not self.steps_apart:

@@ -1,10 +1,8 @@
 """Code beside each Gymnasium environment, in this process or its own; light to import.
 
 Gymnasium forwards the array that an environment returns: a later write would change the terminal
-observation, and another shape would be flattened into shared memory.
-
-Ctrl-C and SIGTERM are for the process that saves the run: environments' processes ignore them until
-that process ends them by SIGKILL, or dies.
+observation, and another shape would be flattened into shared memory. Ctrl-C and SIGTERM are for the
+process that saves the run, which ends the environments' processes by SIGKILL.
 """
 
 from __future__ import annotations
@@ -92,16 +90,15 @@ def _scalar(value: Any, kind: type, name: str) -> Any:
     return exact(value, kind, name).item()
 
 
-def made(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:
+def made(
+    create: Callable[..., Any], arguments: dict[str, Any], limit: int | None, checks: bool = False
+) -> gymnasium.Env:
     """Return the environment of a user's class or function; limit: steps until truncation."""
     env = create(**arguments)
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"{create!r} makes {type(env).__name__}, not a gymnasium.Env")
-    return env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
-
-
-def checked(create: Callable[..., Any], arguments: dict[str, Any], limit: int | None) -> gymnasium.Env:
-    return Checked(made(create, arguments, limit))
+    env = env if limit is None else gymnasium.wrappers.TimeLimit(env, limit)
+    return Checked(env) if checks else env
 
 
 def quiet(vector: Any) -> Any:
@@ -145,10 +142,8 @@ def uninterrupted() -> Iterator[None]:
 
 @atexit.register
 def _kill_all() -> None:
-    """Kill the environments' processes at exit, before multiprocessing waits for them.
-
-    By Gymnasium's name for them: a vector that is still opening is known by nothing else.
-    """
+    """Kill the environments' processes at exit, before multiprocessing waits for them."""
+    # by Gymnasium's name for them: a vector that is still opening is known by nothing else
     for process in multiprocessing.active_children():
         if process.name.startswith("Worker<AsyncVectorEnv>"):
             process.kill()

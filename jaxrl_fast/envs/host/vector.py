@@ -5,8 +5,7 @@
     receive()               -> HostStep       its outcome, with new episodes after an end
     close()                                   kill() for hanging environments
 
-With any auto-reset of a package, `receive` returns what `Env.step` of a device environment does:
-the true successor (`next_obs`), both kinds of end apart, and the agent's next observation (`obs`).
+`receive` returns what `Env.step` of a device environment does, with any auto-reset of a package.
 """
 
 from __future__ import annotations
@@ -33,11 +32,6 @@ class HostStep(NamedTuple):
     info: Mapping[str, np.ndarray] = {}  # numbers for the log [B], NaN if not reported (`reports`)
 
 
-def at(tree: Any, mask: np.ndarray) -> Any:
-    """Return the entries of a batch (NumPy arrays [B, ...]) where `mask` [B] is True."""
-    return jax.tree.map(lambda x: x[mask], tree)
-
-
 def put(tree: Any, mask: np.ndarray, values: Any) -> Any:
     """Return a copy of the batch with `values` where `mask` is True."""
 
@@ -56,6 +50,7 @@ class Vector:
     name: str = "the environment"
     at_once: int | None = None  # environments of a step at most, if they come first
     steps_apart: bool = True  # whether the step continues between `send` and `receive`, beside the thread
+    shown: Any = None  # observations of the last step, before any reset
 
     def reset(self) -> Any:
         raise NotImplementedError
@@ -78,11 +73,8 @@ class Vector:
         pass
 
     def render(self) -> np.ndarray | None:
-        """Draw the first environment after its last step, before any reset, uint8 [H, W, 3].
-
-        None if it cannot be drawn, or has begun the next episode already.
-        """
-        return None
+        """Draw the first environment, uint8 [H, W, 3]; None if not possible or after a reset."""
+        return picture(self.shown)
 
 
 class Wrapped(Vector):
@@ -145,7 +137,7 @@ class Rewards(Wrapped):
         return step._replace(reward=reward.astype(np.float32))
 
 
-def picture(obs: np.ndarray, scale: int = 3) -> np.ndarray | None:
+def picture(obs: Any, scale: int = 3) -> np.ndarray | None:
     """Enlarge the first environment's newest frame [H, W, 1 or 3]; None for other observations."""
     if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8 or obs.shape[-1] not in (1, 3):
         return None

@@ -6,13 +6,10 @@ import numpy as np
 
 BLACK, GREY, BLUE, ORANGE = (30, 30, 34), (190, 190, 195), (64, 111, 184), (222, 132, 58)
 # One colour a channel, distinct for the colour-blind (after Okabe & Ito 2008).
-CHANNELS = np.array(
-    [
-        (240, 228, 66), (86, 180, 233), (150, 150, 160), (230, 120, 30), (0, 158, 115),
-        (204, 121, 167), (213, 94, 0), (60, 120, 200), (245, 245, 245), (160, 220, 120),
-    ],
-    np.uint8,
-)  # fmt: skip
+CHANNELS = np.array([
+    (240, 228, 66), (86, 180, 233), (150, 150, 160), (230, 120, 30), (0, 158, 115),
+    (204, 121, 167), (213, 94, 0), (60, 120, 200), (245, 245, 245), (160, 220, 120),
+], np.uint8)  # fmt: skip
 GROUND = np.array((24, 24, 30), np.uint8)
 _SUPERSAMPLE = 2  # drawn at twice the size: shrinking smooths the edges
 
@@ -23,7 +20,7 @@ class Canvas:
     def __init__(self, xs: tuple[float, float], ys: tuple[float, float], width: int, height: int):
         from PIL import Image, ImageDraw  # imported on use
 
-        self._xs, self._ys, self._size = xs, ys, (width, height)
+        self._xs, self._ys = xs, ys
         self._image = Image.new("RGB", (width * _SUPERSAMPLE, height * _SUPERSAMPLE), (255, 255, 255))
         self._draw = ImageDraw.Draw(self._image)
         self._scale = width * _SUPERSAMPLE / (xs[1] - xs[0])  # pixels a world unit

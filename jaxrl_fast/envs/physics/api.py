@@ -1,12 +1,8 @@
 """Environments of brax and Playground: `reset(key)` and `step(State, action)` -> State.
 
-Only their physics are used. Auto-reset, time limit and both kinds of end are ours: resets are
-fresh, `Outcome.next_obs` is the true successor, `done` is a termination and `episode_length` a
-truncation.
-
-A reset costs a tenth to a fifth of a step, and few steps end an episode: `env.resets` is a `Pool`
-(`envs.resets`), unless the setting `resets` is "every_step". Two episodes of a rollout may then
-have the same start by chance.
+Only their physics are used; `done` is a termination and `episode_length` a truncation. A reset
+costs a tenth to a fifth of a step, and few steps end an episode: `env.resets` is a `Pool`
+(`envs.resets`), unless the setting `resets` is "every_step".
 """
 
 from __future__ import annotations
@@ -21,15 +17,14 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import LAST, Env
-from jaxrl_fast.envs.physics.randomize import Randomizer
+from jaxrl_fast.envs.physics.randomize import Randomizer, parse
 from jaxrl_fast.envs.resets import STEPS_A_RESET, EveryStep, Pool
-from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number, nearest
+from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
-# Bytes of states and actions that fit a core's cache (a step uses several times as much), and
-# environments in any case. Blocks of less than a quarter of these are not worth their loop.
+# bytes of states and actions that fit a core's cache, and environments in any case
 BLOCK_BYTES, BLOCK_ENVS = 200_000, 64
 
 
@@ -71,11 +66,8 @@ class Fresh(NamedTuple):
     t: jax.Array | tuple[()]  # int32 [B]: the iteration, if leaves of the model are drawn
 
 
-class Start(NamedTuple):
+class Start(Fresh):
     """Noise of resets that begin together, once: compiled small rather than fast."""
-
-    key: jax.Array  # [B]
-    t: jax.Array | tuple[()]
 
 
 class PhysicsEnv(Env):
@@ -89,9 +81,10 @@ class PhysicsEnv(Env):
         jax.tree_util.register_static(cls)
 
     def __init__(
-        self, name: str, env: Any, episode_length: int, resets: str, reset_pool: int, randomize: Any, action: Box
-    ):
-        """Wrap `env`; randomize: () or a function (key, model, t) -> model."""
+        self, name: str, env: Any, action: Box, episode_length: int, resets: str, reset_pool: int,
+        randomize: Any, randomize_warmup: int = 0,
+    ):  # fmt: skip
+        """Wrap `env` with the settings of `ABOUT`."""
         check_int("env.episode_length", episode_length)
         check_choice("env.resets", resets, ABOUT["resets"].choices)
         check_int("env.reset_pool", reset_pool, low=0)
@@ -103,7 +96,8 @@ class PhysicsEnv(Env):
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
         self._spec = EnvSpec(name, _space(self.template.obs), action, int(episode_length))
         model = getattr(env, self.model_attribute)
-        self.randomizer = Randomizer(model, randomize, self._trial, self.inert) if randomize else None
+        function = parse(randomize, randomize_warmup, model)
+        self.randomizer = Randomizer(model, function, self._trial, self.inert) if function else None
 
     @property
     def spec(self):
@@ -117,11 +111,10 @@ class PhysicsEnv(Env):
     def on_device(self, parts=1):
         if parts == self._parts:
             return self
-        kind = type(self), parts
-        if kind not in self._divided:  # once: programs are cached by environment
-            self._divided[kind] = copy.copy(self)
-            self._divided[kind]._parts = parts
-        return self._divided[kind]
+        if parts not in self._divided:  # once: programs are cached by environment
+            self._divided[parts] = copy.copy(self)
+            self._divided[parts]._parts = parts
+        return self._divided[parts]
 
     def draw_reset(self, key, shape, t=LAST):
         noise = Start if len(shape) == 1 else Fresh
@@ -216,7 +209,9 @@ class PhysicsEnv(Env):
 @functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once for all uses
 def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
     varied = env.randomizer.draw(random.fold_in(key, 1), t) if env.randomizer else []
-    new = env._with(varied).reset(_raw(key))
+    words, shape = jax.random.key_data(key), jax.eval_shape(jax.random.PRNGKey, 0).shape
+    raw = words if words.shape == shape else random.bits(key, shape)  # JAX's default has words
+    new = env._with(varied).reset(raw)
     state = PhysicsState(getattr(new, env.physics_field), new.info, jnp.int32(0), varied)
     return tree.strong(jax.tree.map(jnp.asarray, (state, new.obs)))
 
@@ -230,14 +225,7 @@ def _block(num_envs: int, size: int) -> int:
     """Return the environments of `size` bytes that a core steps together."""
     most = max(BLOCK_ENVS, BLOCK_BYTES // size)
     block = max(b for b in range(1, min(num_envs, most) + 1) if num_envs % b == 0)
-    return block if 4 * block >= BLOCK_ENVS else num_envs
-
-
-def check_known(name: str, settings: dict[str, Any], known: dict[str, Any]) -> None:
-    """Raise ConfigError for an unknown setting of an environment."""
-    for k, value in settings.items():
-        if k not in known:
-            raise ConfigError(f"env.{k}", value, f"a setting of {name} ({', '.join(known)}){nearest(k, known)}")
+    return block if 4 * block >= BLOCK_ENVS else num_envs  # smaller ones are not worth their loop
 
 
 def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bool = False) -> None:
@@ -245,12 +233,6 @@ def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bo
     check_float(argument, value, low, open_low=open_low)
     if not is_number(value):
         raise ConfigError(argument, value, "a number of Python's or NumPy's: it is part of the program")
-
-
-def _raw(key: jax.Array) -> jax.Array:
-    """Return a key in these environments' form: words for JAX's default implementation."""
-    words, shape = jax.random.key_data(key), jax.eval_shape(jax.random.PRNGKey, 0).shape
-    return words if words.shape == shape else random.bits(key, shape)
 
 
 def _space(obs: Any) -> Space:

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxrl_fast import fields
 from jaxrl_fast.envs.physics import api as physics
-from jaxrl_fast.envs.physics import mujoco_tools, randomize
+from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_choice, is_number
@@ -112,14 +112,12 @@ def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) ->
 def make(name: str, **settings: Any) -> BraxEnv:
     """Return brax's environment `name`, such as "brax/ant"."""
     known = defaults(name)
-    physics.check_known(name, settings, known)
     given = known | settings
     backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.ABOUT}
     check_choice("env.backend", backend, BACKENDS)
     for k, value in given.items():
         given[k] = _checked(f"env.{k}", value, known[k])
     env = _constructed(name, backend, tuple(sorted(given.items())))
-    ours["randomize"] = randomize.parse(ours["randomize"], ours.pop("randomize_warmup"), env.sys)
     with mujoco_tools.quiet():
         return BraxEnv(name, env, action=Box(-1.0, 1.0, (env.action_size,)), **ours)
 

@@ -24,21 +24,19 @@ HEIGHT, WIDTH = 180, 240  # 500 pictures are drawn in seconds and make a GIF of 
 @contextlib.contextmanager
 def _gl_without_display() -> Iterator[None]:
     """Let MuJoCo draw by EGL without a display, if the user chose nothing; set at import."""
-    chosen = os.environ.get("MUJOCO_GL") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    usable = sys.platform == "linux" and importlib.util.find_spec("OpenGL") is not None
-    if usable and not chosen:
-        try:
+    chosen = any(map(os.environ.get, ("MUJOCO_GL", "DISPLAY", "WAYLAND_DISPLAY")))
+    egl = not chosen and sys.platform == "linux" and importlib.util.find_spec("OpenGL") is not None
+    try:
+        if egl:
             ctypes.CDLL("libEGL.so.1")  # else importing `mujoco` would fail
-        except OSError:
-            usable = False
-    if chosen or not usable:
-        yield
-        return
-    os.environ["MUJOCO_GL"] = "egl"
+            os.environ["MUJOCO_GL"] = "egl"
+    except OSError:
+        egl = False
     try:
         yield
     finally:
-        del os.environ["MUJOCO_GL"]
+        if egl:
+            del os.environ["MUJOCO_GL"]
 
 
 def import_quietly(name: str) -> types.ModuleType:

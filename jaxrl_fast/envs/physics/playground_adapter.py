@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from jaxrl_fast.envs.physics import api as physics
-from jaxrl_fast.envs.physics import mujoco_tools, randomize
+from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError
@@ -89,9 +89,7 @@ def _constructed(name: str, ctrl_dt: float, sim_dt: float) -> Any:
 
 def make(name: str, **settings: Any) -> PlaygroundEnv:
     """Return Playground's environment `name`, such as "playground/CartpoleBalance"."""
-    known = defaults(name)
-    physics.check_known(name, settings, known)
-    given = known | settings
+    given = defaults(name) | settings
     ctrl_dt, sim_dt = (given.pop(k) for k in ("ctrl_dt", "sim_dt"))
     physics.check_number("env.sim_dt", sim_dt, 0.0, open_low=True)
     physics.check_number("env.ctrl_dt", ctrl_dt, float(sim_dt))
@@ -99,7 +97,6 @@ def make(name: str, **settings: Any) -> PlaygroundEnv:
         raise ConfigError("env.ctrl_dt", ctrl_dt, f"a multiple of env.sim_dt = {sim_dt}")
     env = _constructed(name, float(ctrl_dt), float(sim_dt))
     low, high = env.mj_model.actuator_ctrlrange.T
-    given["randomize"] = randomize.parse(given["randomize"], given.pop("randomize_warmup"), env.mjx_model)
     with mujoco_tools.quiet():
         return PlaygroundEnv(name, env, action=Box(tuple(low), tuple(high), (env.action_size,)), **given)
 

@@ -4,10 +4,7 @@ As text, `"geom_friction=0.5:1.5, actuator.gear=0.8:1.2"` multiplies leaves by u
 an environment and leaf (all gears of a body grow together). From Python, any function `(key, model,
 t) -> model` of one environment; `t` is the iteration.
 
-Leaf names and their use depend on the backend. brax's own read `gravity`, `actuator.gear` and
-`link.inertia.mass` (spring and positional in some models to the power 0), and generalized alone
-`dof.damping`; mjx and Playground read `opt.gravity`, `actuator_gainprm`, `body_mass`,
-`dof_damping`; all read `geom_friction`. A leaf without effect is refused.
+Leaf names and their use depend on the backend (`_OTHERS`); a leaf without effect is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from jaxrl_fast.errors import ConfigError, check_int, first_line, float32, neare
 from jaxrl_fast.values import real
 
 _FORM = "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, model, t) -> model"
-_OTHERS = (
+_OTHERS = (  # all of them: geom_friction; mjx and Playground: also actuator_gainprm
     "mjx: body_mass, dof_damping, opt.gravity; generalized: link.inertia.mass, dof.damping, gravity; "
     "spring, positional: actuator.gear, link.constraint_vel_damping, gravity"
 )
@@ -89,22 +86,14 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
             raise ConfigError("env.randomize", path, _unknown(path, known))
         if not np.any(known[path]):
             raise ConfigError("env.randomize", path, "a leaf that is not 0 in this model: factors would change nothing")
-        if float32(low) <= 0 and _is_divided_by(path):
+        last = path.rpartition(".")[2]
+        divides = path.endswith("inertia.i") or any(word in last for word in ("mass", "inertia"))
+        if float32(low) <= 0 and divides:
             raise ConfigError("env.randomize", value, f"factors above 0 for {path}, a divisor of forces")
-        if low < 0 and _is_never_negative(path):
+        if low < 0 and any(word in last for word in ("damping", "friction")):
             raise ConfigError("env.randomize", value, f"factors of at least 0 for {path}")
         ranges[path] = low, high
     return Factors(tuple(ranges), *zip(*ranges.values(), strict=True), int(warmup))
-
-
-def _is_never_negative(path: str) -> bool:
-    """Return whether the leaf may not change its sign in physics."""
-    return any(word in path.rpartition(".")[2] for word in ("damping", "friction"))
-
-
-def _is_divided_by(path: str) -> bool:
-    """Return whether forces are divided by the leaf: at 0 everything is NaN."""
-    return path.endswith("inertia.i") or any(word in path.rpartition(".")[2] for word in ("mass", "inertia"))
 
 
 def _unknown(path: str, known: dict[str, Any]) -> str:
@@ -120,11 +109,10 @@ class Randomizer:
     def __init__(self, model: Any, function: Callable, trial: Callable, inert: Callable[[Any], dict[str, str]]):
         """Split `function`.
 
-        trial(model, raw key): some physics with `model`, to check that every drawn leaf matters.
-        inert(model): read leaves without effect -> the valid alternative.
+        trial(model, raw key): some physics with `model`; inert: see `PhysicsEnv.inert`.
         """
         key, t = jax.random.key(0), jnp.int32(0)
-        leaves, self._structure = jax.tree.flatten(model)
+        self._structure = jax.tree.structure(model)
         try:
             inspect.signature(function).bind(key, model, t)
         except TypeError as error:
@@ -140,7 +128,7 @@ class Randomizer:
             raise ConfigError("env.randomize", function, "a function whose result depends on the key")
         self._function, self._model = function, model
         self._places = [i for i, is_drawn in enumerate(drawn) if is_drawn]
-        self._leaves = [y if x is not y else x for x, y in zip(leaves, jax.tree.leaves(new), strict=True)]
+        self._leaves = jax.tree.leaves(new)
         self._check(trial, inert(jax.tree.unflatten(self._structure, self._leaves)))
 
     def draw(self, key: jax.Array, t: jax.Array) -> list[jax.Array]:

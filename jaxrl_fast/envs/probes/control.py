@@ -42,13 +42,10 @@ class Known(NamedTuple):
 
 
 class Bandit(Env):
-    """Base of one-step probes; the state is the observation. A probe has `_draw` and `_reward`.
+    """Base of one-step probes; the state is the observation, which `draw_reset` draws.
 
     The observation after the step is the one before it: nothing may depend on it.
     """
-
-    def draw_reset(self, key, shape):
-        return self._draw(key, shape)
 
     def reset(self, noise):
         return noise, noise
@@ -58,12 +55,22 @@ class Bandit(Env):
         ended = jnp.ones(reward.shape, bool)
         return state, Outcome(state, reward, ended, ~ended)
 
-    def _draw(self, key: jax.Array, shape: tuple[int, ...]) -> Any:
-        """Return observations [*shape, ...]."""
-        raise NotImplementedError
-
     def _reward(self, obs: Any, action: jax.Array) -> jax.Array:
         """Return rewards [B]."""
+        raise NotImplementedError
+
+
+class Stages(Env):
+    """Base of probes with a number as state, int32 [B] from 0, and `_observe` of it."""
+
+    def draw_reset(self, key, shape):
+        return jnp.zeros(shape, jnp.int32)
+
+    def reset(self, noise):
+        return noise, self._observe(noise)
+
+    def _observe(self, state: jax.Array) -> jax.Array:
+        """Return observations [B, ...]."""
         raise NotImplementedError
 
 
@@ -75,7 +82,7 @@ class ConstantReward(Bandit):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/constant-reward", Box(0.0, 1.0, (1,)), Discrete(2), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         return jnp.ones((*shape, 1), jnp.float32)
 
     def _reward(self, obs, action):
@@ -86,7 +93,7 @@ class ConstantReward(Bandit):
 
 
 @tree.settings
-class RewardAtEnd(Env):
+class RewardAtEnd(Stages):
     """Reward 1 on the last of `length` steps: V = gamma^(length - 1 - i) at one-hot step i."""
 
     length: int = setting(4, low=1)
@@ -95,14 +102,8 @@ class RewardAtEnd(Env):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/reward-at-end", Box(0.0, 1.0, (self.length,)), Discrete(2), self.length)
 
-    def draw_reset(self, key, shape):
-        return jnp.zeros(shape, jnp.int32)
-
-    def reset(self, noise):
-        return noise, self._observe(noise)
-
-    def _observe(self, time: jax.Array) -> jax.Array:
-        return jax.nn.one_hot(time, self.length, dtype=jnp.float32)  # all zeros after the last step
+    def _observe(self, state):
+        return jax.nn.one_hot(state, self.length, dtype=jnp.float32)  # zeros after the last step
 
     def transition(self, noise, state, action):
         time = state + 1
@@ -115,7 +116,7 @@ class RewardAtEnd(Env):
 
 
 @tree.settings
-class TwoStepCredit(Env):
+class TwoStepCredit(Stages):
     """The first action decides the second step's reward: 1 after action 1, -1 after action 0.
 
     Observation one-hot [3]: the start, the good branch, the bad branch. The second action has no
@@ -126,17 +127,14 @@ class TwoStepCredit(Env):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/two-step-credit", Box(0.0, 1.0, (3,)), Discrete(2), 2)
 
-    def draw_reset(self, key, shape):
-        return jnp.zeros(shape, jnp.int32)
-
-    def reset(self, noise):
-        return noise, jax.nn.one_hot(noise, 3, dtype=jnp.float32)
+    def _observe(self, state):
+        return jax.nn.one_hot(state, 3, dtype=jnp.float32)
 
     def transition(self, noise, state, action):
         place = jnp.where(state == 0, jnp.where(action == 1, 1, 2), state).astype(jnp.int32)
         ended = state > 0
         reward = jnp.where(ended, jnp.where(state == 1, 1.0, -1.0), 0.0)
-        return place, Outcome(jax.nn.one_hot(place, 3, dtype=jnp.float32), reward, ended, jnp.zeros_like(ended))
+        return place, Outcome(self._observe(place), reward, ended, jnp.zeros_like(ended))
 
     def known_values(self, gamma: float) -> Known:
         """Return the known values; both actions of the branches are optimal, listed as 0."""
@@ -152,7 +150,7 @@ class ActionReward(Bandit):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/action-reward", Box(-1.0, 1.0, (1,)), Discrete(2), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         return jax.random.rademacher(key, (*shape, 1), jnp.float32)
 
     def _reward(self, obs, action):
@@ -164,7 +162,7 @@ class ActionReward(Bandit):
 
 
 @tree.settings
-class TruncatedOnly(Env):
+class TruncatedOnly(Stages):
     """Reward 1 for ever, truncated every `length` steps: V = 1 / (1 - gamma).
 
     Observation [1.0] does not tell the time, so a learner that treats truncation as an end finds a
@@ -177,16 +175,12 @@ class TruncatedOnly(Env):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/truncated-only", Box(0.0, 1.0, (1,)), Discrete(2), self.length)
 
-    def draw_reset(self, key, shape):
-        return jnp.zeros(shape, jnp.int32)
-
-    def reset(self, noise):
-        return noise, jnp.ones((*noise.shape, 1), jnp.float32)
+    def _observe(self, state):
+        return jnp.ones((*state.shape, 1), jnp.float32)
 
     def transition(self, noise, state, action):
-        time = state + 1
-        ones = jnp.ones(time.shape, jnp.float32)
-        return time, Outcome(ones[:, None], ones, jnp.zeros(time.shape, bool), time >= self.length)
+        time, obs = state + 1, self._observe(state)
+        return time, Outcome(obs, obs[:, 0], jnp.zeros(time.shape, bool), time >= self.length)
 
     def known_values(self, gamma: float) -> Known:
         value = np.full(1, 1.0 / (1.0 - gamma), np.float32)
@@ -232,7 +226,7 @@ class NamedAction(Bandit):
         n = self.num_actions
         return EnvSpec("probe/named-action", Box(0.0, 1.0, (n,)), Discrete(n), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         right = jax.random.randint(key, shape, 0, self.num_actions)
         return jax.nn.one_hot(right, self.num_actions, dtype=jnp.float32)
 

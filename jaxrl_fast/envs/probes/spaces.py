@@ -21,7 +21,7 @@ class Continuous(Bandit):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/continuous", Box(-1.0, 1.0, (1,)), Box(-2.0, 2.0, (1,)), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         return jax.random.uniform(key, (*shape, 1), jnp.float32, minval=-1.0)
 
     def _reward(self, obs, action):
@@ -40,7 +40,7 @@ class MultiDiscreteAction(Bandit):
     def spec(self) -> EnvSpec:
         return EnvSpec("probe/multi-discrete", Box(0.0, 1.0, (9,)), MultiDiscrete((3, 2, 4)), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         right = self.spec.action.sample(key, shape)
         hots = [jax.nn.one_hot(right[..., i], n, dtype=jnp.float32) for i, n in enumerate(self.spec.action.nvec)]
         return jnp.concatenate(hots, axis=-1)
@@ -72,7 +72,7 @@ class Masked(Bandit):
         obs = Dict.of(observation=Box(0.0, 1.0, (n,)), action_mask=Box(0.0, 1.0, (n,), jnp.bool_))
         return EnvSpec("probe/masked", obs, Discrete(n), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         mask_key, right_key = jax.random.split(key)
         right = jax.nn.one_hot(jax.random.randint(right_key, shape, 0, self.num_actions), self.num_actions)
         legal = jax.random.bernoulli(mask_key, 0.5, (*shape, self.num_actions)) | (right > 0)
@@ -104,7 +104,7 @@ class DictObservation(Bandit):
         obs = Dict.of(row=Box(0.0, 1.0, (2,)), column=Box(0.0, 1.0, (3,)))
         return EnvSpec("probe/dict", obs, Discrete(6), 1)
 
-    def _draw(self, key, shape):
+    def draw_reset(self, key, shape):
         right = jax.random.randint(key, shape, 0, 6)
         return {
             "row": jax.nn.one_hot(right // 3, 2, dtype=jnp.float32),

@@ -12,18 +12,10 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory.api import Memory
+from jaxrl_fast.memory.experience import filled
+from jaxrl_fast.memory.experience.dataset import cut_off
 from jaxrl_fast.memory.experience.files import open_memory
-from jaxrl_fast.memory.experience.filled import (
-    Filled,
-    as_rows,
-    check_windows,
-    fill,
-    hold,
-    keeps_transitions,
-    layout,
-    room_for,
-    rows_of,
-)
+from jaxrl_fast.memory.experience.filled import Filled, layout
 from jaxrl_fast.memory.experience.mixed import StartFrom, mix, offline
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
@@ -43,12 +35,12 @@ def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
     All members of a population can take it. Equal layouts keep their priorities.
     """
     memory, data = _usual(memory), open_memory(path)
-    check_windows("experience", data)
+    filled.check_windows("experience", data)
     if _as_it_is(memory, data, fraction):
         return data
-    rows = rows_of(data)
+    rows = filled.rows_of(data)
     del data  # the device has room for what is made of it
-    return fill(memory, _newest(memory, rows)) if fraction == 0 else hold(memory, rows)
+    return filled.hold(memory, rows) if fraction else filled.fill(memory, _newest(memory, rows))
 
 
 def _usual(memory: Ring) -> Ring:
@@ -62,7 +54,7 @@ def _usual(memory: Ring) -> Ring:
 def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
     """Return the shapes of `load_experience` from layout.json; a new layout counts as full."""
     memory, data = _usual(memory), open_memory(path, outline=True)
-    check_windows("experience", data)
+    filled.check_windows("experience", data)
     if _as_it_is(memory, data, fraction):
         return data
     rows, time = as_dataset(data.rows), min(data.w, data.memory.num_blocks) * data.memory.num_steps
@@ -71,10 +63,10 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
     if isinstance(rows, Transition):
         _check_shuffled(memory, fraction)
         memory = dataclasses.replace(memory, stack=1)
-        if fraction == 0 or not keeps_transitions(memory):  # see `as_rows`
+        if fraction == 0 or not filled.keeps_transitions(memory):  # see `as_rows`
             rows, time = Row(rows.obs, rows.action, rows.reward, rows.terminated, rows.terminated), 2 * time
     sized = lambda t, b: jax.tree.map(lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows)
-    found = memory if fraction == 0 else room_for(memory, sized(time, data.memory.num_envs))
+    found = memory if fraction == 0 else filled.room_for(memory, sized(time, data.memory.num_envs))
     return Filled(found, jax.eval_shape(found.init, sized(found.num_steps, found.num_envs)), found.num_blocks)
 
 
@@ -102,7 +94,7 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
     """Return rows [T, B] in the columns of `memory`, without the oldest if they do not fit."""
     if isinstance(rows, Transition):
         _check_shuffled(memory, 0)
-        rows = as_rows(rows)
+        rows = filled.as_rows(rows)
     steps = int((~rows.truncated).sum())
     rows = in_columns(rows, memory.num_envs)
     left = int((~rows.truncated).sum())
@@ -131,8 +123,7 @@ def in_columns(rows: Row, num_envs: int) -> Row:
     """
     if rows.reward.shape[1] == num_envs:
         return rows
-    line = jax.tree.map(lambda x: x.swapaxes(0, 1), _cut(rows))
-    line = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), line)
+    line = jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), cut_off(rows))
     count = len(line.reward)
     size = -(-count // num_envs)
 
@@ -142,11 +133,4 @@ def in_columns(rows: Row, num_envs: int) -> Row:
 
     real = divide(np.ones(count, bool))
     found = jax.tree.map(divide, line)
-    return _cut(found._replace(truncated=found.truncated | ~real))
-
-
-def _cut(rows: Row) -> Row:
-    """Mark the last row of each column as truncated."""
-    truncated = np.array(rows.truncated)
-    truncated[-1] |= ~rows.terminated[-1]
-    return rows._replace(truncated=truncated)
+    return cut_off(found._replace(truncated=found.truncated | ~real))

@@ -40,8 +40,8 @@ def episodes_to_rows(episodes: Iterable[Any], spec: EnvSpec, num_envs: int = 1) 
         lengths[shortest] += len(rows.reward)
     if not min(lengths):
         raise ConfigError("episodes", f"{sum(map(len, columns))} episodes", f"at least {num_envs}, one an environment")
-    columns = [extend(_concatenate(c), max(lengths) - n) for c, n in zip(columns, lengths, strict=True)]
-    return jax.tree.map(lambda *x: np.stack(x, axis=1), *columns)
+    joined = [jax.tree.map(lambda *x: np.concatenate(x), *column) for column in columns]
+    return side_by_side(joined)
 
 
 def transitions_to_rows(
@@ -98,15 +98,24 @@ def _length(observations: Any) -> int:
     return len(observations) if hasattr(observations, "__len__") else 0
 
 
-def extend(rows: Row, count: int) -> Row:
-    """Append `count` truncated rows of zeros, which are never learned from."""
-    longer = jax.tree.map(lambda x: np.pad(x, [(0, count)] + [(0, 0)] * (x.ndim - 1)), rows)
-    longer.truncated[len(rows.truncated) :] = True
-    return longer
+def extend(rows: Row, after: int, before: int = 0) -> Row:
+    """Surround NumPy rows [T, ...] with truncated rows of zeros, which are never learned from."""
+    widths = lambda x: [(before, after)] + [(0, 0)] * (x.ndim - 1)
+    pad = lambda x, value=0: np.pad(x, widths(x), constant_values=value)
+    return jax.tree.map(pad, rows)._replace(truncated=pad(rows.truncated, True))
 
 
-def _concatenate(rows: list[Row]) -> Row:
-    return jax.tree.map(lambda *x: np.concatenate(x), *rows)
+def side_by_side(columns: list[Row]) -> Row:
+    """Return rows [T, B] of columns [T_b], the shorter ones extended."""
+    most = max(len(c.reward) for c in columns)
+    return jax.tree.map(lambda *x: np.stack(x, axis=1), *[extend(c, most - len(c.reward)) for c in columns])
+
+
+def cut_off(rows: Row) -> Row:
+    """Mark the last row (of each column) as truncated, unless it is terminated."""
+    truncated = np.array(rows.truncated)
+    truncated[-1] |= ~np.asarray(rows.terminated)[-1]
+    return rows._replace(truncated=truncated)
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:

@@ -19,11 +19,10 @@ from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import type_name
 from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.memory.experience.dataset import extend
+from jaxrl_fast.memory.experience.dataset import cut_off, extend, side_by_side
 from jaxrl_fast.memory.ring import Ring, Row, UniformMemory, as_dataset, successors_of
 from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
-from jaxrl_fast.tree import bytes_text
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["store"], meta_fields=["memory", "w"])
@@ -37,9 +36,9 @@ class Filled:
 
     def __repr__(self) -> str:
         written = min(self.w, self.memory.num_blocks) * self.memory.num_steps * self.memory.num_envs
-        size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(self.store))
+        size = tree.bytes_text(tree.nbytes(self.store))
         what = describe_rows(row_shapes(as_dataset(self.rows)))
-        return f"<Filled: {written:,} rows of {what}, {bytes_text(size)}, in {self.memory!r}>"
+        return f"<Filled: {written:,} rows of {what}, {size}, in {self.memory!r}>"
 
     @property
     def rows(self) -> Any:
@@ -100,7 +99,8 @@ def refuse_sequences(argument: str, memory: Memory) -> None:
 
 
 def _check_layout(memory: Ring, rows: Any) -> None:
-    """Raise ConfigError for rows without the successors that `memory` needs."""
+    """Raise ConfigError for rows without the successors or carries that `memory` needs."""
+    refuse_sequences("memory", memory)
     kinds = (Transition,) if isinstance(memory, TransitionMemory) else (Row, Transition)
     if not isinstance(rows, kinds):
         names = " or ".join(kind.__name__ for kind in kinds)
@@ -114,7 +114,6 @@ def hold(memory: Ring, rows: Row | Transition) -> Filled:
     episode of one step (its row, and its successor as a truncated row), which a prioritized memory
     never starts from. Raises ConfigError for `Row`s if `memory` stores successors.
     """
-    refuse_sequences("memory", memory)
     _check_layout(memory, rows)
     if isinstance(rows, Transition):
         if memory.n_step != 1:
@@ -135,8 +134,7 @@ def room_for(memory: Ring, rows: Row | Transition) -> Ring:
     if isinstance(rows, Transition):
         return TransitionMemory(time * envs, time, envs, memory.batch_size)
     margin = memory.n_step + memory.stack - 1
-    # At least a margin long, so that one block beside the head is enough; few, because `fill` loops
-    # over them.
+    # a margin at least, so that one block beside the head is enough; few: `fill` loops over them
     block = max(margin, -(-(time + margin) // 64))
     blocks = -(-(time + margin) // block) + 1
     return dataclasses.replace(memory, capacity=blocks * block * envs, num_steps=block, num_envs=envs)
@@ -148,13 +146,14 @@ def fill(memory: Ring, rows: Row | Transition) -> Filled:
     Truncated rows before and after give every row its stack and window. The last of `rows` is
     truncated too, unless it is terminated. Raises ConfigError if the rows do not fit.
     """
-    refuse_sequences("memory", memory)
     _check_layout(memory, rows)
     time, envs = rows.reward.shape
     if envs != memory.num_envs:
         raise ConfigError("rows", f"[{time}, {envs}]", f"rows of {memory.num_envs} environments, as the memory has")
     if isinstance(rows, Row):
-        rows = _padded(rows, memory.stack - 1, memory.n_step, memory.num_steps)
+        before, after = memory.stack - 1, memory.n_step
+        after += -(before + time + after) % memory.num_steps
+        rows = extend(cut_off(jax.tree.map(np.asarray, rows)), after, before)
     elif not isinstance(memory, TransitionMemory) or time % memory.num_steps:
         what = f"a TransitionMemory whose num_steps divides {time} for shuffled transitions (see `hold`)"
         raise ConfigError("memory", memory, what)
@@ -171,17 +170,6 @@ def _write(memory: Ring, rows: Any) -> Any:
     count = blocks.reward.shape[0]
     start = tree.strong(memory.init(tree.take(blocks, 0)))
     return jax.lax.fori_loop(0, count, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), start)
-
-
-def _padded(rows: Row, before: int, after: int, multiple: int) -> Row:
-    """Surround NumPy rows with truncated ones, to a multiple of `multiple`."""
-    rows = jax.tree.map(np.asarray, rows)
-    truncated = rows.truncated.copy()
-    truncated[-1] |= ~rows.terminated[-1]
-    after += -(before + len(truncated) + after) % multiple
-    pad = lambda x: np.pad(x, [(before, after)] + [(0, 0)] * (x.ndim - 1))
-    alone = np.pad(truncated, [(before, after), (0, 0)], constant_values=True)
-    return jax.tree.map(pad, rows)._replace(truncated=alone)
 
 
 def as_rows(transitions: Transition) -> Row:
@@ -235,7 +223,5 @@ def _with_cuts(rows: Row, cuts: Any, time: np.ndarray, env: np.ndarray) -> Row:
         longer.truncated[place] = True
         for leaf, found in zip(jax.tree.leaves(longer.obs), jax.tree.leaves(cuts), strict=True):
             leaf[place] = found[mine]
-        longer.truncated[-1] |= ~longer.terminated[-1]  # rows added behind a shorter column are no successors
-        columns.append(longer)
-    most = max(len(c.reward) for c in columns)
-    return jax.tree.map(lambda *x: np.stack(x, axis=1), *[extend(c, most - len(c.reward)) for c in columns])
+        columns.append(cut_off(longer))  # rows added behind a shorter column are no successors
+    return side_by_side(columns)

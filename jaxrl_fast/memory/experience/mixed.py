@@ -74,21 +74,21 @@ def _join(a: Window, b: Window) -> Window:
 
 def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
     """Return `memory` with `fraction` (static; RLPD: half) of its batch from `data`."""
-    refuse_sequences("memory", memory)
-    refuse_sequences("data", data.memory)
     check_float("fraction", fraction, 0, 1)
     count = round(memory.batch_size * fraction)
     if not 0 < count < memory.batch_size:
         raise ConfigError("fraction", fraction, f"one that leaves both parts a window of the {memory.batch_size}")
-    if memory.n_step != data.memory.n_step:
-        raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
+    offline = _drawn_as(memory, data, count)
     check_windows("data", data)
-    online = dataclasses.replace(memory, batch_size=memory.batch_size - count)
-    return MixedMemory(online, _drawn_as(memory, data, count))
+    return MixedMemory(dataclasses.replace(memory, batch_size=memory.batch_size - count), offline)
 
 
 def _drawn_as(memory: Ring, data: Filled, batch_size: int) -> Filled:
     """Return `data` with this batch size and the importance correction of `memory`."""
+    refuse_sequences("memory", memory)
+    refuse_sequences("data", data.memory)
+    if memory.n_step != data.memory.n_step:
+        raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     own = {"beta": memory.beta} if hasattr(memory, "beta") and hasattr(data.memory, "beta") else {}
     return dataclasses.replace(data, memory=dataclasses.replace(data.memory, batch_size=batch_size, **own))
 
@@ -128,9 +128,6 @@ class OfflineMemory(Memory):
 
 def offline(memory: Ring, data: Filled) -> OfflineMemory:
     """Return a memory with batches as `memory`'s, all from `data`."""
-    refuse_sequences("memory", memory)
-    if memory.n_step != data.memory.n_step:
-        raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
     found = _drawn_as(memory, data, memory.batch_size)
     if isinstance(memory, PrioritizedMemory) and isinstance(data.memory, PrioritizedMemory):
         new = dataclasses.replace(found.memory, alpha=memory.alpha, epsilon=memory.epsilon)
@@ -165,15 +162,14 @@ class StartFrom(Memory):
         if not isinstance(start.rows, Row):
             raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory (Row or Transition)")
         found = start.rows
-        if not jax.tree.leaves(found.extras):  # these rows have no extras (see `add`); no window crosses to others
+        if not jax.tree.leaves(found.extras):  # see `add`; no window crosses to rows with extras
             shape = (self.memory.length, self.memory.num_envs)
             found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
         if not jax.tree.leaves(rows.next_obs):
             found = found._replace(next_obs=())
         elif successors_of(found) is None:
             found = found._replace(next_obs=self.memory.slots.init(rows.next_obs))
-        last = (start.w * self.memory.num_steps - 1) % self.memory.length
-        rows = seal(found, last)
+        rows = seal(found, (start.w * self.memory.num_steps - 1) % self.memory.length)
         if start.rows is start.store:
             return rows
         return converted(start.memory, self.memory, start.store._replace(rows=rows))

@@ -18,11 +18,7 @@ GONE = "the folder was moved, deleted or replaced while the run wrote there"
 
 
 class DamagedError(ConfigError):
-    """A checkpoint that cannot be read.
-
-    Attributes:
-        lasting: whether its files have changed, so every later read fails too.
-    """
+    """A checkpoint that cannot be read; lasting: its files have changed, so it stays unreadable."""
 
     def __init__(self, path: Path, why: str, lasting: bool = False):
         super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")
@@ -31,13 +27,9 @@ class DamagedError(ConfigError):
 
 @contextlib.contextmanager
 def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None]) -> Iterator[None]:
-    """Raise WriteError for orbax's errors about a full disk or a missing folder.
+    """Raise WriteError for orbax's errors about a full disk or a missing folder, after `failed()`.
 
-    Args:
-        path: the folder of a kind of checkpoints.
-        made: its identity when orbax opened it, None before. The saver's thread recreates a missing
-            folder, and its errors are then about missing files in it.
-        failed: called on a failure.
+    made: the folder's identity when orbax opened it: the saver's thread recreates a missing one.
     """
     try:
         yield
@@ -51,11 +43,7 @@ def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None
 
 @contextlib.contextmanager
 def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Raise DamagedError for any error about a file that is missing, torn or of another form.
-
-    checked: the block compares checksums. A temporary disk failure and another version's form are
-    not lasting.
-    """
+    """Raise DamagedError for errors about missing, torn or foreign files; checked: by checksums."""
     try:
         yield
     except (DamagedError, MemoryError):
@@ -68,11 +56,9 @@ def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lamb
 
 
 class Quiet:
-    """Silences repeated errors of orbax's parallel reads and writes; the first one is raised.
+    """Silences repeated errors of orbax's reads and writes in hooks of the process.
 
-    The later ones reach a closed event loop, and Python gives them to hooks of the process, a page
-    each. The hooks are set from orbax's start to `end`. After a failure they stay: orbax's threads
-    may report until Python ends.
+    After a failure the hooks stay: orbax's threads may report until Python ends.
     """
 
     def __init__(self):
@@ -87,7 +73,6 @@ class Quiet:
             self.shown(unraisable)
 
     def note_failure(self) -> None:
-        """Stay after `end`."""
         self.failed = True
         warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
 

@@ -1,23 +1,28 @@
-"""Saving a run, and messages about its checkpoints after a failure."""
+"""Saving and restoring a run, and messages about its checkpoints after a failure."""
 
 from __future__ import annotations
 
 import shlex
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+
+import jax
 
 from jaxrl_fast import distributed
 from jaxrl_fast.errors import WriteError
 from jaxrl_fast.files.forms import to_json
 from jaxrl_fast.logs.sinks import Sink
-from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.checkpoints.errors import DamagedError
+from jaxrl_fast.runs.checkpoints.metadata import Saved
+from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import whole_run
 
 
 class Saver:
-    """Saves a run: log, best agents, whole state; nothing without `checkpoints`."""
+    """Saves and restores a run: log, best agents, whole state; nothing without `checkpoints`."""
 
     def __init__(self, run: Result, checkpoints: Checkpoints | None, sinks: Sequence[Sink]):
         self.run, self.checkpoints, self.sinks = run, checkpoints, sinks
@@ -27,6 +32,32 @@ class Saver:
         """Start counting. new: the run has no checkpoint yet."""
         self.at, self.rows = time.monotonic(), self.run.rows  # of the newest checkpoint, as `iterations`
         self.iterations = None if new else self.run.progress.iterations
+
+    def restore(self, saved: Saved) -> None:
+        """Read the state from `last` and the score to beat from `best`; cut the log there."""
+        run, lanes, programs, population = self.run, self.run.lanes, self.run.lanes.programs, self.run.population
+        like = jax.eval_shape(programs.unpadded, lanes.state)
+        lanes.state = None  # a second one may not fit
+        if population.size in (1, population.padded):
+            lanes.state = self.checkpoints.restore("last", saved.number, population.abstract_state(like))
+        else:
+            whole = abstract(like, population.replicated)
+            lanes.state = programs.padded(self.checkpoints.restore("last", saved.number, whole))
+        self.checkpoints.pass_over("last", saved.number)
+        lanes.lost = saved.lost
+        with self.checkpoints.reading("last", saved.number):
+            lanes.change(saved.settings)
+        try:
+            best = self.checkpoints.read(("best",), self.checkpoints.meta)
+        except DamagedError as error:
+            best = None
+            warnings.warn(f"{error}; the score to beat is that of the next evaluation", stacklevel=2)
+        if best is not None:
+            run.best.score, run.best.rows = float(best["best_score"]), int(best["best_rows"])
+        distributed.on_first(lambda: [sink.cut(run.env_steps) for sink in self.sinks] and None)
+        run.history.extend(run.out.history(run.env_steps))
+        _warn_of_holes(run)
+        distributed.on_first(lambda: run.out.update(run.prepared))  # after the checkpoint
 
     def due(self, row_seconds: float | None) -> bool:
         """Return whether a checkpoint is due; several processes use their common pace."""
@@ -54,8 +85,8 @@ class Saver:
     def _save_best(self) -> None:
         """Write the best agents if not on disk yet.
 
-        Their number is their row's, or a later one, because the newest is kept. A killed run
-        resumed with another horizon may find a better agent in an earlier row than the one on disk.
+        Their number is their row's, or higher: with another horizon a better one may come in an
+        earlier row.
         """
         best = self.run.best
         if best.agent is None:
@@ -70,7 +101,6 @@ class Saver:
             sink.flush()
 
     def wait(self) -> None:
-        """Wait until everything, the log too, is on disk."""
         self.checkpoints.wait()
         self.flush()
 
@@ -92,6 +122,17 @@ class Saver:
         none = f"; no checkpoint was due before it (checkpoint_minutes = {run.config.checkpoint_minutes:g})"
         best = checkpoints.newest("best") is not None
         return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best else "")
+
+
+def _warn_of_holes(run: Result) -> None:
+    there = {row.env_steps for row in run.history}
+    missing = [steps for steps in map(run.grid.env_steps, range(1, run.rows + 1)) if steps not in there]
+    if missing and distributed.is_first():
+        warnings.warn(
+            f"{run.out.metrics} lacks {len(missing)} of the {run.rows} log rows before the checkpoint at {run.env_steps:,} "
+            f"steps (the first at {missing[0]:,}): it was cut short or damaged; the run goes on without them",
+            stacklevel=2,
+        )
 
 
 def standing(path: Path) -> str:

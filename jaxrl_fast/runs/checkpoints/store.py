@@ -28,8 +28,7 @@ UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of an unfinished one
 class Checkpoints:
     """The checkpoints under `folder`, written asynchronously, atomically and with checksums.
 
-    Save a snapshot that no later program takes as a donated argument: orbax reads it from another
-    thread. keep: number of each kind.
+    Save a snapshot that is never donated: orbax reads it in a thread. keep: number of a kind.
     """
 
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
@@ -53,17 +52,14 @@ class Checkpoints:
                 read_only=self.read_only, enable_async_checkpointing=not self.read_only, async_options=threads,
             )  # fmt: skip
             handlers = {"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()}
-            self._managers[which] = ocp.CheckpointManager(
-                (self.folder / which).absolute(), options=options, item_handlers=handlers
-            )
+            folder = (self.folder / which).absolute()
+            self._managers[which] = ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
             self._made[which] = folders.identity(self.folder / which)
-            # orbax would ask JAX about stopping by row numbers; the loop asks with a count of its
-            # own
+            # orbax would ask JAX about stopping by row numbers; the loop asks with its own count
             self._managers[which].reached_preemption = lambda step: False
         return self._managers[which]
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
-        """Return a context that raises WriteError for failed writes of this kind."""
         return errors.writing(self.folder / which, self._made.get(which), self._note_failure)
 
     def _note_failure(self) -> None:
@@ -79,8 +75,7 @@ class Checkpoints:
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
         """Start writing, after any unfinished write of this kind. Raises WriteError.
 
-        With several processes, after any kind's: orbax numbers its barriers, and two writes at a
-        time would mix them up.
+        With several processes, after any kind's: orbax numbers its barriers.
         """
         import orbax.checkpoint as ocp
 
@@ -88,10 +83,8 @@ class Checkpoints:
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
             self._drop_damaged(which)
-            args = ocp.args.Composite(
-                state=ocp.args.StandardSave(_without_empty(state)), meta=ocp.args.JsonSave({"format": FORMAT, **meta})
-            )
-            manager.save(iteration, args=args, force=True)
+            state, meta = ocp.args.StandardSave(_without_empty(state)), ocp.args.JsonSave({"format": FORMAT, **meta})
+            manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
 
     def pass_over(self, which: str, number: int) -> None:
         """Note lasting damage of checkpoints newer than this one; they are not kept."""
@@ -119,9 +112,7 @@ class Checkpoints:
 
     def numbers(self, which: str) -> list[int]:
         """Return the numbers of a kind's checkpoints, newest first."""
-        folder = self.folder / which
-        found = [int(p.name) for p in folder.iterdir() if is_number(p.name)] if folder.is_dir() else []
-        return sorted(found, reverse=True)
+        return numbers_in(self.folder / which)
 
     def check_own(self) -> None:
         """Raise ConfigError for checkpoints outside of the run: new ones replace old ones."""
@@ -183,7 +174,6 @@ class Checkpoints:
             return meta
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
-        """Return a context that raises DamagedError for errors about a checkpoint."""
         return errors.reading(self.folder / which / str(iteration), failed=self._note_failure)
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
@@ -202,13 +192,11 @@ class Checkpoints:
             return state
 
     def wait(self) -> None:
-        """Wait until everything is written. Raises WriteError."""
         for which, manager in self._managers.items():
             with self._writing(which):
                 manager.wait_until_finished()
 
     def close(self) -> None:
-        """Finish writing and release orbax's threads."""
         managers, self._managers = self._managers, {}
         with contextlib.ExitStack() as stack:
             if self._quiet:
@@ -222,14 +210,14 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
-        """Close; a failure in it does not hide the block's error."""
         with contextlib.suppress(WriteError) if kind else contextlib.nullcontext():
             self.close()
 
 
-def is_number(name: str) -> bool:
-    """Return whether a folder has a checkpoint's name."""
-    return name.isascii() and name.isdecimal() and len(name) < 20
+def numbers_in(folder: Path) -> list[int]:
+    """Return the numbers of checkpoints in a folder, highest first; orbax names whole ones."""
+    names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
+    return sorted((int(x) for x in names if x.isascii() and x.isdecimal() and len(x) < 20), reverse=True)
 
 
 def _without_empty(state: Any) -> Any:
@@ -238,7 +226,6 @@ def _without_empty(state: Any) -> Any:
 
 
 def _with_empty(state: Any, like: Any) -> Any:
-    """Put such arrays of `like` back into `state`."""
     leaves, structure = jax.tree.flatten(like)
     kept = iter(jax.tree.leaves(state))
     empty = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)

@@ -1,0 +1,81 @@
+"""Programs compiled for an absent GPU launch and wait no more than recorded:
+
+    pip install -e '.[dev,cuda12]'
+    JAX_PLATFORMS=cpu pytest -m gpu_aot -n0
+
+A program takes 10 to 60 s of one core, and none where nothing has changed since the last session.
+The record is docs/benchmarks/results/gpu_launches.jsonl; `scripts/aot_report.py --out` writes it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import _aot_compile
+import _aot_rows as rows
+import _aot_targets as targets
+import pytest
+
+pytestmark = [pytest.mark.gpu_aot, pytest.mark.timeout(900)]
+RECORD = rows.read(
+    Path(__file__).resolve().parents[2] / "docs/benchmarks/results/gpu_launches.jsonl"
+)
+KEEP = Path(tempfile.gettempdir()) / "jaxrl_fast-aot"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compilers():
+    targets.prepare()
+
+
+def compiled(name, target):
+    import _aot_programs
+    import _aot_table
+
+    row = _aot_table.TABLE[name]
+    return _aot_compile.compiled(_aot_programs.build(row.kind, row.work(), target), target, KEEP)
+
+
+@pytest.mark.parametrize("name", [name for name, target in RECORD if target == "h100"])
+def test_a_program_launches_and_waits_no_more_than_recorded(name):
+    recorded = RECORD[name, "h100"]
+    found = compiled(name, targets.parse("h100"))
+    new = rows.row(name, recorded["what"], recorded["kind"], targets.parse("h100"), found, "")
+    if new["versions"].partition(", ")[2] != recorded["versions"].partition(", ")[2]:
+        pytest.skip(f"recorded with {recorded['versions']}, here are {new['versions']}")
+    assert rows.worse(new, recorded) == []
+
+
+def test_every_watched_program_is_recorded():
+    import _aot_table
+
+    assert {name for name, target in RECORD if target == "h100"} == set(_aot_table.TABLE)
+
+
+@pytest.mark.parametrize("target", ["h100:4", "a100", "h200"])
+def test_a_population_compiles_for_other_cards_and_several(target):
+    found = compiled("ppo_chunk", targets.parse(target))
+    assert (found["modules"], found["collectives"], found["callbacks"], found["syncs"]) == (
+        1,
+        {},
+        0,
+        0,
+    )
+
+
+def test_the_host_waits_for_a_loop_without_a_trip_count():
+    """The counts find what they are for, in the compiler's own text."""
+    import jax
+    import jax.numpy as jnp
+    from _aot_programs import Program
+
+    def program(x):
+        step = lambda i, x: jax.lax.while_loop(lambda x: x[0] > 1, lambda x: x * 0.5, x + i)
+        return jax.lax.fori_loop(0, 5, step, x)
+
+    target = targets.parse("h100")
+    where = jax.sharding.SingleDeviceSharding(target.devices()[0])
+    args = (jax.ShapeDtypeStruct((256,), jnp.float32, sharding=where),)
+    found = _aot_compile.compiled(Program(jax.jit(program), args, 5), target)
+    assert found["syncs"] == 1 and found["launches"] >= 2 and len(found["waits"]) == 1
