@@ -104,7 +104,7 @@ def check_atari(
     m, c, rom = snapshot.batch(starts)
     rom = pad(rom)
     report = AtariReport(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {})
-    over: set[int] = set()
+    over = {i for i, lane in enumerate(lanes) if lane.ale.game_over()}
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)

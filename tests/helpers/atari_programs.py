@@ -8,7 +8,8 @@ from jaxrl_fast.envs.atari import opcodes as op
 
 NAME = "boxing"  # a game that ALE starts without looking at its RAM
 _ORIGIN = 0xF000
-_SCRATCH, _BYTES = 0x80, 100  # RAM that programs use; the pointer and the stack lie above
+# RAM that programs use: below it ALE looks for the game's end, above lie pointer and stack.
+_SCRATCH, _BYTES = 0x98, 80
 _POINTER = 0xF0
 _TIMERS = (0x94, 0x95, 0x96, 0x97, 0x9C, 0x9F)
 _PORTS = (0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x8C)
@@ -79,7 +80,7 @@ def processor(seed: int, size: int = 3000) -> bytes:
         )
         for extra in extras:
             out += extra if rng.random() < 0.1 else b""
-        stack = bytes([0xA2, 0xFD, 0x9A])
+        stack = bytes([0xA2, int(rng.choice([0xFD, 0xFF])), 0x9A])
         if moves:
             out += stack + bytes([code, 0xA2, 0xFF, 0x9A])
         else:
