@@ -1,7 +1,8 @@
 """`check_atari(games, seeds, frames)`: compare the emulator with ALE, frame by frame.
 
 ALE is a black box: it plays the same random actions, and after each frame its 128 bytes of RAM and
-its screen must equal ours. One program plays every game and seed as a lane.
+its screen must equal ours, and its reward, lives and end those that we read from RAM for the games
+of `outcomes.GAMES`. One program plays every game and seed as a lane.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl_fast.envs.atari import controls, games, machine, snapshot
+from jaxrl_fast.envs.atari import controls, games, machine, outcomes, snapshot
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.state import Machine
 from jaxrl_fast.errors import MissingExtraError
@@ -66,6 +67,12 @@ def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapsh
     return snapshot.parse(data, image, controller, ale.getScreen(), before, combs)
 
 
+@jax.jit
+def read_outcomes(rules: outcomes.Rules, ram: jax.Array) -> outcomes.Outcome:
+    """Return each lane's score, lives and end."""
+    return jax.vmap(outcomes.read)(rules, ram)
+
+
 def pad(rom: Rom) -> Rom:
     """Return the tables with zeros at the end."""
     more = -rom.code.size % _ROM_SIZE
@@ -104,22 +111,29 @@ def check_atari(
     m, c, rom = snapshot.batch(starts)
     rom = pad(rom)
     report = AtariReport(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {})
+    judged, rules = _rules(lanes)
+    before = read_outcomes(rules, m.ram)
     over = {i for i, lane in enumerate(lanes) if lane.ale.game_over()}
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)
         ours = jax.device_get((m.ram, m.screen, m.bad))
+        after = jax.device_get(read_outcomes(rules, m.ram))
         for i, lane in enumerate(lanes):
             if i in over:
                 continue
-            lane.ale.act(int(actions[i]))
+            reward = lane.ale.act(int(actions[i]))
             found = _difference(lane.ale, *(leaf[i] for leaf in ours))
+            if found is None and judged[i]:
+                mine = (after.score[i] - before.score[i], after.lives[i], after.over[i])
+                found = _misjudged(lane, reward, *(int(x) for x in mine))
             report.compared[lane.name] += 1
             report.equal[lane.name] += found is None
             if found is not None:
                 report.difference.setdefault(lane.name, f"frame {number}: {found}")
             if found is not None or lane.ale.game_over():
                 over.add(i)
+        before = after
     if strict and report.difference:
         found = [f"{name}, {text}" for name, text in report.difference.items()]
         raise AssertionError("; ".join(found))
@@ -142,6 +156,14 @@ def _open(
     return lanes, starts
 
 
+def _rules(lanes: list[Lane]) -> tuple[list[bool], outcomes.Rules]:
+    """Return which lanes' outcomes are known, and the rules; others have any."""
+    judged = [lane.name in outcomes.GAMES for lane in lanes]
+    names = [lane.name if known else "pong" for lane, known in zip(lanes, judged, strict=True)]
+    leaves = [outcomes.rules(name) for name in names]
+    return judged, jax.tree.map(lambda *x: np.stack(x), *leaves)
+
+
 def _difference(ale: Any, ram: np.ndarray, screen: np.ndarray, bad: np.ndarray) -> str | None:
     """Return what differs, or None."""
     if bad:
@@ -154,3 +176,13 @@ def _difference(ale: Any, ram: np.ndarray, screen: np.ndarray, bad: np.ndarray) 
     some = [f"RAM {0x80 + i:#x} {ram[i]}, ALE's {theirs[i]}" for i in bytes_[:_SHOWN]]
     some += [f"pixel {y}, {x} {screen[y, x]}, ALE's {shown[y, x]}" for y, x in pixels[:_SHOWN]]
     return f"{bytes_.size} bytes and {len(pixels)} pixels differ: {'; '.join(some)}"
+
+
+def _misjudged(lane: Lane, reward: int, gained: int, lives: int, over: int) -> str | None:
+    """Return which of reward, lives and end differs, or None."""
+    theirs = {"reward": reward, "lives": lane.ale.lives(), "end": int(lane.ale.game_over())}
+    mine = {"reward": gained, "lives": lives, "end": over}
+    if lane.name in outcomes.WITHOUT_LIVES:
+        mine["lives"] = theirs["lives"]
+    wrong = [what for what in theirs if mine[what] != theirs[what]]
+    return "; ".join(f"{what} {mine[what]}, ALE's {theirs[what]}" for what in wrong) or None

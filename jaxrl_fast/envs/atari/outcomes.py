@@ -58,6 +58,7 @@ _GAMES = {
     ),
 }
 GAMES = tuple(_GAMES)
+WITHOUT_LIVES = ("beam_rider",)  # ALE's count follows the byte late
 
 
 def rules(name: str) -> Rules:
@@ -77,6 +78,19 @@ def rules(name: str) -> Rules:
         tests[:, 0] - _RAM,
         *tests.T[1:],
     )
+
+
+class Outcome(NamedTuple):
+    """What a RAM says."""
+
+    score: jax.Array
+    lives: jax.Array
+    over: jax.Array
+
+
+def read(rules: Rules, ram: jax.Array) -> Outcome:
+    """Return the score, of which a frame's reward is the change, the lives and the end."""
+    return Outcome(score(rules, ram), lives(rules, ram), over(rules, ram))
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
