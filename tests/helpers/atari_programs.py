@@ -80,7 +80,7 @@ def processor(seed: int, size: int = 3000) -> bytes:
         )
         for extra in extras:
             out += extra if rng.random() < 0.1 else b""
-        stack = bytes([0xA2, int(rng.choice([0xFD, 0xFF])), 0x9A])
+        stack = bytes([0xA2, int(rng.choice([0x04, 0xFD, 0xFF])), 0x9A])
         if moves:
             out += stack + bytes([code, 0xA2, 0xFF, 0x9A])
         else:

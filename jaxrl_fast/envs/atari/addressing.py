@@ -93,10 +93,10 @@ def resolve(cpu: Cpu, word: Instruction, ram: Load, rom: Load) -> Access:
     cycles = field("cycles") + extra + (crosses & (field("penalty") == 1)).astype(jnp.int32)
     jumps = jnp.where(kind == op.POINTER, low, absolute)
     bus = jnp.where(direct, jnp.where(zero_page, first, second), pointer >> 8)
-    bus = jnp.where(field("pulls") == 1, ram(stack), bus)  # a pull reads the old top first
+    top = jnp.where(is_ram(stack), ram(stack), word.code)  # a pull reads the old top first
+    bus = jnp.where(field("pulls") == 1, top, bus)
     from_stack = (flow == op.CALL) | (flow == op.BREAK)
     lost = ~direct & (kind != op.POINTER) & ~is_ram(at)
-    lost = lost | (field("pulls") == 1) & ~(is_ram(read_at) | is_ram(stack))
     lost = lost | (from_stack & ~is_ram(stack)) | ~(is_cartridge(cpu.pc) | is_ram(cpu.pc))
     bad = lost | (field("bad") == 1)
     return Access(read_at, write_at, cycles, follow, jumps, pointer, bus, bad)
