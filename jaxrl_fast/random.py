@@ -7,6 +7,7 @@ numbers: as easy as 1, 2, 3"); the streams differ. Functions of the key alone, e
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -23,7 +24,8 @@ _PARITY = np.uint32(0x1BD11BDA)
 @jax.jit  # traced once a shape
 def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return twenty rounds of threefry on two counter words under two key words, all uint32."""
-    add, xor, full = jax.lax.add, jax.lax.bitwise_xor, lambda x: jax.lax.full_like(x0, x)  # jnp traces ten times slower
+    add, xor = jax.lax.add, jax.lax.bitwise_xor  # jnp traces ten times slower
+    full = functools.cache(functools.partial(jax.lax.full_like, x0))
     k0, k1 = jnp.broadcast_to(k0, x0.shape), jnp.broadcast_to(k1, x0.shape)
     keys = (k0, k1, xor(xor(k0, k1), full(_PARITY)))
     x0, x1 = add(x0, keys[0]), add(x1, keys[1])

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import warnings
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from jaxrl_fast.errors import ConfigError
+
 # jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over members unless this scheduler is
 # off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
-_HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
+_SAME_BITS = "--xla_gpu_deterministic_ops"
+_MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
 def jaxlib_version(text: str | None = None) -> tuple[int, int]:
@@ -35,10 +41,19 @@ def backend_started() -> bool:
         return True
 
 
+def xla_flags() -> str:
+    """Return XLA_FLAGS, or the text of the file that it names, which XLA allows."""
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if flags and not flags.startswith("-") and Path(flags).is_file():
+        return " ".join(Path(flags).read_text().split())
+    return flags
+
+
 def _add_xla_flag(flag: str, value: str) -> bool:
     """Add a flag to XLA_FLAGS unless the user set it; return False if it is too late."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if flag in flags:
+    flags = xla_flags()
+    lost_file = flags and not flags.startswith("-")  # over which XLA ends the process
+    if flag in flags or lost_file:
         return True
     if backend_started():
         return False
@@ -48,13 +63,13 @@ def _add_xla_flag(flag: str, value: str) -> bool:
 
 def prepare_xla() -> None:
     """Switch off the scheduler that hangs, at `import jaxrl_fast`, if this jaxlib has it."""
-    if vmap_hangs_on_cpu() and not _add_xla_flag(_HANG_FLAG, "false"):
+    if vmap_hangs_on_cpu() and not _add_xla_flag(HANG_FLAG, "false"):
         import jax
 
         if jax.default_backend() == "cpu":
             warnings.warn(
                 "JAX's backend was started before `import jaxrl_fast`: with this jaxlib a program vmapped over several "
-                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={_HANG_FLAG}=false.",
+                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={HANG_FLAG}=false.",
                 stacklevel=3,
             )
 
@@ -81,11 +96,50 @@ def request_host_devices(count: int) -> bool:
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
 
 
+def set_gpu(
+    deterministic: bool, memory_fraction: float | None, platform: Callable[[], str] | None = None
+) -> None:
+    """Set what a GPU's backend reads at its start; other platforms ignore it.
+
+    The user's own environment variables win. Raises ConfigError if a GPU's backend runs without.
+    """
+    late: dict[str, tuple[Any, str]] = {}
+    if deterministic and not _add_xla_flag(_SAME_BITS, "true"):
+        late["deterministic"] = True, f"XLA_FLAGS={_SAME_BITS}=true"
+    if memory_fraction is not None and not _set_memory(memory_fraction):
+        late["memory_fraction"] = memory_fraction, f"XLA_CLIENT_MEM_FRACTION={memory_fraction:g}"
+    for name, (value, variable) in late.items():
+        if (platform or _platform)() == "gpu":
+            remedy = f"{variable} in the environment of Python is early enough"
+            raise ConfigError(name, value, f"given before JAX's backend starts: {remedy}")
+
+
+def _platform() -> str:
+    import jax
+
+    return jax.default_backend()
+
+
+def _set_memory(fraction: float) -> bool:
+    """Set the part of a GPU's memory to take, 0: none ahead; return False if it is too late."""
+    if not any(name in os.environ for name in _MEMORY):
+        if backend_started():
+            return False
+        name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
+        os.environ[name] = value
+    return True
+
+
 def device_memory(device: Any) -> int | None:
     """Return the bytes for programs on this device (a CPU: the container's limit), or None."""
     if device.platform != "cpu":
         stats = device.memory_stats() or {}
         return stats.get("bytes_limit")
+    return host_memory()
+
+
+def host_memory() -> int | None:
+    """Return the bytes of this machine, or of its container if they are fewer, or None."""
     limits = []
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         try:
@@ -97,6 +151,23 @@ def device_memory(device: Any) -> int | None:
     except (AttributeError, ValueError, OSError):
         pass
     return min(limits, default=None)
+
+
+def has_nvidia_card(
+    driver: Path = Path("/proc/driver/nvidia/gpus"), which: Callable[[str], str | None] = shutil.which
+) -> bool:
+    """Return whether this machine has an NVIDIA card with its driver."""
+    return (driver.is_dir() and any(driver.iterdir())) or which("nvidia-smi") is not None
+
+
+def idle_card(platform: str, chosen: str | None, probe: Callable[[], bool] = has_nvidia_card) -> str | None:
+    """Return the remedy for a card that JAX does not use, or None.
+
+    platform: JAX's. chosen: the platforms that the user has asked for, JAX_PLATFORMS.
+    """
+    if platform != "cpu" or chosen or not probe():
+        return None
+    return f"an NVIDIA card is here, but JAX runs on the CPU: pip install 'jax[cuda12]=={metadata.version('jax')}'"
 
 
 def enable_compile_cache() -> str | None:

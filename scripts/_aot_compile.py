@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -68,17 +69,18 @@ def digest(text: str, target: targets.Target) -> str:
         if target.platform == "cuda"
         else target.name
     )
-    return hashlib.sha256("\n".join([made, json.dumps(versions()), text]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join([made, json.dumps(versions(target.platform)), text]).encode()).hexdigest()[:16]
 
 
-def versions() -> dict[str, str]:
-    """Return the versions that decide what is compiled."""
+COMPILERS = {"cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"), "tpu": ("libtpu",)}
+
+
+def versions(platform: str) -> dict[str, str]:
+    """Return the versions that decide what is compiled for a platform."""
     found = {}
-    for name in ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu"):
-        try:
+    for name in ("jax", "jaxlib", *COMPILERS[platform]):
+        with contextlib.suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 

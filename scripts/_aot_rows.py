@@ -25,7 +25,8 @@ def row(
         (found["launches"], "launches") if "launches" in found else (found["compile_s"], "s")
     )
     card = targets.GPUS[target.kind].name if target.platform == "cuda" else f"TPU {target.kind}"
-    here = [f"Python {platform.python_version()}", *map(" ".join, _aot_compile.versions().items())]
+    compilers = _aot_compile.versions(target.platform)
+    here = [f"Python {platform.python_version()}", *map(" ".join, compilers.items())]
     return {
         "table": "programs", "program": name, "what": what, "kind": kind, "target": target.name,
         "value": value, "unit": unit, "peer": None, "peer_value": None, "seeds": None,

@@ -15,6 +15,7 @@ from _peers import PeerAbsent
 from bench_common import Contestant
 
 import jaxrl_fast as jf
+from jaxrl_fast.algorithms.presets import find_preset
 
 Peers = Callable[[argparse.Namespace, list[str]], list[Contestant]]
 
@@ -50,23 +51,26 @@ def _at(name: str, config: dict, **settings: Any) -> Callable[[], Work]:
     return work
 
 
-def _preset(algo: str, env: str, steps: int, **settings: Any) -> Callable[[], Work]:
-    return lambda: Work(jf.preset(algo, env, **settings), jf.make(env), steps)
+def _preset(algo: str, env: str) -> Callable[[], Work]:
+    def work():
+        steps = find_preset(algo, env).run["total_steps"]
+        return Work(jf.preset(algo, env), jf.make(env), steps)
+
+    return work
 
 
 def _times(work: Callable[[], Work], seeds: int) -> Callable[[], Work]:
     return lambda: work()._replace(seeds=seeds)
 
 
-ITERATIONS = 200  # of every run here: two to a log row, as their number changes nothing
+ITERATIONS = 1000  # of PPO and PQN: ten to a log row
 PPO_4, PPO_2048 = (_scaled(theirs.PPO_CARTPOLE | {"NUM_ENVS": n}, ITERATIONS) for n in (4, 2048))
 PPO_BREAKOUT = _scaled(theirs.PPO_MINATAR, ITERATIONS)
 PQN_CARTPOLE, PQN_BREAKOUT = (
     _scaled(x, ITERATIONS) for x in (theirs.PQN_CARTPOLE, theirs.PQN_MINATAR)
 )
-DQN_CARTPOLE = ours.scaled(theirs.DQN_CARTPOLE, 0.1)
-DQN_BREAKOUT = ours.scaled(theirs.REJAX_BREAKOUT, 0.02)
-SAC_STEPS = 2_000
+DQN_CARTPOLE, DQN_BREAKOUT = theirs.DQN_CARTPOLE, theirs.REJAX_BREAKOUT
+PENDULUM_STEPS = _sac.REJAX_SAC["total_timesteps"]
 ANT = theirs.PPO_ANT | {"TOTAL_TIMESTEPS": ITERATIONS * 20_480}
 
 
@@ -92,11 +96,11 @@ def _pqn(config: dict, program: str) -> Peers:
 
 
 def _sac_peer(args, notes):
-    return _sac.pendulum(jf, args.rejax, SAC_STEPS, notes)[1:]
+    return _sac.pendulum(jf, args.rejax, PENDULUM_STEPS, notes)[1:]
 
 
 def _td3_peer(args, notes):
-    return _sac.rejax_pendulum(args.rejax, "td3", _sac.REJAX_TD3, SAC_STEPS, notes)
+    return _sac.rejax_pendulum(args.rejax, "td3", _sac.REJAX_TD3, PENDULUM_STEPS, notes)
 
 
 def _ant_peer(args, notes):
@@ -104,11 +108,11 @@ def _ant_peer(args, notes):
 
 
 def _sac_work() -> Work:
-    return Work(_sac.sac(jf), jf.make("Pendulum-v1"), SAC_STEPS)
+    return Work(_sac.sac(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
 
 
 def _td3_work() -> Work:
-    return Work(_sac.td3(jf), jf.make("Pendulum-v1"), SAC_STEPS)
+    return Work(_sac.td3(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
 
 
 def _ant_work() -> Work:
@@ -189,14 +193,14 @@ TABLE: dict[str, Row] = {
         "SAC Pendulum, an update a step",
         _sac_work,
         peers=_sac_peer,
-        iterations=SAC_STEPS,
+        iterations=PENDULUM_STEPS,
         wanted=0.45,
     ),
     "td3": Row(
         "TD3 Pendulum, an update a step",
         _td3_work,
         peers=_td3_peer,
-        iterations=SAC_STEPS,
+        iterations=PENDULUM_STEPS,
         wanted=0.45,
     ),
     "ppo_ant": Row(
@@ -206,28 +210,26 @@ TABLE: dict[str, Row] = {
         iterations=ITERATIONS,
         wanted=0.80,
     ),
-    "c51": Row("C51 CartPole, preset", _preset("c51", "CartPole-v1", 20_000)),
-    "qr_dqn": Row("QR-DQN CartPole, preset", _preset("qr_dqn", "CartPole-v1", 20_000)),
-    "rainbow": Row("Rainbow CartPole, preset", _preset("rainbow", "CartPole-v1", 20_000)),
-    "impala": Row("IMPALA CartPole, preset", _preset("impala", "CartPole-v1", 100_000)),
-    "a2c": Row("A2C CartPole, preset", _preset("a2c", "CartPole-v1", 100_000)),
-    "tqc": Row("TQC Pendulum, preset", _preset("tqc", "Pendulum-v1", 10_000)),
-    "crossq": Row("CrossQ Pendulum, preset", _preset("crossq", "Pendulum-v1", 10_000)),
-    "es": Row("ES CartPole, preset", _preset("es", "CartPole-v1", 500_000)),
-    "apg": Row("APG Pendulum, preset", _preset("apg", "Pendulum-v1", 500_000)),
+    "c51": Row("C51 CartPole, preset", _preset("c51", "CartPole-v1")),
+    "qr_dqn": Row("QR-DQN CartPole, preset", _preset("qr_dqn", "CartPole-v1")),
+    "rainbow": Row("Rainbow CartPole, preset", _preset("rainbow", "CartPole-v1")),
+    "impala": Row("IMPALA CartPole, preset", _preset("impala", "CartPole-v1")),
+    "a2c": Row("A2C CartPole, preset", _preset("a2c", "CartPole-v1")),
+    "tqc": Row("TQC Pendulum, preset", _preset("tqc", "Pendulum-v1")),
+    "crossq": Row("CrossQ Pendulum, preset", _preset("crossq", "Pendulum-v1")),
+    "es": Row("ES CartPole, preset", _preset("es", "CartPole-v1")),
+    "apg": Row("APG Pendulum, preset", _preset("apg", "Pendulum-v1")),
     "ppo_chunk": Row(
         "PPO CartPole, chunk of 64 agents, preset",
-        _times(_preset("ppo", "CartPole-v1", 500_000), 64),
+        _times(_preset("ppo", "CartPole-v1"), 64),
         "chunk",
     ),
     "dqn_chunk": Row(
         "DQN CartPole, chunk of 64 agents, preset",
-        _times(_preset("dqn", "CartPole-v1", 100_000), 64),
+        _times(_preset("dqn", "CartPole-v1"), 64),
         "chunk",
     ),
-    "ppo_evaluation": Row(
-        "PPO CartPole, evaluation", _preset("ppo", "CartPole-v1", 500_000), "evaluation"
-    ),
+    "ppo_evaluation": Row("PPO CartPole, evaluation", _preset("ppo", "CartPole-v1"), "evaluation"),
 }
 
 

@@ -54,7 +54,7 @@ def measure(
     }
     if row.than and (than := before.get((row.than, target.name))):
         peers = {than["what"]: {"launches": than["launches"]}}
-    for note in notes:
+    for note in () if "peers" in known else notes:
         print(f"    {note}", flush=True)
     return rows.beside(mine, known.get("peers", {}) | peers, row.wanted)
 

@@ -50,6 +50,7 @@ SMALL = {
     "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, hidden=(8,)",
                         "50_000": "512", "20_000": "64"},
     "docs/agents.md": {"100_000": "512", "num_envs=16": "num_envs=4, num_steps=16, hidden=(8,)"},
+    "docs/doctor.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
@@ -205,8 +206,8 @@ def test_readme_has_the_two_commands():
 
 
 def page(name: str) -> str:
-    """An algorithm's page, with those whose settings it says are its own too."""
-    text = (ROOT / f"docs/algorithms/{name}.md").read_text()
+    """An algorithm's page, with that of all and those whose settings it says are its own too."""
+    text = "".join((ROOT / f"docs/algorithms/{x}.md").read_text() for x in (name, "README"))
     return text + "".join((ROOT / f"docs/algorithms/{x}").read_text() for x in re.findall(r"\((\w+\.md)#settings\)", text))
 
 

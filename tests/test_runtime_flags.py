@@ -34,6 +34,15 @@ def test_the_users_flags_stay():
         assert run(XLA_FLAGS=f"{FLAG}=true").stdout.split() == [f"{FLAG}=true"]
 
 
+def test_a_file_of_flags_is_read(tmp_path):
+    (tmp_path / "flags").write_text("--xla_cpu_enable_fast_math=false\n--xla_dump_to=\n")
+    ended = run(XLA_FLAGS=str(tmp_path / "flags"))
+    kept = ["--xla_cpu_enable_fast_math=false", "--xla_dump_to="]
+    set_here = [*kept, f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [str(tmp_path / "flags")]
+    assert ended.stdout.split() == set_here, ended.stderr
+    assert run(XLA_FLAGS=str(tmp_path / "none")).stdout.strip() == str(tmp_path / "none")
+
+
 def test_a_late_flag_is_a_warning():
     ended = run(IMPORTED_LATE)
     assert ("was started before `import jaxrl_fast`" in ended.stderr) == runtime.vmap_hangs_on_cpu()

@@ -43,7 +43,7 @@ class ARS(Evolution):
         best = jax.lax.top_k(jnp.max(ret, axis=0), count)[1]
         forward, backward = ret[:, best]
         spread = jnp.std(ret[:, best]) + 1e-8 if self.scale_by_return_std else 1.0
-        return (forward - backward) @ noise[best] / (count * spread)
+        return jnp.matmul(forward - backward, noise[best], precision="highest") / (count * spread)
 
     def ascend(self, agent, gradient, clock):
         rate = clock.step_size(self)

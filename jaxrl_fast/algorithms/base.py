@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, update_all
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, prepare, update_all
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
-from jaxrl_fast.fields import check_settings
+from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods
+from jaxrl_fast.ops.precision import PRECISION, PRECISIONS
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
@@ -43,6 +44,7 @@ class Algorithm:
         "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
     }  # fmt: skip
 
+    precision: str = setting("highest", PRECISION, choices=PRECISIONS, kw_only=True)
     spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
 
     def __init_subclass__(cls, **kwargs: Any):
@@ -135,7 +137,7 @@ class Algorithm:
         played, metrics = iteration.collect(agent), {}
         if played.trajectory is not None:
             agent = self.observe(agent, played.trajectory)
-            rows = self.prepare(agent, played.trajectory)
+            rows = prepare(self, agent, played.trajectory)
             mem = iteration.memory.add(mem, rows, iteration.t)
         if iteration.learns:
             agent, mem, metrics = update_all(self, agent, mem, iteration)

@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
 from jaxrl_fast.algorithms.sac import SAC
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import MLP, BatchNormMLP
+from jaxrl_fast.networks import MLP, BatchNormMLP, forward
 from jaxrl_fast.ops import optim
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
@@ -72,7 +72,7 @@ class CrossQ(SAC):
         modules = self._networks(train=True).critic
 
         def loss_fn(critics):
-            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x))(critics)
+            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x, self.precision))(critics)
             z, boot_z = jnp.split(z, 2, axis=1)
             target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))
             loss, aux = self.critic_loss(z, target, batch)
@@ -82,14 +82,14 @@ class CrossQ(SAC):
         return self.keep(agent, "critics", seen), metrics, error
 
     def learning_output(self, params, obs):
-        return apply_learning(self._networks(train=True).actor, params, obs)
+        return apply_learning(self._networks(train=True).actor, params, obs, self.precision)
 
     def keep(self, agent, name, seen):
         part = agent.params[name]
         return agent._replace(params=agent.params | {name: part | {"torso": part["torso"] | seen}})
 
 
-def apply_learning(modules: dict[str, Any], params: Any, x: Any) -> tuple[jax.Array, dict[str, Any]]:
+def apply_learning(modules: dict[str, Any], params: Any, x: Any, precision: str) -> tuple[jax.Array, dict[str, Any]]:
     """Apply with the batch's own statistics -> (outputs, the torso's new running statistics)."""
-    features, seen = modules["torso"].apply(params["torso"], x, mutable=["batch_stats"])
-    return modules["head"].apply(params["head"], features), dict(seen)
+    features, seen = forward(modules["torso"], params["torso"], x, precision, mutable=["batch_stats"])
+    return forward(modules["head"], params["head"], features), dict(seen)

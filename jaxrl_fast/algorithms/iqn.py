@@ -12,7 +12,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.algorithms.qr_dqn import midpoints
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import Dense
+from jaxrl_fast.networks import Dense, forward
 from jaxrl_fast.ops import losses
 
 
@@ -41,7 +41,7 @@ class IQN(DQN):
         """Return Z at fractions [b or 1, N] -> [b, n, N], features times phi(tau) (eq. 4)."""
         cosines = jnp.cos(math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None])
         width = params["fractions"]["params"]["bias"].shape[0]
-        phi = jax.nn.relu(Dense(width).apply(params["fractions"], cosines))  # [b, N, F]
+        phi = jax.nn.relu(forward(Dense(width), params["fractions"], cosines))  # [b, N, F]
         features = self.networks.features(params, obs, key)
         z = self.networks.values(params, features[..., None, :] * phi, key)  # [b, N, n, 1]
         return jnp.swapaxes(z[..., 0], -1, -2)

@@ -33,10 +33,12 @@ Reinforcement learning where the whole training run is one XLA program.
   sweep --resume DIR               resume a sweep
   compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            the device memory that such a run takes
+  compile ALGO ENV [flags]         compile such a run into the compile cache, without training
   eval RUN [flags]                 play episodes with a trained agent
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
   list                             algorithms, environments, presets
+  doctor                           what this machine can do, what is wrong, what to type
   ladder pong [flags]              one game, learned faster rung by rung
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
@@ -111,9 +113,10 @@ def _plain_warnings() -> Iterator[None]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan,
+        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
-        "list": _of("list", "show"), "ladder": _of("ladder.command", "ladder"),
+        "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
+        "ladder": _of("ladder.command", "ladder"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -143,7 +146,7 @@ def _train(argv: list[str]) -> None:
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
 
-    new_run(*_describe(argv, "train", ("--tensorboard", "--preset", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
+    new_run(*_describe(argv, "train", ("--tensorboard", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
 
 
 def _sweep(argv: list[str]) -> None:
@@ -158,14 +161,20 @@ def _sweep(argv: list[str]) -> None:
         given = parse(f"{PROG} sweep --resume", "Resume a sweep.", options, argv)
         _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
         return cli_sweep.resume(given["resume"], given.get("import", ()), {name: given[name] for name in PLACE if name in given})
-    switches, leave = ("--preset", "--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
+    switches, leave = ("--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
 
 def _plan(argv: list[str]) -> None:
     from jaxrl_fast.cli.plan import COMPILE, print_plan
 
-    print_plan(*_describe(argv, "plan", ("--compile", "--preset"), (COMPILE,), leave=("out", "resume")))
+    print_plan(*_describe(argv, "plan", ("--compile",), (COMPILE,), leave=("out", "resume")))
+
+
+def _compile(argv: list[str]) -> None:
+    from jaxrl_fast.cli.ahead import compile_ahead
+
+    compile_ahead(*_describe(argv, "compile", (), (), leave=("out", "resume")))
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:
@@ -180,7 +189,7 @@ def _describe(
     from jaxrl_fast.cli.train import describe_train
     from jaxrl_fast.runs import config_json as configs
 
-    (names, flags), file = positionals(argv, 2, switches), peek(argv, "--config")
+    (names, flags), file = positionals(argv, 2, ("--preset", SAME_BITS[0], *switches)), peek(argv, "--config")
     if not file and has_flag(argv, "--config"):
         raise expected("--config", "the config.json of a run, or its run directory", "no value")
     content = configs.read_config(path("--config", file[-1])) if file else None
@@ -229,6 +238,7 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         return  # `_join` has started the backend
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
         run = (content or {}).get("run", {})
+        _set_gpu(argv, run)
         if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
             run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # the devices of this process, not the old run's
         read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
@@ -247,6 +257,16 @@ def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None
         runtime.request_host_devices(min(count, runtime.cpu_count()))
 
 
+SAME_BITS = ("--deterministic", "--no-deterministic")
+
+
+def _set_gpu(argv: list[str], run: dict[str, Any]) -> None:
+    """Set what a GPU's backend reads at its start, of the flags or the settings of `run`."""
+    switches, texts = [a for a in argv if a in SAME_BITS], peek(argv, "--memory-fraction")
+    deterministic = switches[-1] == SAME_BITS[0] if switches else run.get("deterministic") is True
+    runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
+
+
 def _join(argv: list[str]) -> None:
     """Join the other processes of --distributed; only the first one prints more than errors."""
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
@@ -258,6 +278,7 @@ def _join(argv: list[str]) -> None:
         return
     from jaxrl_fast import distributed
 
+    _set_gpu(argv, {})
     runtime.request_host_devices(runtime.cpu_count())
     distributed.start(**given)
     if not distributed.is_first():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl_fast.cli.args import SEVERAL, Option, option_of_field
-from jaxrl_fast.cli.train import Plan, about_of, out_of, resolve
+from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, expected, nearest
 from jaxrl_fast.sweeps.configurations import grid_of
@@ -95,7 +95,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if "on_nan" not in given:
         run["on_nan"] = "mark"
     check_folder(out)
-    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}", flush=True)
+    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
     common = {"sample": sample or None, "out": out, "progress": True, "about": about, **run}
     if "optuna" in given:
         from jaxrl_fast.sweeps.tuning import tune

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
@@ -22,8 +24,9 @@ from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
+from jaxrl_fast.ops.precision import in_force
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import check_outside, seed_folder
+from jaxrl_fast.runs.rundir import check_outside, device_name, seed_folder
 
 OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
@@ -189,10 +192,17 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     parts = [prepared.seed(i).config for i in range(config.seeds)] if in_turn(env, config) else ()
     sinks = sinks_of(texts, out, settings, config.seeds, parts)
     print(f"{algo.name} on {name}: {plan.source}")
-    print(f"run directory: {out}", flush=True)
+    print(f"run directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
     if len(prepared.population.devices) > 1:
         print(prepared.population, flush=True)
     print_end(begin(prepared, out, (), sinks, tensorboard, progress=True))
+
+
+def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
+    """Return a header's line about the device and its programs."""
+    platform = platform or jax.default_backend()
+    cost = "; deterministic: without autotuning, scatters in order, slower" if deterministic and platform == "gpu" else ""
+    return f"device: {device_name()}, {in_force(algo.precision, platform)}{cost}"
 
 
 def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:

@@ -152,6 +152,9 @@ class Placement:
         none="all along the population", convert=_mesh, flag="mesh")
     groups: int | None = setting(None, "groups of environments, each sampled by itself", low=1,
                                  none="devices along env")
+    deterministic: bool = setting(False, "same bits in every process on a GPU: no autotuning, scatters in order; slower")
+    memory_fraction: float | None = setting(None, "part of a GPU's memory to take at the start; 0: as it is needed", low=0,
+                                            high=1, none="JAX's, 0.75")
     unroll: int | None = setting(None, "rollout steps compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, scan_sum
+from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, prepare, scan_sum
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
@@ -75,6 +75,7 @@ class Draws(NamedTuple):
     keys: jax.Array  # [updates]
 
 
+@functools.partial(jax.jit, inline=True)  # traced once for shapes and use
 def init(run: Run, key: jax.Array) -> RunState:
     """Return the state before the first iteration. `key`: the run's root, folded, never split."""
     env, algo = run.env, run.algo
@@ -94,9 +95,10 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
     _, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "sample", run.unroll)
-    return algo.prepare(agent, rollout.without_info(trajectory)[0])
+    return prepare(algo, agent, rollout.without_info(trajectory)[0])
 
 
+@functools.partial(jax.jit, inline=True)
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Draw iteration t from (root, t) alone, independent of chunks, log rows and members."""
     keys, updates = iteration_keys(root, t), run.updates
@@ -147,6 +149,8 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     block = max(b for b in range(1, most + 1) if count % b == 0)
 
     divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
+    physics = len(jax.tree.leaves(state.env)) > 16  # steps by inner loops, each operand of which is an array
+    apart = RunState(*[divided] * len(state))._replace(env=divided or physics)
 
     def one(state, x):
         draws, t = x
@@ -155,13 +159,13 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts), divided)
+        return scan_sum(one, state, (draws, ts), apart)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)
 
     starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
-    return scan_sum(several if block > 1 else single, state, starts, divided)
+    return scan_sum(several if block > 1 else single, state, starts, apart)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:

@@ -25,6 +25,7 @@ from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import precision
 from jaxrl_fast.types import Clock
 
 _AGENT = {
@@ -245,6 +246,7 @@ def table(plan: MemoryPlan) -> str:
         text.append(f"{'fits' if plan.fits else 'does not fit'}: {share}")
     else:
         text.append(f"the memory of {device} is not known")
+    text.append(precision.in_force(plan.run.algo.precision, p.devices[0].platform))
     text.append(f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})")
     return "\n".join(text)
 

@@ -195,6 +195,7 @@ _keys = jax.vmap(jax.random.key)  # one function, so that JAX knows its program 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
     """Request a CPU device a core, at most one a member; if too late, warn once with the remedy."""
+    runtime.set_gpu(config.deterministic, config.memory_fraction)
     if distributed.several():  # too late, and chosen for all processes
         return
     size, mode = size or config.members, config.batching

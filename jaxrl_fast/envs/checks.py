@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.ops.precision import products
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree
 
@@ -31,9 +32,10 @@ WIDE = "jax_enable_x64 is on, and the environment may be written for 32 bits: gi
 
 @contextlib.contextmanager
 def noted(spec: EnvSpec, function: str) -> Iterator[None]:
-    """Add a note to errors raised inside: the environment's `function`, a hint on tracers."""
+    """Run the environment's `function`: products in float32, a note and a hint on its errors."""
     try:
-        yield
+        with products():
+            yield
     except UserError:
         raise
     except Exception as error:

@@ -13,6 +13,7 @@ from jaxrl_fast.networks.torsos import (
     apply_parts,
     check_widths,
     example_features,
+    forward,
     initialize,
     initialize_parts,
     make_torso,
@@ -23,5 +24,5 @@ NETWORK = "torso: auto, mlp, cnn, or your own network from observation to featur
 __all__ = [
     "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "NETWORK", "SMALL_FILTERS", "Dense", "Foreign",
     "NoisyDense", "WithAction", "apply_parts", "as_network", "check_widths",
-    "draw_noise", "example_features", "initialize", "initialize_parts", "make_torso",
+    "draw_noise", "example_features", "forward", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxrl_fast import random
 from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.precision import rounds_operands
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
 
@@ -21,12 +22,14 @@ from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Spa
 def orthogonal(scale: float):
     """Return an orthonormal initializer of gain `scale` (Saxe et al. 2014), from normals."""
 
-    def make(normal: jax.Array) -> jax.Array:
-        rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
-        q = orthonormal_rows(normal.reshape(min(rows, columns), max(rows, columns)))
-        return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
+    return functools.partial(_orthogonal, scale)
 
-    return make
+
+@functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once a shape
+def _orthogonal(scale: float, normal: jax.Array) -> jax.Array:
+    rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
+    q = orthonormal_rows(normal.reshape(min(rows, columns), max(rows, columns)))
+    return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
 
 
 def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any, draw: Any = random.normal) -> jax.Array:
@@ -127,7 +130,9 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
 def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
     layout = ("NHWC", "HWIO", "NHWC")
-    return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=layout)
+    rounded = (a.astype(jnp.bfloat16) if rounds_operands() else a for a in (x, kernel))
+    y = jax.lax.conv_general_dilated(*rounded, (stride, stride), "VALID", dimension_numbers=layout)
+    return y.astype(x.dtype)
 
 
 def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:

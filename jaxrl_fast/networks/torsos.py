@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import flax.linen as nn
@@ -13,6 +14,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, LayerNorm, NoisyDense, embed
+from jaxrl_fast.ops.precision import products
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
@@ -172,7 +174,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     Users' modules get a key each.
     """
     ours = {name: pair for name, pair in modules.items() if _is_ours(pair[0])}
-    shapes = {name: jax.eval_shape(module.init, key, x).get("params", {}) for name, (module, x) in ours.items()}
+    shapes = {name: _made.eval_shape(module, key, x)[1].get("params", {}) for name, (module, x) in ours.items()}
     flat = flax.traverse_util.flatten_dict(shapes)
     noisy = {path[:-1] for path in flat if path[-1] == "kernel_sigma"}
     drawn = [path for path in flat if path[-1] == "kernel" or (path[-1] == "bias" and path[:-1] in noisy)]
@@ -190,7 +192,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
         own = random.fold_in(key, i)
         if name in ours:
             given = {"drawn": numbers.get(name, {})}
-            _, params[name] = module.apply(given, x, rngs={"params": own}, mutable=["params", "batch_stats"])
+            _, params[name] = forward(module, given, x, rngs={"params": own}, mutable=["params", "batch_stats"])
         else:
             params[name] = module.init(own, x)
     return params
@@ -205,8 +207,13 @@ def _is_ours(module: nn.Module) -> bool:
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
     """Return zeros of the shape that `torso` makes of `x`."""
-    shape = jax.eval_shape(lambda: torso.init_with_output(jax.random.key(0), x)[0]).shape
-    return jnp.zeros(shape, jnp.float32)
+    return jnp.zeros(_made.eval_shape(torso, jax.random.key(0), x)[0].shape, jnp.float32)
+
+
+@functools.partial(jax.jit, static_argnums=0)  # traced once, for its shapes
+def _made(module: nn.Module, key: jax.Array, x: Any) -> tuple[jax.Array, Any]:
+    """Return a module's output and variables."""
+    return module.init_with_output(key, x)
 
 
 def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[str, dict[str, Any]]:
@@ -219,9 +226,15 @@ def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module]
     return {name: {"torso": made[f"{name}/torso"], "head": made[f"{name}/head"]} for name in parts}
 
 
-def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any) -> jax.Array:
-    """Apply torso, then head."""
-    return modules["head"].apply(params["head"], modules["torso"].apply(params["torso"], x))
+def forward(module: nn.Module, variables: Any, x: Any, precision: str = "highest", **flags: Any) -> Any:
+    """Return `module.apply(variables, x)`: the one place where networks multiply."""
+    with products(precision):
+        return module.apply(variables, x, **flags)
+
+
+def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any, precision: str) -> jax.Array:
+    """Apply the torso in this precision, then the head in float32."""
+    return forward(modules["head"], params["head"], forward(modules["torso"], params["torso"], x, precision))
 
 
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,

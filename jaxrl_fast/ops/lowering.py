@@ -45,7 +45,7 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
 
     Each turn of a GPU's loop costs launches: its counter, slices of `xs`, a write of each output,
     and lost fusion with the next step. On a CPU these are instructions, and a longer body only
-    compiles longer. A GPU also gets small outputs [B, ...] packed.
+    compiles longer. A GPU also gets small outputs and integers of the carry, [B, ...], packed.
     """
     step = jax.jit(step, inline=True)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
@@ -55,14 +55,16 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     if unroll == 1:
         return plain(carry, xs)
     pack, unpack = packing(jax.eval_shape(step, carry, first)[1], lead=1)
+    floats = [x.dtype == jnp.float32 for x in jax.tree.leaves(carry)]  # a product would copy a slice
+    keep, restore = packing(carry, floats, lead=1)
 
     def packed(carry, x):
-        carry, row = step(carry, x)
-        return carry, pack(row)
+        carry, row = step(restore(carry), x)
+        return keep(carry), pack(row)
 
     def unrolled(carry, xs):
-        carry, rows = jax.lax.scan(packed, carry, xs, reverse=reverse, unroll=unroll)
-        return carry, unpack(rows)
+        carry, rows = jax.lax.scan(packed, keep(carry), xs, reverse=reverse, unroll=unroll)
+        return restore(carry), unpack(rows)
 
     return on_gpu(unrolled, plain, carry, xs)
 

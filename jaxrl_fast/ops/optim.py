@@ -15,6 +15,7 @@ import optax
 
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops.precision import products
 
 
 class Optimizer(NamedTuple):
@@ -80,7 +81,8 @@ def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | No
         return tree.strong(tree.copy(chain(rate).init(view.to(params))))
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
-        updates, state = chain(rate).update(view.to(grads), state, view.to(params))
+        with products():
+            updates, state = chain(rate).update(view.to(grads), state, view.to(params))
         updates = view.back(updates, params)
         return jax.tree.map(lambda p, u: p + u.astype(p.dtype), params, updates), tree.strong(state)
 

@@ -18,7 +18,7 @@ from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 Scalar = jax.Array | float
-IN_A_ROW = 16  # steps of a recursion in one turn of a GPU's loop: one or two launches instead of 16 times three
+IN_A_ROW = 32  # steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
 
 
 def gae(

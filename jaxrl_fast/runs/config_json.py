@@ -21,6 +21,7 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.runs import config_values as values
 
 FORMAT = 2
+BEFORE_THE_SETTING = {"precision": "tf32"}  # JAX's own choice on a GPU, which older runs had
 
 
 def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
 def decode_algorithm(entry: dict[str, Any]) -> Algorithm:
     cls, settings = _trained_class(entry), values.decode_settings(entry["settings"], "algo")
     with values.reading("algorithm", entry):
-        return build_algorithm(cls, settings)
+        return build_algorithm(cls, BEFORE_THE_SETTING | settings)
 
 
 def _trained_class(entry: dict[str, Any]) -> type:

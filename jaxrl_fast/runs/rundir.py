@@ -22,6 +22,7 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
+from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
 
@@ -259,6 +260,7 @@ def describe(run: Any) -> dict[str, Any]:
         "resolved": resolved,
         **run.about,
         "device": device_name(),
+        "products": precision.in_force(run.algo.precision, jax.default_backend()),
         "versions": runtime.versions(),
     }
 

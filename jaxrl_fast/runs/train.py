@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import jax
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
@@ -145,6 +148,7 @@ def run_prepared(
     files; neither does a failure before the first row.
     """
     runtime.enable_compile_cache()
+    _warn_of_idle_card()
     config, signals, rundir = prepared.config, Signals(), None
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
@@ -175,6 +179,13 @@ def run_prepared(
                 raise RunError(f"{error}{standing(rundir.path)}") from error
             raise
     return _heeded(run, signals)
+
+
+@functools.cache
+def _warn_of_idle_card() -> None:
+    remedy = runtime.idle_card(jax.default_backend(), jax.config.jax_platforms)
+    if remedy:
+        warnings.warn(remedy, stacklevel=2)
 
 
 def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack, bar, given=None, saved=None) -> None:

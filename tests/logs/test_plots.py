@@ -16,6 +16,7 @@ from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import plots
 from jaxrl_fast.runs import pictures as record
+from jaxrl_fast.tree import settings
 
 
 def rows(members=4, count=30, every_eval=10, null=()):
@@ -218,11 +219,13 @@ def test_gif_refuses_other_arrays(tmp_path):
 def test_record_plays_one_episode_of_the_trained_policy(tmp_path):
     states = []
 
+    @settings
     class Watched(CartPole):
         def render(self, state):
             states.append(state)
             return super().render(state)
 
+    @settings
     class Unseen(CartPole):
         def render(self, state):
             return None

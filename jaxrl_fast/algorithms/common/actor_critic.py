@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import action_mask
-from jaxrl_fast.networks import MLP, Dense, example_features, initialize
+from jaxrl_fast.networks import MLP, Dense, example_features, forward, initialize
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.spaces import Box
@@ -39,6 +39,7 @@ class ActorCritic:
     initial_log_std: Any  # of a Box's Gaussian; may be traced
     state_dependent_std: bool  # the policy's head also outputs log standard deviations
     squash: bool  # tanh of the Gaussian, within the bounds of a Box
+    precision: str = "highest"  # of the torsos' products
 
     @property
     def heads(self) -> dict[str, nn.Module]:
@@ -83,7 +84,7 @@ class ActorCritic:
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
         """Return the distribution of actions [b]; features: the actor's, if already computed."""
         features = self._one_features(params, obs, 0) if features is None else features
-        out = self.heads["policy"].apply(params["policy"], features)
+        out = forward(self.heads["policy"], params["policy"], features)
         space = self.spec.action
         if not isinstance(space, Box):
             return distributions.from_outputs(space, out, mask=action_mask(self.spec.observation, obs))
@@ -96,7 +97,7 @@ class ActorCritic:
     def value(self, params: Any, obs: Any, features: Any = None) -> jax.Array:
         """Return V(obs), float [b]; features: the critic's, if already computed."""
         features = self._one_features(params, obs, 1) if features is None else features
-        return self.heads["value"].apply(params["value"], features)[..., 0]
+        return forward(self.heads["value"], params["value"], features)[..., 0]
 
     def policy_and_value(self, params: Any, obs: Any) -> tuple[Any, jax.Array]:
         """Return the distribution of actions [b] and V(obs) [b]."""
@@ -106,11 +107,11 @@ class ActorCritic:
     def features(self, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
         """Return the actor's and the critic's features, float [b, F] each."""
         if self.shared_torso:
-            return (self.torso.apply(params["torso"], obs),) * 2
+            return (self._forward(self.torso, params["torso"], obs),) * 2
         apart = lambda params, obs: (self._one_features(params, obs, 0), self._one_features(params, obs, 1))
         if not self.batched:
             return apart(params, obs)
-        together = lambda params, obs: tuple(jax.vmap(self.torso.apply, (0, None))(params["torso"], obs))
+        together = lambda params, obs: tuple(jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"]))
         if jax.tree.leaves(obs)[0].shape[0] < ROWS_APART:
             return together(params, obs)
         return on_gpu(apart, together, params, obs)
@@ -118,9 +119,12 @@ class ActorCritic:
     def _one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
         """Return the actor's (0) or the critic's (1) features alone."""
         if self.shared_torso or (which == 0 and "actor" in params):
-            return self.torso.apply(params.get("actor", params["torso"]), obs)
+            return self._forward(self.torso, params.get("actor", params["torso"]), obs)
         torso = self.value_torso if which else self.torso
-        return torso.apply(self._torso_params(params, which), obs)
+        return self._forward(torso, self._torso_params(params, which), obs)
+
+    def _forward(self, torso: nn.Module, params: Any, obs: Any) -> jax.Array:
+        return forward(torso, params, obs, self.precision)
 
     def _torso_params(self, params: Any, which: int) -> Any:
         return tree.take(params["torso"], which) if self.batched else params["torso"][which]

@@ -104,7 +104,7 @@ class ActorCritics(Algorithm):
         actor = {"torso": torso, "head": Dense(self.actor_outputs, 0.01)}
         torso = critic_torso(self.spec, torso, self.critic_hidden, self.activation, self.layer_norm)
         critic = {"torso": torso, "head": Dense(self.critic_outputs, 1.0)}
-        return ControlNetworks(self.spec, actor, critic, self.num_critics)
+        return ControlNetworks(self.spec, actor, critic, self.num_critics, self.precision)
 
     def init_networks(self, key: jax.Array) -> tuple[dict[str, Any], Any]:
         """Return ({"actor", "critics"}, moments of the observations)."""

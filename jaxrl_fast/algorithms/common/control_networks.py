@@ -28,6 +28,7 @@ class ControlNetworks:
     actor: dict[str, nn.Module]  # {"torso", "head"}
     critic: dict[str, nn.Module]  # the same, for {"action", "observation"}
     num_critics: int
+    precision: str = "highest"  # of the torsos' products
 
     @property
     def layers(self) -> optim.View:
@@ -44,12 +45,12 @@ class ControlNetworks:
 
     def actor_output(self, params: Any, obs: Any) -> jax.Array:
         """Return the actor's outputs [b, outputs]."""
-        return apply_parts(self.actor, params, obs)
+        return apply_parts(self.actor, params, obs, self.precision)
 
     def critic_output(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
         """Return every critic's outputs [num_critics, b, outputs]."""
         x = {"action": action, "observation": obs}
-        return jax.vmap(lambda params: apply_parts(self.critic, params, x))(params)
+        return jax.vmap(lambda params: apply_parts(self.critic, params, x, self.precision))(params)
 
 
 def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...], activation: str, layer_norm: bool) -> nn.Module:

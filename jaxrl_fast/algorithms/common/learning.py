@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -38,6 +39,12 @@ class Iteration:
     keys: jax.Array  # one key an update, [updates]
     collect: Callable[..., Played]  # (agent, start) -> Played; start: by default the current environments
     begin: Callable[[jax.Array], Any]  # key -> start, with new episodes in every environment
+
+
+@functools.partial(jax.jit, inline=True)  # traced once for shapes and use
+def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
+    """Return `algo.prepare`: the rows that the memory stores."""
+    return algo.prepare(agent, trajectory)
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:

@@ -100,7 +100,7 @@ class PolicyGradient(Algorithm):
             for hidden in (self.hidden, self.value_hidden or self.hidden)
         )
         gaussian = self.initial_log_std, self.state_dependent_std, self.squash
-        return ActorCritic(self.spec, torso, value_torso, self.shared_torso, *gaussian)
+        return ActorCritic(self.spec, torso, value_torso, self.shared_torso, *gaussian, self.precision)
 
     @property
     def default_optimizer(self) -> optim.Optimizer:

@@ -62,7 +62,7 @@ class PolicySearch(Algorithm):
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
         """Return policy outputs [b, outputs] for observations as the networks take them."""
-        return apply_parts(self.networks, params, obs)
+        return apply_parts(self.networks, params, obs, self.precision)
 
     def draw(self, key, num_steps, num_envs):
         return distributions.draw_noise(key, self.spec.action, (num_steps, num_envs))

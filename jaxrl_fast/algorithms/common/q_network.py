@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 
 from jaxrl_fast import random
-from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, initialize
+from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, forward, initialize
 
 Modules = dict[str, tuple[nn.Module, Any]]  # {name: (module, example input)}
 
@@ -27,6 +27,7 @@ class QNetwork:
     outputs: int  # of an action
     dueling: bool
     noisy: bool
+    precision: str = "highest"  # of the torso's products
 
     @property
     def heads(self) -> dict[str, nn.Module]:
@@ -42,18 +43,18 @@ class QNetwork:
 
     def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """Return features [..., F]."""
-        return self.torso.apply(self._variables(params, "torso", key), obs)
+        return forward(self.torso, self._variables(params, "torso", key), obs, self.precision)
 
     def values(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Return outputs of every action [..., n, outputs] from features [..., F].
 
         Dueling: V + A - mean A (Wang et al. 2016, eq. 9).
         """
-        z = self.heads["head"].apply(self._variables(params, "head", key), features)
+        z = forward(self.heads["head"], self._variables(params, "head", key), features)
         z = z.reshape((*z.shape[:-1], self.num_actions, self.outputs))
         if not self.dueling:
             return z
-        value = self.heads["value"].apply(self._variables(params, "value", key), features)
+        value = forward(self.heads["value"], self._variables(params, "value", key), features)
         return value[..., None, :] + z - z.mean(-2, keepdims=True)
 
     def apply(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:

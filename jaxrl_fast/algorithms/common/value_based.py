@@ -69,7 +69,7 @@ class ValueBased(Algorithm):
             self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy,
             (self.image_mean, self.image_scale),
         )  # fmt: skip
-        return QNetwork(torso, self.spec.action.n, self.outputs, self.dueling, self.noisy)
+        return QNetwork(torso, self.spec.action.n, self.outputs, self.dueling, self.noisy, self.precision)
 
     @property
     def default_optimizer(self):

@@ -1,0 +1,40 @@
+"""`jaxrl-fast doctor`: what this machine can do, what is wrong, and what to type."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from jaxrl_fast import runtime
+from jaxrl_fast.cli.args import PROG, Option, parse
+
+OPTIONS = (Option("json", "bool", False, "print one JSON object"),)
+
+
+def examine(argv: list[str]) -> None:
+    """Measure and print; exit code 1 where something is wrong."""
+    about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
+    given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
+    from jaxrl_fast.doctor import child, machine, report, software
+    from jaxrl_fast.doctor.checks import advise
+    from jaxrl_fast.doctor.facts import Facts
+    from jaxrl_fast.logs.terminal import is_terminal
+
+    if is_terminal(sys.stderr):
+        print("measuring this machine takes about ten seconds", file=sys.stderr)
+    facts = Facts(
+        versions=software.versions(),
+        machine=machine.examine(),  # before the child takes the cores
+        unmet=software.unmet(),
+        flags=software.flags(runtime.xla_flags()),
+        variables=software.variables(os.environ),
+        **child.examine(os.environ),
+    )
+    advice, seconds = advise(facts), time.perf_counter() - began
+    if given.get("json"):
+        print(report.as_json(facts, advice, seconds))
+    else:
+        report.print_report(facts, advice, seconds, sys.stdout)
+    if report.wrong(advice):
+        raise SystemExit(1)

@@ -1,0 +1,42 @@
+"""`jaxrl-fast doctor`: its exit code and its JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jaxrl_fast.doctor import child
+from jaxrl_fast.doctor.facts import Backend, Cache, Limits
+
+LIMITS = Limits("cpu", {"float32": 1e11}, 1e10, 1e-5, 2e-5, 1e-6)
+CACHE = Cache("/c", requests=1, returned=True)
+GOOD = {"backend": Backend("cpu", ("cpu",)), "cache": CACHE, "limits": LIMITS}
+
+
+@pytest.mark.parametrize(
+    ("cache", "code"), [(CACHE, 0), (Cache("/c", error="Permission denied"), 1)]
+)
+def test_something_wrong_is_exit_code_1(cache, code, run_cli, monkeypatch):
+    monkeypatch.setattr(child, "examine", lambda environment: GOOD | {"cache": cache})
+    ended, out, err = run_cli("doctor", "--json")
+    read = json.loads(out)
+    assert (ended, read["ok"], err) == (code, code == 0, "")
+    assert read["facts"]["limits"]["products"] == {"float32": 1e11}
+    assert ("cache_writable" in [one["name"] for one in read["advice"]]) == bool(code)
+
+
+def test_a_flag_of_another_command(run_cli):
+    code, out, err = run_cli("doctor", "--jsn")
+    assert code == 2 and out == "" and "--json" in err
+
+
+def test_the_whole_command(run_cli, monkeypatch, tmp_path):
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    monkeypatch.setenv("JAXRL_FAST_CACHE", str(tmp_path / "cache"))
+    code, out, _ = run_cli("doctor", "--json")
+    facts = json.loads(out)["facts"]
+    assert code == int(not json.loads(out)["ok"])
+    assert facts["cache"]["returned"] and facts["cache"]["compile_seconds"] > 0
+    assert facts["cache"]["programs"] == len(list((tmp_path / "cache").glob("*-cache"))) > 0
+    assert facts["limits"]["bandwidth"] > 0 and facts["backend"]["platform"] == "cpu"

@@ -1,0 +1,131 @@
+"""The device of a run: what its header says, and a card that JAX does not use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib import metadata
+
+import jax
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast import runtime
+from jaxrl_fast.errors import ConfigError
+
+
+def test_a_card_is_found_by_its_driver_or_its_tool(tmp_path):
+    nothing = lambda name: None
+    assert not runtime.has_nvidia_card(tmp_path / "gpus", nothing)
+    (tmp_path / "gpus").mkdir()
+    assert not runtime.has_nvidia_card(tmp_path / "gpus", nothing)
+    assert runtime.has_nvidia_card(tmp_path / "none", lambda name: f"/usr/bin/{name}")
+    (tmp_path / "gpus/0000:01:00.0").mkdir()
+    assert runtime.has_nvidia_card(tmp_path / "gpus", nothing)
+
+
+@pytest.mark.parametrize(
+    ("platform", "chosen", "card", "told"),
+    [("cpu", None, True, True), ("cpu", None, False, False), ("gpu", None, True, False), ("cpu", "cpu", True, False)],
+)
+def test_an_idle_card_is_told_with_the_remedy(platform, chosen, card, told):
+    found = runtime.idle_card(platform, chosen, lambda: card)
+    command = f"pip install 'jax[cuda12]=={metadata.version('jax')}'"
+    assert found == (f"an NVIDIA card is here, but JAX runs on the CPU: {command}" if told else None)
+
+
+def test_a_run_tells_its_device_and_an_idle_card(run_cli, tmp_path, monkeypatch):
+    from jaxrl_fast.runs import train
+
+    train._warn_of_idle_card.cache_clear()
+    monkeypatch.setattr(train.runtime, "idle_card", lambda platform, chosen: f"a card beside the {platform}")
+    line = "train ppo CartPole-v1 --total-steps 128 --algo.num-envs 4 --algo.num-steps 8 --algo.hidden 8 --eval-every 0"
+    code, out, err = run_cli(*line.split(), "--eval-episodes", "2", "--no-pictures", "--out", str(tmp_path / "run"))
+    train._warn_of_idle_card.cache_clear()
+    assert code == 0, err
+    assert f"device: {len(jax.devices())} x cpu (cpu), products in float32\n" in out
+    assert "jaxrl-fast: warning: a card beside the cpu\n" in err
+
+
+SHOW = "import jaxrl_fast as jf, os; {before}; jf.plan(jf.PPO(), jf.make('CartPole-v1'), **{settings}); print({shown})"
+VARIABLES = "[f'{k}={v}' for k, v in os.environ.items() if 'MEM_FRACTION' in k or 'PREALLOCATE' in k]"
+
+
+def planned(settings: dict, shown: str, before: str = "pass", **more: str) -> str:
+    """Return what a process shows of its environment after it has prepared a run."""
+    env = {k: v for k, v in os.environ.items() if "MEM_FRACTION" not in k and "PREALLOCATE" not in k} | more
+    code = SHOW.format(before=before, settings=settings, shown=shown)
+    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("fraction", "more", "found"),
+    [
+        (0.4, {}, "XLA_CLIENT_MEM_FRACTION=0.4"),
+        (0.0, {}, "XLA_PYTHON_CLIENT_PREALLOCATE=false"),
+        (0.4, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3"),  # the user's own
+    ],
+)
+def test_the_part_of_a_gpus_memory_is_set_before_the_backend_starts(fraction, more, found):
+    assert planned({"memory_fraction": fraction}, VARIABLES, **more) == str([found])
+
+
+def test_a_late_part_of_a_gpus_memory_is_an_error_on_a_gpu_alone(monkeypatch):
+    for name in runtime._MEMORY:
+        monkeypatch.delenv(name, raising=False)
+    jax.devices()
+    runtime.set_gpu(True, 0.4, lambda: "cpu")
+    valid = "memory_fraction must be given before JAX's backend starts, got 0.4: XLA_CLIENT_MEM_FRACTION=0.4 in the environment"
+    with pytest.raises(ConfigError, match=valid):
+        runtime.set_gpu(False, 0.4, lambda: "gpu")
+    assert not any(name in os.environ for name in runtime._MEMORY)
+    with pytest.raises(ConfigError, match="memory_fraction must be .*got 2.0"):
+        jf.plan(jf.PPO(), jf.make("CartPole-v1"), memory_fraction=2.0)
+
+
+def test_the_command_line_sets_it_too(tmp_path):
+    code = "import sys, os; from jaxrl_fast.cli import main; main(sys.argv[1:]); print(os.environ['XLA_CLIENT_MEM_FRACTION'])"
+    line = ["plan", "ppo", "CartPole-v1", "--memory-fraction", "0.4"]
+    env = {k: v for k, v in os.environ.items() if k not in runtime._MEMORY}
+    ended = subprocess.run([sys.executable, "-c", code, *line], env=env, capture_output=True, text=True, timeout=120)
+    assert ended.stdout.splitlines()[-1:] == ["0.4"], ended.stderr
+
+
+FLAG = "--xla_gpu_deterministic_ops"
+
+
+def test_bitwise_programs_set_their_flag_before_the_backend_starts():
+    shown = "os.environ.get('XLA_FLAGS', '').split()"
+    assert f"'{FLAG}=true'" in planned({"deterministic": True}, shown)
+    assert FLAG not in planned({}, shown)
+    late = planned({"deterministic": True}, shown, before="import jax; jax.devices()")
+    assert FLAG not in late  # a CPU needs none
+    assert f"'{FLAG}=false'" in planned({"deterministic": True}, shown, XLA_FLAGS=f"{FLAG}=false")  # the user's own
+
+
+def test_late_bitwise_programs_are_an_error_on_a_gpu():
+    jax.devices()
+    valid = f"deterministic must be given before JAX's backend starts, got True: XLA_FLAGS={FLAG}=true in the environment"
+    with pytest.raises(ConfigError, match=valid):
+        runtime.set_gpu(True, None, lambda: "gpu")
+    runtime.set_gpu(False, None, lambda: "gpu")
+
+
+@pytest.mark.parametrize(("line", "set_"), [("--deterministic", True), ("--deterministic --no-deterministic", False)])
+def test_the_switch_for_bitwise_programs(line, set_, tmp_path):
+    code = "import sys, os; from jaxrl_fast.cli import main; print(main(sys.argv[1:]), os.environ.get('XLA_FLAGS'))"
+    command = [sys.executable, "-c", code, "plan", *line.split(), "ppo", "CartPole-v1"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    last = ended.stdout.splitlines()[-1]
+    assert last.startswith("0 ") and (f"{FLAG}=true" in last) == set_, ended.stderr
+
+
+def test_the_header_says_what_bitwise_programs_cost():
+    from jaxrl_fast.cli.train import on_device
+
+    assert on_device(jf.PPO(), True, "cpu").endswith("products in float32")
+    cost = "; deterministic: without autotuning, scatters in order, slower"
+    assert on_device(jf.PPO(precision="tf32"), True, "gpu").endswith(cost)
