@@ -1,6 +1,6 @@
 """Measure the overhead of a notebook's live cell: PPO on CartPole in a kernel, with and without it.
 
-    python scripts/bench_notebook.py [ROUNDS [STEPS]]
+    python scripts/bench_notebook.py [--rounds N] [--steps N]
 
 Each round trains both ways, in turns, in one kernel that has compiled before. Prints steps/s of all
 runs, the ratio of their medians, and the share of training time that the cell's updates took on the
@@ -9,7 +9,7 @@ main thread (wall clock and CPU time).
 
 from __future__ import annotations
 
-import sys
+import argparse
 
 import nbformat
 from nbclient import NotebookClient
@@ -45,12 +45,17 @@ print(f"with / without: {with_cell / without:.3f}; the cell: {wall:.2f}% of {sec
 """
 
 
-def main(rounds: str = "5", steps: str = "2_000_000") -> None:
-    notebook = nbformat.v4.new_notebook()
-    notebook.cells = [nbformat.v4.new_code_cell(CELL.replace("ROUNDS", rounds).replace("STEPS", steps))]
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2_000_000, help="environment steps a run")
+    args = parser.parse_args()
+    notebook, code = nbformat.v4.new_notebook(), CELL.replace("ROUNDS", str(args.rounds))
+    notebook.cells = [nbformat.v4.new_code_cell(code.replace("STEPS", str(args.steps)))]
     NotebookClient(notebook, timeout=1800, kernel_name="python3").execute()
-    print(*(out.text for out in notebook.cells[0].outputs if out.output_type == "stream" and out.name == "stdout"))
+    outputs = notebook.cells[0].outputs
+    print(*(out.text for out in outputs if out.output_type == "stream" and out.name == "stdout"))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
