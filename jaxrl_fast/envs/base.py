@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from typing import Any
 
 from jaxrl_fast.errors import ConfigError
@@ -18,7 +19,7 @@ def describe(env: Environment) -> tuple[str, dict[str, Any]] | None:
     return env.__dict__.get(ORIGIN)
 
 
-class Environment:
+class Environment(ABC):
     """Base of `Env`, which steps on the device, and `HostEnv`, which steps on the host.
 
     runs_on: the name of its backend, which trains, evaluates and draws it (`engine.backend`).
@@ -29,10 +30,11 @@ class Environment:
     not_exported = ""
 
     @property
+    @abstractmethod
     def spec(self) -> EnvSpec:
-        raise NotImplementedError
+        """Return name, spaces and time limit."""
 
-    def check_class(self) -> None:
+    def check_class(self) -> None:  # noqa: B027 (nothing to check is the default)
         """Raise ConfigError for a class of which no program can be traced."""
 
     def play(self, agent: Any, seed: int = 0, max_steps: int = 500) -> Any:
