@@ -104,7 +104,7 @@ def _plain_warnings() -> Iterator[set[type[Warning]]]:
         text = str(message)
         if "persistent compilation cache" in text:  # JAX warns of it for every program
             folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
-            text = f"the compile cache {folder} is damaged or full ({reason}): programs are compiled anew"
+            text = f"the compile cache {folder} is damaged or full ({reason}): programs compile anew until it is removed"
             if text in said:
                 return
             said.add(text)
