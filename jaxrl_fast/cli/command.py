@@ -1,6 +1,7 @@
 """The command `jaxrl-fast`: bad input ends in one line, exit code 2 and nothing written.
 
-Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM.
+Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM. A
+command of `READERS` also ends with 2 if it has read another checkpoint than the asked one.
 JAXRL_FAST_DEBUG=1 shows the traceback.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli import args
 from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_flag, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, expected, nearest, one_line
+from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -48,13 +49,17 @@ Begin with:  jaxrl-fast train ppo CartPole-v1
 """
 
 
+READERS = ("eval", "experience")  # give what is in a checkpoint; a resume goes on from any whole one
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; a user's errors are one line on stderr."""
     try:
-        with _plain_warnings():
-            _dispatch(list(sys.argv[1:] if argv is None else argv))
+        words = list(sys.argv[1:] if argv is None else argv)
+        with _plain_warnings() as shown:
+            _dispatch(words)
             sys.stdout.flush()
-        return 0
+        return 2 if SubstituteWarning in shown and words[0] in READERS else 0
     except SystemExit as end:  # tyro, after it printed a help text
         if isinstance(end.code, str):  # other libraries end a program with a text
             print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)
@@ -91,24 +96,26 @@ def _report(error: BaseException) -> int:
 
 
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Show warnings for the user as one line each, others not at all."""
-    said: set[str] = set()
+def _plain_warnings() -> Iterator[set[type[Warning]]]:
+    """Show warnings for the user as one line each, others not at all; yields their categories."""
+    said, shown = set[str](), set[type[Warning]]()
 
     def show(message: Any, category: type[Warning], *_: Any) -> None:
         text = str(message)
         if "persistent compilation cache" in text:  # JAX warns of it for every program
             folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
-            text = f"the compile cache {folder} is damaged or full ({reason}): programs are compiled anew"
+            text = f"the compile cache {folder} is damaged or full ({reason}): programs compile anew until it is removed"
             if text in said:
                 return
             said.add(text)
         if issubclass(category, UserWarning):
+            shown.add(category)
             print(f"{PROG}: warning: {text if debugging() else one_line(text)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show
-        yield
+        warnings.simplefilter("always", SubstituteWarning)  # the reason of an exit code, even with PYTHONWARNINGS=ignore
+        yield shown
 
 
 def _dispatch(argv: list[str]) -> None:
