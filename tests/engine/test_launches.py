@@ -106,11 +106,11 @@ def test_a_packed_carry_has_the_same_results(members, both_forms):
     def step(carry, x):
         new = {"a": carry["a"] * x, "b": carry["b"] + carry["a"], "c": ~carry["c"], "d": carry["d"] + jnp.uint8(9)}
         new |= {"e": carry["e"] - 3, "f": carry["f"] + 5, "g": carry["g"] + x, "i": jax.random.fold_in(carry["i"], 3)}
-        return carry | new, carry["b"].sum() + carry["h"][1]
+        return carry | new, (carry["b"].sum() + carry["h"][1])[None]
 
     def run(scale):
-        out, ys = lowering.scan_packed(step, carry | {"a": scale}, jnp.arange(1.0, 6.0))
-        return out | {"i": jax.random.key_data(out["i"])}, ys
+        out, total = lowering.scan_sum(step, carry | {"a": scale}, jnp.arange(1.0, 6.0))
+        return out | {"i": jax.random.key_data(out["i"])}, total
 
     run = jax.vmap(run) if members > 1 else run
     ours, gpus = both_forms(run, jnp.arange(1.0, members + 1.0) if members > 1 else jnp.float32(2))
@@ -120,8 +120,8 @@ def test_a_packed_carry_has_the_same_results(members, both_forms):
 def test_a_packed_carry_has_gradients(both_forms):
     """Meta-gradients through a whole run pass its loops."""
     carry = {"a": jnp.float32(1), "b": jnp.ones(3), "n": jnp.int32(0), "m": jnp.int32(1)}
-    step = lambda c, x: ({"a": c["a"] * x, "b": c["b"] + c["a"], "n": c["n"] + 1, "m": c["m"] + 2}, c["b"].sum())
-    total = lambda scale: jnp.sum(lowering.scan_packed(step, carry | {"a": scale}, jnp.arange(1.0, 5.0))[1])
+    step = lambda c, x: ({"a": c["a"] * x, "b": c["b"] + c["a"], "n": c["n"] + 1, "m": c["m"] + 2}, c["b"].sum()[None])
+    total = lambda scale: jnp.sum(lowering.scan_sum(step, carry | {"a": scale}, jnp.arange(1.0, 5.0))[1])
     ours, gpus = both_forms(jax.grad(total), jnp.float32(2))
     assert float(ours) == float(gpus) == 3 * (3 * 1 + 2 * 1 + 1 * 2 + 0 * 6)
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.ops import lowering, sums
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Trajectory
 
 Metrics = dict[str, Mean]
@@ -70,7 +70,7 @@ def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any,
     """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
     Metrics leave the loop as one vector: scalars would be an array each to write every step.
-    apart: see `lowering.scan_packed`.
+    apart: see `lowering.scan_sum`.
     """
     structure = None
 
@@ -80,5 +80,5 @@ def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any,
         leaves, structure = jax.tree.flatten(metrics)
         return carry, jnp.stack(leaves)
 
-    carry, rows = lowering.scan_packed(body, carry, xs, apart)
-    return carry, jax.tree.unflatten(structure, list(sums.pairwise(rows)))
+    carry, total = lowering.scan_sum(body, carry, xs, apart)
+    return carry, jax.tree.unflatten(structure, list(total))
