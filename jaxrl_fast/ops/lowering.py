@@ -41,6 +41,35 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
     return on_gpu(select, lambda: jax.lax.cond(due, then, otherwise))
 
 
+def while_at_most(goes_on: Callable, step: Callable, carry: Any, turns: int) -> Any:
+    """Return `jax.lax.while_loop`, of at most `turns` turns (static).
+
+    On a GPU a loop of `turns` turns, whose branch steps or does nothing: XLA records a branch without
+    loops in a CUDA graph, so the host never waits. Under `vmap` it steps while any lane goes on.
+    """
+
+    step = jax.jit(step)  # traced once for both
+    pack, unpack = packing(carry)
+
+    def turn(_, packed):
+        carry = unpack(packed)
+        return jax.lax.cond(_anywhere(goes_on(carry)), lambda: pack(step(carry)), lambda: packed)
+
+    known = lambda carry: unpack(jax.lax.fori_loop(0, turns, turn, pack(carry)))
+    return on_gpu(known, lambda carry: jax.lax.while_loop(goes_on, step, carry), carry)
+
+
+@jax.custom_batching.custom_vmap
+def _anywhere(flag: jax.Array) -> jax.Array:
+    """Return whether a flag is set in any lane: unbatched under `vmap`, so that a branch stays one."""
+    return flag
+
+
+@_anywhere.def_vmap
+def _(size: int, batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]:
+    return _anywhere(jnp.any(flag)) if batched[0] else flag, False
+
+
 def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int = 8) -> tuple[Any, Any]:
     """Return `jax.lax.scan` of `step`, on a GPU with up to `most` steps in a row.
 
