@@ -141,10 +141,10 @@ DRAW_AHEAD_ITERATIONS = 64
 
 
 def drawn_together(count: int) -> int:
-    """Return the iterations of `count` that draw together: a divisor, up to four times as many if few."""
-    divisors = [b for b in range(1, min(count, 4 * DRAW_AHEAD_ITERATIONS) + 1) if count % b == 0]
+    """Return how many of `count` iterations draw together: a divisor; for few, the next up to twice as many."""
+    divisors = [b for b in range(1, min(count, 2 * DRAW_AHEAD_ITERATIONS) + 1) if count % b == 0]
     most = max(b for b in divisors if b <= DRAW_AHEAD_ITERATIONS)
-    return most if most >= DRAW_AHEAD_ITERATIONS // 4 else next((b for b in divisors if b > most), most)
+    return most if most >= DRAW_AHEAD_ITERATIONS // 4 else max(most, divisors[-1])
 
 
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use

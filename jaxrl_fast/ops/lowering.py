@@ -99,7 +99,7 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     return on_gpu(unrolled, plain, carry, xs)
 
 
-def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any, jax.Array]:
+def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1) -> tuple[Any, jax.Array]:
     """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
     A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for nothing:
@@ -107,14 +107,19 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[A
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
+      most: steps in a row, if none writes what stays apart. The second writes where the first has
+        read, so no carry is copied; a store that both write to would be.
     """
     step = jax.jit(step)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
     jaxpr = step.trace(carry, first).jaxpr.jaxpr
     given = {*map(id, jaxpr.invars)}
+    same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
     apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
-    apart = [out or id(x) in given for out, x in zip(apart, jaxpr.outvars, strict=False)]  # unchanged leaves are free
+    writes = any(out and not kept for out, kept in zip(apart, same, strict=True))
+    apart = [out or kept for out, kept in zip(apart, same, strict=True)]
     zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
+    unroll = 1 if writes else steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
     pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
 
     def packed(packed, x):
@@ -123,7 +128,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[A
         return pack((carry, *sums.add(total, lost, y))), ()
 
     def on_vectors(carry, xs):
-        carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs)[0])
+        carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
         return carry, total
 
     def plain(carry, xs):
