@@ -147,8 +147,10 @@ PLACE = ("devices", "mesh")  # where a run is resumed
 
 
 def _train(argv: list[str]) -> None:
+    from jaxrl_fast.runs.config_json import read_config
+
     argv = _wandb_project(argv)
-    _join(argv)
+    _join(argv, read_config)
     if has_flag(argv, "--resume"):
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
@@ -160,7 +162,7 @@ def _sweep(argv: list[str]) -> None:
     from jaxrl_fast.cli import sweep as cli_sweep
     from jaxrl_fast.cli.train import again
 
-    _join(argv)
+    _join(argv, lambda folder: cli_sweep.read_folder(folder).get("base", {}))
     cores = runtime.cpu_count()  # a sweep has members for all cores
     if has_flag(argv, "--resume"):
         folder = Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required")
@@ -274,8 +276,11 @@ def _set_gpu(argv: list[str], run: dict[str, Any]) -> None:
     runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
 
 
-def _join(argv: list[str]) -> None:
-    """Join the other processes of --distributed; only the first one prints more than errors."""
+def _join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
+    """Join the other processes of --distributed; only the first one prints more than errors.
+
+    read: returns the content of config.json for the value of --resume or --config.
+    """
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
     given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
     if "--distributed" not in argv:
@@ -285,7 +290,10 @@ def _join(argv: list[str]) -> None:
         return
     from jaxrl_fast import distributed
 
-    _set_gpu(argv, {})
+    stored, runs = {}, [*peek(argv, "--config"), *peek(argv, "--resume")]
+    with contextlib.suppress(UserError):  # refused later, with a message
+        stored = read(runs[-1]).get("run", {}) if runs else {}
+    _set_gpu(argv, stored)
     runtime.request_host_devices(runtime.cpu_count())
     distributed.start(**given)
     if not distributed.is_first():

@@ -140,13 +140,19 @@ DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
 
 
+def drawn_together(count: int) -> int:
+    """Return how many of `count` iterations draw together: a divisor; for few, the next up to twice as many."""
+    divisors = [b for b in range(1, min(count, 2 * DRAW_AHEAD_ITERATIONS) + 1) if count % b == 0]
+    most = max(b for b in divisors if b <= DRAW_AHEAD_ITERATIONS)
+    return most if most >= DRAW_AHEAD_ITERATIONS // 4 else max(most, divisors[-1])
+
+
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
 def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
     """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
-    most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
-    block = max(b for b in range(1, most + 1) if count % b == 0)
+    block = drawn_together(count) if size <= DRAW_AHEAD_BYTES else 1
 
     divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
     physics = len(jax.tree.leaves(state.env)) > 16  # steps by inner loops, each operand of which is an array
