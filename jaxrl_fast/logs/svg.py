@@ -98,11 +98,12 @@ def _tag(name: str, inner: str = "", **attributes: object) -> str:
 
 def _svg(parts: Iterable[str], height: int = HEIGHT, place: _Place | None = None) -> str:
     ground = _tag("rect", width=WIDTH, height=height, fill="white")
-    axes = {"data_frame": f"{_LEFT} {_RIGHT} {_TOP} {_BOTTOM}", "data_axes": f"{place.last!r} {place.low!r} {place.high!r}"}
+    frame = f"{_LEFT} {_RIGHT} {_TOP} {_BOTTOM}"
+    axes = {"data_frame": frame, "data_axes": f"{place.last} {place.low} {place.high}"} if place else {}
     return _tag(
         "svg", ground + "".join(parts), xmlns="http://www.w3.org/2000/svg",
         width=WIDTH, height=height, viewBox=f"0 0 {WIDTH} {height}",
-        font_family="sans-serif", font_size=11, **(axes if place else {}),
+        font_family="sans-serif", font_size=11, **axes,
     )  # fmt: skip
 
 
