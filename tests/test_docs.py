@@ -233,6 +233,7 @@ def test_every_metric_is_explained(name: str):
 
     import jaxrl_fast as jf
     from jaxrl_fast.algorithms import algorithm_class
+    from jaxrl_fast.logs.meanings import MEANINGS
 
     algo = algorithm_class(name)()
     continuous = jf.Discrete not in algo.action_spaces or name == "apg"
@@ -240,6 +241,7 @@ def test_every_metric_is_explained(name: str):
     metrics = jax.eval_shape(jf.make_train(algo, env, 200_000), jax.random.key(0))[1]
     for metric in metrics.keys() - {"env_steps", "episode_return", "episode_length", "finite"}:
         assert f"`{metric}`" in page(name), f"docs/algorithms/{name}.md does not explain {metric}"
+        assert metric in MEANINGS, f"a report does not explain {metric}: jaxrl_fast/logs/meanings.py"
 
 
 def test_the_page_of_environments_lists_every_one():

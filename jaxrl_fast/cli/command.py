@@ -38,6 +38,7 @@ Reinforcement learning where the whole training run is one XLA program.
   eval RUN [flags]                 play episodes with a trained agent
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
+  report RUN|SWEEP [flags]         a run or a sweep as one HTML page; --serve shows it live
   list                             algorithms, environments, presets
   doctor                           what this machine can do, what is wrong, what to type
   ladder pong [flags]              one game, learned faster rung by rung
@@ -123,7 +124,7 @@ def _dispatch(argv: list[str]) -> None:
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
-        "ladder": _of("ladder.command", "ladder"),
+        "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
