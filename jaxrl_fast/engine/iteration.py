@@ -29,6 +29,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
+from jaxrl_fast.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
 
 
@@ -102,9 +103,12 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Draw iteration t from (root, t) alone, independent of chunks, log rows and members."""
     keys, updates = iteration_keys(root, t), run.updates
-    noise = run.source.draw(run, (keys.env, keys.policy), t)
-    plan = run.memory().plan(keys.plan, updates, t + 1, clock_at(run, t))
-    return Draws(noise, plan, random.split(keys.updates, updates))
+    with scope(RANDOM):
+        noise = run.source.draw(run, (keys.env, keys.policy), t)
+    with scope(SAMPLE):
+        plan = run.memory().plan(keys.plan, updates, t + 1, clock_at(run, t))
+    with scope(RANDOM):
+        return Draws(noise, plan, random.split(keys.updates, updates))
 
 
 def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
