@@ -15,7 +15,7 @@ from jaxrl_fast.envs import resets
 from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
 from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import lowering, stacking, sums
-from jaxrl_fast.scopes import ENVIRONMENT, POLICY, scope
+from jaxrl_fast.scopes import ENVIRONMENT, POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting
@@ -100,13 +100,14 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
     step = jax.checkpoint(step) if algo.rematerialize else step
-    if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
-        end, row = step(actor, tree.take(rows, 0))
-        steps, faults = jax.tree.map(lambda x: x[None], row)
-    elif unroll is None:
-        end, (steps, faults) = lowering.scan(step, actor, rows)
-    else:
-        end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
+    with scope(STORE):  # what is not a part by itself writes the rows
+        if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
+            end, row = step(actor, tree.take(rows, 0))
+            steps, faults = jax.tree.map(lambda x: x[None], row)
+        elif unroll is None:
+            end, (steps, faults) = lowering.scan(step, actor, rows)
+        else:
+            end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
 
 
