@@ -41,6 +41,7 @@ Reinforcement learning where the whole training run is one XLA program.
   report RUN|SWEEP [flags]         a run or a sweep as one HTML page; --serve shows it live
   list                             algorithms, environments, presets
   doctor                           what this machine can do, what is wrong, what to type
+  profile ALGO ENV|RUN [flags]     where the time of an iteration goes, and what would save it
   ladder pong [flags]              one game, learned faster rung by rung
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
@@ -123,7 +124,7 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
-        "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
+        "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
         "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -185,6 +186,12 @@ def _compile(argv: list[str]) -> None:
     from jaxrl_fast.cli.ahead import compile_ahead
 
     compile_ahead(*_describe(argv, "compile", (), (), leave=("out", "resume")))
+
+
+def _profile(argv: list[str]) -> None:
+    from jaxrl_fast.cli.profile import profile
+
+    profile(argv, _describe)
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:

@@ -37,6 +37,7 @@ from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
 from jaxrl_fast.errors import ConfigError, expected, refuse_removed
+from jaxrl_fast.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
@@ -124,7 +125,8 @@ class Env(Environment):
             raise ConfigError(f"{self.spec.name}: step(noise)", found, valid)
         state, outcome = played(self, noise.step, state, action)
         done = outcome.terminated | outcome.truncated
-        after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
+        with scope(RESET):
+            after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
         return (*tree.strong(after), outcome)
 
     def render(self, state: Any) -> Any:
