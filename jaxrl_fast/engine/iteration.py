@@ -140,14 +140,18 @@ DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
 
 
-@functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
-def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
-    """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
+def drawn_together(run: Run, count: int) -> int:
+    """Return the iterations whose randomness is drawn at once, a divisor of `count`."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
     most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
-    block = max(b for b in range(1, most + 1) if count % b == 0)
+    return max(b for b in range(1, most + 1) if count % b == 0)
 
+
+@functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
+def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
+    """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
+    block = drawn_together(run, count)
     divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
     physics = len(jax.tree.leaves(state.env)) > 16  # steps by inner loops, each operand of which is an array
     apart = RunState(*[divided] * len(state))._replace(env=divided or physics)
