@@ -1,0 +1,84 @@
+"""Compare the forecast of a run with what the run then takes.
+
+    python scripts/bench_forecast.py --json forecast.json
+    python scripts/bench_forecast.py --rows dqn_breakout
+
+Each program: `jaxrl-fast forecast`, then `jaxrl-fast train` with the same flags, both without a
+compile cache of earlier runs. Time is that of the process, from its start to its end.
+Exit code 1 if a forecast is off by more than 20%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench_common import load
+
+ROWS = {
+    "ppo_cartpole": "ppo CartPole-v1 --total-steps 2e6 --seeds 2",
+    "dqn_breakout": "dqn Breakout-MinAtar --total-steps 200e3",
+    "sac_pendulum": "sac Pendulum-v1 --total-steps 40e3",
+}
+WITHIN = 0.2
+
+
+def call(command: str, flags: list[str], folder: Path) -> tuple[float, str]:
+    """Run a command with an empty compile cache -> (seconds, its output)."""
+    environment = os.environ | {"JAXRL_FAST_CACHE": str(folder / f"cache-{command}")}
+    began = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxrl_fast", command, *flags], env=environment, text=True,
+        stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    return time.perf_counter() - began, done.stdout
+
+
+def compare(name: str) -> dict:
+    """Return the forecast and the run of a program."""
+    flags = ROWS[name].split()
+    with tempfile.TemporaryDirectory() as made:
+        folder, before = Path(made), load()
+        spent, out = call("forecast", [*flags, "--busy", "--json"], folder)
+        (found,), between = json.loads(out)["forecasts"], load()
+        took, _ = call("train", [*flags, "--out", str(folder / "run")], folder)
+        result = json.loads((folder / "run/result.json").read_text())
+    expected = found["seconds"]
+    return {
+        "command": f"jaxrl-fast train {ROWS[name]}", "device": found["device"],
+        "forecast": expected, "took": took, "off": expected["middle"] / took - 1,
+        "parts": {k: v["middle"] for k, v in found["parts"].items()}, "calibration": spent,
+        "took_parts": {"start": took - result["wall_seconds"], **result["seconds"]},
+        "load": [before, between, load()], "date": time.strftime("%Y-%m-%d"),
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there")
+    args, found = parser.parse_args(), {}
+    for name in args.rows:
+        one = found[name] = compare(name)
+        low, middle, high = one["forecast"].values()
+        loads = " ".join(str(load[0]) for load in one["load"])
+        span = f"{middle:6.1f} s ({low:.1f} to {high:.1f})"
+        took = f"{one['took']:6.1f} s: {one['off']:+.0%}"
+        print(f"{name:14} forecast {span}, took {took}, load {loads}", flush=True)
+        for part, seconds in one["parts"].items():
+            print(f"    {part:10}{seconds:8.1f}{one['took_parts'].get(part, 0.0):8.1f}")
+        if args.json:
+            args.json.write_text(json.dumps(found, indent=1) + "\n")
+    return int(any(abs(one["off"]) > WITHIN for one in found.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
