@@ -34,6 +34,7 @@ Reinforcement learning where the whole training run is one XLA program.
   sweep --resume DIR               resume a sweep
   compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            the device memory that such a run takes
+  forecast ALGO ENV [flags]        time, memory and money that such a run takes, here or on another device
   compile ALGO ENV [flags]         compile such a run into the compile cache, without training
   eval RUN [flags]                 play episodes with a trained agent
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
@@ -122,7 +123,8 @@ def _plain_warnings() -> Iterator[set[type[Warning]]]:
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
+        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _about_run("plan", "plan", "print_plan"),
+        "compile": _about_run("compile", "ahead", "compile_ahead"), "forecast": _about_run("forecast", "forecast", "tell"),
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
         "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
@@ -176,16 +178,15 @@ def _sweep(argv: list[str]) -> None:
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
 
-def _plan(argv: list[str]) -> None:
-    from jaxrl_fast.cli.plan import COMPILE, print_plan
+def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], None]:
+    """Return a command about the run that `train` would start, of a file with OPTIONS."""
 
-    print_plan(*_describe(argv, "plan", ("--compile",), (COMPILE,), leave=("out", "resume")))
+    def act(argv: list[str]) -> None:
+        found = importlib.import_module(f"jaxrl_fast.cli.{module}")
+        switches = [option.flag for option in found.OPTIONS if option.kind == "bool"]
+        getattr(found, name)(*_describe(argv, command, switches, found.OPTIONS, leave=("out", "resume")))
 
-
-def _compile(argv: list[str]) -> None:
-    from jaxrl_fast.cli.ahead import compile_ahead
-
-    compile_ahead(*_describe(argv, "compile", (), (), leave=("out", "resume")))
+    return act
 
 
 def _profile(argv: list[str]) -> None:
