@@ -49,6 +49,7 @@ class OnDevice:
         return jax.tree.map(np.asarray, found)
 
     def film(self, env: Env, algo, agent, key, max_steps, patience) -> Film:
+        env = env.for_evaluation()
         drawing, states, frames = env.drawing, [], []
         if drawing is None:
             return Film(None)
