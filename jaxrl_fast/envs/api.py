@@ -80,6 +80,13 @@ class Env(Environment):
         """Return the environment for compiling; parts: devices that divide its environments."""
         return self
 
+    def for_evaluation(self) -> Env:
+        """Return the environment that evaluations and pictures play, by default this one.
+
+        Override it if the learner sees other rewards or ends than the task's own.
+        """
+        return self
+
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...], t: jax.Array = LAST) -> PyTree:
         """Draw the randomness of resets in iteration t, leading axes `shape`.
 
