@@ -25,7 +25,6 @@ written without a batch axis.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -95,17 +94,17 @@ class Env(Environment):
         """
         return random.split(key, shape)
 
-    @abstractmethod
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         """Return (state [B], obs [B]) of noise [B]."""
+        raise NotImplementedError
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Draw the randomness of `num_steps` transitions, leading axes [T, B]; t: the iteration."""
         return ()
 
-    @abstractmethod
     def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
         """Step every environment without reset: action [B, ...] -> (state [B], Outcome [B])."""
+        raise NotImplementedError
 
     def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
