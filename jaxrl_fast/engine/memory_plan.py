@@ -40,7 +40,7 @@ _GROWS = {
 }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MemoryPlan:
     """Bytes of one member by part; `need`: of `population` in one device's memory.
 
@@ -193,6 +193,8 @@ class MemoryPlan:
         title, lines, (note, *verdict) = cells(self)
         text = [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
         return "\n".join([title, *text, f"  {note}", *verdict])
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
         title, (head, *lines), notes = cells(self)
