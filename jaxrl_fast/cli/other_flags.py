@@ -23,7 +23,7 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
         for flag in [o.flag for o in options] + [o.off for o in options if o.kind == "bool"]:
             takers.setdefault(flag, []).append(command)
     flags = list(dict.fromkeys([*error.known, *takers]))
-    near = difflib.get_close_matches(error.flag, flags, n=1, cutoff=0.55)
+    near = difflib.get_close_matches(error.flag, flags, n=1, cutoff=0.85)
     if not near or near[0] in error.known:
         return error
     names = " and ".join(f"`{args.PROG} {command}`" for command in takers[near[0]][:2])
