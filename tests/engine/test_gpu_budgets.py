@@ -9,6 +9,7 @@ The record is docs/benchmarks/results/gpu_launches.jsonl; `scripts/aot_report.py
 
 from __future__ import annotations
 
+import functools
 import tempfile
 from pathlib import Path
 
@@ -79,3 +80,30 @@ def test_the_host_waits_for_a_loop_without_a_trip_count():
     args = (jax.ShapeDtypeStruct((256,), jnp.float32, sharding=where),)
     found = _aot_compile.compiled(Program(jax.jit(program), args, 5), target)
     assert found["syncs"] == 1 and found["launches"] >= 2 and len(found["waits"]) == 1
+
+
+SMALL = {
+    "ppo": ("CartPole-v1", dict(num_envs=8, num_steps=16, hidden=(32,))),
+    "dqn": ("Breakout-MinAtar", dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
+    "physics": ("brax/inverted_pendulum", dict(num_envs=8, num_steps=4, hidden=(32,))),
+}
+
+
+@pytest.fixture(scope="module")
+def multiplied():
+    """multiplied(name, precision) -> ({what runs: number}, [products in the program])."""
+    import _aot_hlo as hlo
+    import _aot_programs as aot
+
+    import jaxrl_fast as jf
+
+    @functools.cache
+    def compile_(name, precision):
+        env, settings = SMALL[name]
+        work = aot.Work(jf.preset("dqn" if name == "dqn" else "ppo", env, precision=precision, **settings), jf.make(env))
+        target = targets.parse("h100")
+        found = _aot_compile.compiled(aot.build("iteration", work, target), target, KEEP)
+        module = hlo.parse((KEEP / found["digest"] / "hlo.txt").read_text())
+        return found["products"], list(hlo.each_product(module))
+
+    return compile_
