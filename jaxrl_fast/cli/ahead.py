@@ -13,6 +13,8 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 
+OPTIONS = ()
+
 
 def compile_ahead(plan: Plan, given: dict[str, Any]) -> None:
     """Compile the programs of the run that `train` would start with these flags."""

@@ -51,6 +51,7 @@ def evaluate(
 
 def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     """Evaluate -> (Evaluation, worst `rollout.fault` in each episode, int8 [episodes])."""
+    env = env.for_evaluation()
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     random.check_key("key", key)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.ops import lowering
+from jaxrl_fast.scopes import LOSS, SAMPLE, STORE, TARGETS, scope
 from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Trajectory
 
 Metrics = dict[str, Mean]
@@ -44,7 +45,8 @@ class Iteration:
 @functools.partial(jax.jit, inline=True)  # traced once for shapes and use
 def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
     """Return `algo.prepare`: the rows that the memory stores."""
-    return algo.prepare(agent, trajectory)
+    with scope(TARGETS):
+        return algo.prepare(agent, trajectory)
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
@@ -53,9 +55,13 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
     def one(carry, x):
         agent, mem = carry
         plan, key, i = x
-        batch, handle = it.memory.fetch(mem, plan)
-        agent, metrics, priority = algo.update(agent, batch, key, it.clock(i))
-        return (agent, it.memory.feedback(mem, handle, priority)), metrics
+        with scope(SAMPLE):
+            batch, handle = it.memory.fetch(mem, plan)
+        with scope(LOSS):
+            agent, metrics, priority = algo.update(agent, batch, key, it.clock(i))
+        with scope(STORE):
+            mem = it.memory.feedback(mem, handle, priority)
+        return (agent, mem), metrics
 
     count = len(it.keys)
     xs = it.plan, it.keys, jnp.arange(count, dtype=jnp.int32)
