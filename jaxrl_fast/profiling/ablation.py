@@ -22,7 +22,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.profiling import hlo
-from jaxrl_fast.profiling.parts import Profile
+from jaxrl_fast.profiling.parts import LEARN, Profile
 from jaxrl_fast.profiling.timing import Started
 from jaxrl_fast.types import RunState
 
@@ -38,6 +38,10 @@ GROUPS = {  # {piece: parts of a trace}
     LEARNING: (hlo.FORWARD, hlo.BACKWARD, scopes.OPTIMIZER),
     RANDOM: (scopes.RANDOM,),
 }
+PARTS = {  # {piece: its name among the parts}
+    ENVIRONMENT: scopes.ENVIRONMENT, POLICY: scopes.POLICY, STORING: scopes.STORE,
+    SAMPLING: scopes.SAMPLE, LEARNING: LEARN, RANDOM: scopes.RANDOM,
+}  # fmt: skip
 PLANS = 64  # iterations whose rows are sampled
 REPEATS = 3  # measurements of a piece, of which the shortest counts
 
