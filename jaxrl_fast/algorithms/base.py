@@ -17,6 +17,7 @@ from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, pr
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
 from jaxrl_fast.fields import check_settings, setting
+from jaxrl_fast.logs import html
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods
 from jaxrl_fast.ops.precision import PRECISION, PRECISIONS
@@ -54,6 +55,9 @@ class Algorithm:
 
     def __post_init__(self):
         check_settings(self)
+
+    def _repr_html_(self) -> str:
+        return html.block(f"{type(self).__name__} ({self.name})", html.settings(self))
 
     # Sizes for the loop; subclasses have the fields `num_envs` and `num_steps`.
     @property

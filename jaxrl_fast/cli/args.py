@@ -58,7 +58,8 @@ class Option:
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
+    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], csv:PATH, wandb[:PROJECT], mlflow[:URI], "
+           "trackio[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events"),
     Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),

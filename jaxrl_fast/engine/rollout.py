@@ -70,17 +70,17 @@ def draw(env: Env, algo: Algorithm, keys: Sequence[jax.Array], num_steps: int, n
 
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int | None = None,
-    watch: bool = False,
+    watch: bool = False, most: int = 8,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan; None: by the platform. watch: record faults step by step. Both static.
+    unroll: of the scan; None: by the platform, at `most`. watch: record faults step by step. All static.
     """
-    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)  # the cache of traces knows no defaults
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7, 8))  # one trace, also for callers that ask for shapes
-def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
+@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))  # one trace, also for callers that ask for shapes
+def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
     with scope(POLICY):
         agent = algo.acting(agent)
     stack, rows = env.spec.stack, (noise.env.rows, noise.act)
@@ -105,7 +105,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
             end, row = step(actor, tree.take(rows, 0))
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
-            end, (steps, faults) = lowering.scan(step, actor, rows)
+            end, (steps, faults) = lowering.scan(step, actor, rows, most=most)
         else:
             end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)

@@ -100,7 +100,7 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     recorded, call = _record(one, folder)
     iterations, one.rows = TRACES * one.rows * one.prepared.grid.row, whole
     spent = trace.pooled(recorded)
-    found = attributed(spent, _modules(spent), trace.event_seconds(), iterations)
+    found = attributed(spent, _modules(spent), _overhead(one), iterations)
     platform = one.programs.population.devices[0].platform
     gap = max(0.0, call - min(each.span for each in recorded))
     apart = {HOST: gap / _iterations_between_syncs(one, timing)}
@@ -141,7 +141,7 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
     recorded, _ = _record(one, folder)
     learner = {key: spent for key, spent in trace.pooled(recorded).items() if key[0] == LEARN}
     iterations = TRACES * one.prepared.grid.row
-    inside = attributed(learner, _modules(learner), trace.event_seconds(), iterations)
+    inside = attributed(learner, _modules(learner), _overhead(one), iterations)
     shares = _clock_shares(calls)
     each = timing.iteration
     actors = dict(zip(OF_ACTORS, (ENVIRONMENT, TRANSFER, POLICY, WAITING), strict=True))
@@ -209,7 +209,7 @@ def _held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
 
 
 def attributed(
-    spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module], overhead: float,
+    spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module], overhead: trace.Overhead,
     iterations: int,
 ) -> dict[str, Sum]:  # fmt: skip
     """Return what each part takes in an iteration."""
@@ -224,13 +224,19 @@ def attributed(
             cost = hlo.Cost() if each.inner else module.cost(instruction.name)
         elif op.startswith("Memcpy") and "DtoD" not in op and "D2D" not in op:
             part = TRANSFER
-        # an event is written after its end, in the time of the instruction around it
         own = each.least if each.inner else each.seconds
-        seconds = max(0.0, own - overhead * each.inner) / iterations
+        recording = overhead.own * each.calls + overhead.around * each.inner
+        seconds = max(0.0, own - recording) / iterations
         calls = each.calls / iterations
         starts = 0.0 if each.inner else calls
         found[part] = found.get(part, Sum()).plus(seconds, cost.flops * calls, cost.bytes * calls, starts)
     return found
+
+
+def _overhead(one: Started) -> trace.Overhead:
+    """Return what recording adds: on accelerators nothing, their clocks are in hardware."""
+    on_cpu = one.programs.population.devices[0].platform == "cpu"
+    return trace.overhead() if on_cpu else trace.Overhead()
 
 
 def _iterations_between_syncs(one: Started, timing: Timing) -> int:

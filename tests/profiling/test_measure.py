@@ -121,7 +121,7 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
     text = 'HloModule m\n\nENTRY %e (x: f32[8]) -> f32[8] {\n  %x = f32[8] parameter(0)\n'
     text += '  ROOT %add.3 = f32[8] add(%x, %x), metadata={op_name="rl.policy/add"}\n}\n'
     spent = {("", "add_3"): trace.Spent([2e-6, 2e-6]), ("", "MemcpyH2D"): trace.Spent([1e-6])}
-    found = attributed(spent, {"m": hlo.parse(text)}, 0.0, iterations=2)
+    found = attributed(spent, {"m": hlo.parse(text)}, trace.Overhead(), iterations=2)
     assert found["policy"] == pytest.approx((2e-6, 8.0, 96.0, 1.0))
     assert found["transfer"].seconds == pytest.approx(5e-7)
 
