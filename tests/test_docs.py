@@ -53,6 +53,7 @@ SMALL = {
                         "50_000": "512", "20_000": "64"},
     "docs/agents.md": {"100_000": "512", "num_envs=16": "num_envs=4, num_steps=16, hidden=(8,)"},
     "docs/doctor.md": {},
+    "docs/profile.md": {"num_envs=8": "num_envs=4, num_steps=8, hidden=(8,)", "100_000": "1_000", "seconds=1.0": "seconds=0.05"},
     "docs/forecast.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }

@@ -64,8 +64,8 @@ def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
     seconds = given.get("seconds", 3.0)
     if not seconds > 0:
         raise ConfigError("--seconds", seconds, "above 0")
+    check(resolve(plan, given)[2])
     prepared = _prepared(plan, given)
-    check(prepared)
     if given.get("ablation"):
         ablation.check(prepared)
     out, kept = _folders(plan, given)
