@@ -52,6 +52,7 @@ SMALL = {
     "docs/agents.md": {"100_000": "512", "num_envs=16": "num_envs=4, num_steps=16, hidden=(8,)"},
     "docs/doctor.md": {},
     "docs/forecast.md": {},
+    "docs/bench.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
