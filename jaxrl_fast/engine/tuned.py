@@ -19,12 +19,11 @@ import jax.numpy as jnp
 
 from jaxrl_fast import runtime
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.files import folders
 
-SEARCHED = ("unroll", "devices", "actors")
+SEARCHED = ("unroll", "devices")
 FOLDER = "tuned"  # in the compile cache's
 _NAMELESS = re.compile(r" at 0x[0-9a-f]+|<lambda>|<locals>")
 
@@ -56,8 +55,7 @@ def name_of(prepared: Prepared) -> str:
     first, *more = jax.devices()
     many = runtime.cpu_count() if first.platform == "cpu" else 1 + len(more)
     shapes = [(jnp.shape(x), str(jnp.result_type(x))) for x in leaves]
-    members = 1 if in_turn(prepared.env, config) else config.members
-    known = [run.algo.name, prepared.env.spec.name, static, shapes, members, config.batching,
+    known = [run.algo.name, prepared.env.spec.name, static, shapes, config.members, config.batching,
              config.mesh, first.device_kind, many, runtime.versions().get("jaxlib")]  # fmt: skip
     return hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:20]
 

@@ -9,7 +9,6 @@ from typing import Any
 from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.tuned import SEARCHED, Tuned
 from jaxrl_fast.errors import ConfigError
@@ -36,14 +35,14 @@ class Tried:
 def choices(prepared: Prepared) -> dict[str, list[Any]]:
     """Return {setting: values to try} beside the run's own; a setting without any is left out."""
     config, algo, population = prepared.config, prepared.bound, prepared.population
-    on_device = backend_of(prepared.env).one_program
-    steps = algo.num_steps if on_device and not config.offline else 1
+    if not backend_of(prepared.env).one_program:
+        return {}  # more actors begin other episodes, and are other numbers
+    steps = 1 if config.offline else algo.num_steps
     own = [1] * (population.devices[0].platform == "gpu")  # elsewhere 1 is the default
     devices = len(population.devices) if population.size > 1 and not config.mesh else 1
     found = {
         "unroll": [n for n in (*own, 2, 4, 8, 16) if n <= steps and steps % n == 0 and steps > 1],
         "devices": [n for n in (1, 2, 4, 8, 16) if n < devices],
-        "actors": [] if on_device else [n for n in (2, 4) if n <= algo.num_envs],
     }
     free = lambda name: getattr(config, name) == getattr(RunConfig, name)
     return {name: found[name] for name in SEARCHED if found[name] and free(name)}
@@ -63,8 +62,6 @@ def search(prepared: Prepared, log: Log) -> tuple[Tuned, list[Tried]]:
     if plan.have is not None and 2 * plan.need > plan.have:
         valid = f"at most half of the {gib(plan.have)} of the device: two runs take turns"
         raise ConfigError("memory", gib(plan.need), valid)
-    if in_turn(prepared.env, prepared.config):
-        prepared = prepared.seed(0)
     best, settings, speed = Trial(prepared), {}, 1.0
     for name, values in found.items():
         for value in values:
