@@ -76,6 +76,18 @@ def check_settings(obj: Any, prefix: str = "") -> None:
             object.__setattr__(obj, f.name, kept)
 
 
+def changed_settings(obj: Any) -> dict[str, Any]:
+    """Return {name: value} of a dataclass's shown fields that differ from their defaults."""
+    found = {f.name: (getattr(obj, f.name), f.default) for f in dataclasses.fields(obj) if f.repr}
+    return {name: value for name, (value, default) in found.items() if not _same(value, default)}
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Return whether a value is its default, of the same type; an array never is."""
+    alike = type(value) is type(default) and not hasattr(value, "shape")
+    return value is default or (alike and bool(value == default))
+
+
 def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
     """Return a field's value as kept; raises ConfigError, with `name`, for an invalid one."""
     meta, (kind, optional) = field.metadata, value_type(field)

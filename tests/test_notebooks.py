@@ -10,9 +10,10 @@ import pytest
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("ipykernel")
 NotebookClient = pytest.importorskip("nbclient").NotebookClient
+start_new_kernel = pytest.importorskip("jupyter_client.manager").start_new_kernel
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
-WRITE = ("seed_sweep",)  # these write run directories; their cells run again in the folder where they have
+WRITE = ("seed_sweep", "watch_a_run")  # these write run directories; their cells run again in the folder where they have
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
@@ -40,3 +41,42 @@ def test_stored_small_and_without_paths(path: Path):
     assert not re.search(r"(/(home|root|Users|tmp|work)/|C:\\\\)", text)
     for cell in nbformat.read(path, as_version=4).cells:
         assert all(out.output_type != "error" for out in cell.get("outputs", ()))
+
+
+TRAIN = """
+import jaxrl_fast as jf
+algo = jf.PPO(num_envs=4, num_steps=32, hidden=(8,), num_epochs=1)
+run = jf.train(algo, jf.make("CartPole-v1"), 50_000_000, eval_every=0, eval_episodes=4, chunk_seconds=0.1)
+"""
+RESUME = """
+before = run.env_steps
+print(run.resume() is run, run.env_steps > before > 0)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(monkeypatch, tmp_path):
+    """Each cell has one output, which is updated in place, and no error."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    manager, client = start_new_kernel()
+    kinds, texts = [], []
+
+    def look(message):
+        """Interrupt at the second update of the cell."""
+        kinds.append(message["msg_type"])
+        texts.append(message["content"].get("text", ""))
+        if message["msg_type"] == "update_display_data" and kinds.count("update_display_data") == 2:
+            manager.interrupt_kernel()
+
+    try:
+        for code in (TRAIN, RESUME):
+            kinds.clear()
+            reply = client.execute_interactive(code, timeout=100, output_hook=look)
+            assert reply["content"]["status"] == "ok" and "error" not in kinds
+            assert kinds.count("display_data") == 1 and kinds.count("update_display_data") >= 2
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+    told = "".join(texts)
+    assert told.count("`resume()` of the run goes on") == 2 and "True True\n" in told, told

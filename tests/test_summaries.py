@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 
@@ -12,7 +13,9 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.html import parsed, text
 from jaxrl_fast.engine.evaluate import Evaluation
+from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.sweeps.comparison import Entry
 from jaxrl_fast.sweeps.results import SweepResult
@@ -59,6 +62,46 @@ def test_short_forms_name_the_run_and_its_result(unbroken):
         assert time.perf_counter() - began < 1, name
         assert len(text) <= 2_000, (name, len(text))
         assert all(word in text for word in words), (name, text)
+
+
+def test_pages_of_a_notebook_are_well_formed_and_say_the_same(unbroken):
+    settings = len(jf.PPO.__signature__.parameters) - 1  # without `spec`
+    for name in ("run", "sweep", "plan", "settings with arrays", "physics"):
+        thing, _ = things(unbroken)[name]
+        page, pictures = parsed(thing._repr_html_())
+        shown = "".join(page.itertext())
+        assert len(pictures) == (name == "run"), name
+        words = {
+            "run": ("dqn on CartPole-v1", "1,280 of 1,280 steps", "mean return", "target_period", "total_steps", "Discrete(n=2)"),
+            "sweep": ("64 configurations with 2 seeds", "31.50", "44 more in table.csv", "runs/x"),
+            "plan": ("dqn on", "replay", "total", "checkpoints: at most"),
+            "settings with arrays": ("PPO (ppo)", "float32[1000]", "the optimizer's step size", f"all {settings} settings"),
+            "physics": ("test/ball", "Box(low=-1.0"),
+        }[name]
+        assert all(word in shown for word in words), (name, shown[:2000])
+
+
+def test_pages_escape_their_texts():
+    env = jf.make("CartPole-v1")
+    assert "settings have their defaults" in text(jf.PPO()._repr_html_())
+    shown = jf.make(Marked())._repr_html_()
+    assert "<b>" in text(shown) and "<b>" not in shown
+    assert "gravity9.0" in text(jf.make("CartPole-v1", gravity=9.0)._repr_html_()) and "gravity" not in env._repr_html_()
+
+
+def test_settings_that_differ_from_their_defaults():
+    assert changed_settings(jf.PPO()) == {} and changed_settings(jf.PPO(num_envs=3, clip_value=False)) == {
+        "num_envs": 3, "clip_value": False}  # fmt: skip
+    assert list(changed_settings(jf.PPO(learning_rate=jnp.float32(3e-4)))) == ["learning_rate"]
+
+
+@jf.settings
+class Marked(type(jf.make("CartPole-v1"))):
+    """An environment whose name a page must escape."""
+
+    @property
+    def spec(self):
+        return dataclasses.replace(super().spec, name="a <b> & c")
 
 
 def test_a_run_without_results_has_a_short_form(unbroken):

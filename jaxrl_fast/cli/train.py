@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +26,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.ops.precision import in_force
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import check_outside, device_name, seed_folder
+from jaxrl_fast.runs.rundir import check_outside, device_name, numbered, seed_folder
 
 OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
@@ -210,9 +209,7 @@ def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None
 
 def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:
     """Return the directory of `--out`; by default FOLDER/PART-PART-N with the first free N."""
-    stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
-    free = next(path for n in itertools.count(1) if not (path := Path(folder) / f"{stem}-{n}").exists())
-    return folders.folder_path("--out", given["out"] if "out" in given else distributed.tell(str(free)))
+    return folders.folder_path("--out", given["out"] if "out" in given else numbered(folder, *parts))
 
 
 def about_of(plan: Plan, given: dict[str, Any]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import load_data
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs import html
 from jaxrl_fast.ops import precision
 from jaxrl_fast.types import Clock
 
@@ -189,7 +190,13 @@ class MemoryPlan:
         return memory_plan(run, plan_grid(run.algo, config), self.population, config, self.work["metrics"])
 
     def __str__(self) -> str:
-        return table(self)
+        title, lines, (note, *verdict) = cells(self)
+        text = [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
+        return "\n".join([title, *text, f"  {note}", *verdict])
+
+    def _repr_html_(self) -> str:
+        title, (head, *lines), notes = cells(self)
+        return html.block(title, html.table(lines, head), html.lines(*notes))
 
 
 def _total(rows: list[tuple[str, int, int]]) -> int:
@@ -223,32 +230,27 @@ def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig,
     return MemoryPlan(name, population=population, have=have, run=run, config=config, **parts)
 
 
-def table(plan: MemoryPlan) -> str:
-    """Return the plan as text: a line a part, the total and the verdict."""
+def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
+    """Return the plan's title, its lines (a part, one, times, all) from head to total, and notes."""
     p = plan.population
     devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
     many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
     many += ", each of which holds" if len(p.devices) > 1 and p.devices[0].platform != "cpu" else ""
     parts = [row for row in (*plan.resident(), *plan.passing()) if row[1] * row[2]]
-    lines = [("", "one", "times", "all")]
-    lines += [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
     if plan.temporaries is not None:
-        both = show(plan.temporaries), str(plan.places), show(plan.temporaries * plan.places)
-        lines.append(("compiled temporaries", *both))
-    lines.append(("total", "", "", show(plan.need)))
-    text = [f"{plan.name}: {many}"]
-    text += [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
-    note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
-    text.append(f"  ({note} training and evaluation, which take turns)")
+        parts.append(("compiled temporaries", plan.temporaries, plan.places))
+    lines = [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
     device = f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
+    fits = f"the memory of {device} is not known"
     if plan.have is not None:
         share = f"{100 * plan.need / plan.have:.0f}% of the {show(plan.have)} of {device}"
-        text.append(f"{'fits' if plan.fits else 'does not fit'}: {share}")
-    else:
-        text.append(f"the memory of {device} is not known")
-    text.append(precision.in_force(plan.run.algo.precision, p.devices[0].platform))
-    text.append(f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})")
-    return "\n".join(text)
+        fits = f"{'fits' if plan.fits else 'does not fit'}: {share}"
+    note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
+    disk = f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})"
+    used = precision.in_force(plan.run.algo.precision, p.devices[0].platform)
+    notes = [f"({note} training and evaluation, which take turns)", fits, used, disk]
+    head, total = ("", "one", "times", "all"), ("total", "", "", show(plan.need))
+    return f"{plan.name}: {many}", [head, *lines, total], notes
 
 
 def show(size: int) -> str:
@@ -261,8 +263,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     """Return the bytes of one member, as fields of `MemoryPlan`. metrics: their bytes, if known."""
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
-    found = _shapes.eval_shape(run, key, config.most_episodes, row)
-    state, played, trajectory, batch, evaluation, means = found
+    state, played, trajectory, batch, evaluation, means = _shapes.eval_shape(run, key, config.most_episodes, row)
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxrl_fast.envs import own, sources, suggest, wrappers
-from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.envs.base import ORIGIN, Environment, describe
 from jaxrl_fast.envs.sources import SOURCES, Factory, Source
 from jaxrl_fast.envs.tables import check_parameters, table
 from jaxrl_fast.errors import ConfigError, nearest
@@ -153,7 +153,7 @@ def _build(name: str, settings: dict[str, Any]) -> Environment:
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
     env = wrap(env, **common)
-    env.__dict__[_ORIGIN] = name, dict(settings)  # for config.json; no field, so traces and comparisons ignore it
+    env.__dict__[ORIGIN] = name, dict(settings)  # for config.json; no field, so traces and comparisons ignore it
     return env
 
 
@@ -167,14 +167,6 @@ def wrap(env: Environment, **common: Any) -> Environment:
         env = wrappers.wrap(env, **common)
         _ = env.spec  # an impossible spec (a stack of dicts) fails here, not within a trace
     return env
-
-
-_ORIGIN = "_made_from"  # attribute of environments of `make`
-
-
-def describe(env: Environment) -> tuple[str, dict[str, Any]] | None:
-    """Return the (name, settings) from which `make` built this object, or None."""
-    return env.__dict__.get(_ORIGIN)
 
 
 def name_of(env: Environment) -> str:

@@ -47,7 +47,7 @@ def learning_curve(
     canvas, axes = figure()
     windows, alone = set(), len(rows_by_run) == 1
     evaluations = lambda rows: [r for r in rows if metric != "eval_return" and r.get("eval_return") is not None]
-    found = {label: (_columns(rows, metric), _columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
+    found = {label: (columns(rows, metric), columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
     seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
     for i, (label, (curve, dots)) in enumerate(found.items()):
         if np.isfinite(curve[1]).any():
@@ -155,7 +155,7 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, windo
             has = np.isfinite(member)
             thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
             axes.plot(steps[has], member[has], **thin, label="members" if alone and members > 1 and j == 0 else None)
-    mean, low, high = intervals(_held(_trailing_mean(values, window)))
+    mean, low, high = smoothed(values, window)
     has = np.isfinite(mean)
     if members > 1:
         text = f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone else None
@@ -194,7 +194,7 @@ def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True
         spine.set_color(_INK)
 
 
-def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
+def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (env_steps [R], values [R, K]) of the rows with the metric; NaN for null."""
     found = [(row["env_steps"], row[metric]) for row in rows if metric in row]
     lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value] for _, value in found]
@@ -202,6 +202,16 @@ def _columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     for i, entry in enumerate(lists):
         values[i, : len(entry)] = [math.nan if v is None else v for v in entry]
     return np.array([steps for steps, _ in found], np.float64), np.where(np.isfinite(values), values, np.nan)
+
+
+def smoothed(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return mean, low and high over members [R, K], of each member's mean over `window` rows."""
+    return intervals(held_means(values, window))
+
+
+def held_means(values: np.ndarray, window: int) -> np.ndarray:
+    """Return each member's mean over `window` rows [R, K], kept over gaps."""
+    return _held(_trailing_mean(values, window))
 
 
 def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:

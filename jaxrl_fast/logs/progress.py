@@ -46,7 +46,7 @@ class ProgressSink(Display, Sink):
     def _text(self, row: Row) -> str:
         members = np.asarray(row.metrics.get("episode_return", ()), np.float64).reshape(-1)
         if np.isfinite(members).any():  # else keep the last one
-            self._return = f"return {_summary(members)}"
+            self._return = f"return {summary(members)}"
         total = f"{self.total:,}"
         parts = [
             f"{row.env_steps:>{len(total)},} / {total} steps",
@@ -68,7 +68,7 @@ class ProgressSink(Display, Sink):
         return max(self.total - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
 
 
-def _summary(values: np.ndarray) -> str:
+def summary(values: np.ndarray) -> str:
     """Return `475.1`, or for several members `475.1 (401.2..500.0)`; finite values only."""
     finite = values[np.isfinite(values)]
     text = _short(finite.mean())

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
 SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
@@ -63,11 +63,11 @@ def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def frame(rows: Sequence[dict[str, Any]]) -> Any:
-    """Return a pandas DataFrame of rows; raises ConfigError without pandas."""
+    """Return a pandas DataFrame of rows. Raises MissingExtraError without pandas."""
     try:
         import pandas
     except ImportError as error:
-        raise ConfigError("pandas", None, "installed: pip install pandas") from error
+        raise MissingExtraError("a frame of results", "pandas") from error
     return pandas.DataFrame(rows)
 
 

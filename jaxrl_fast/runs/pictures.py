@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -25,15 +26,45 @@ _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
 def film(
-    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
-) -> Film:
+    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0,
+    most: int | None = None,
+) -> Film:  # fmt: skip
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
     `algo` is bound; `agent` is one member's. The last frame shows the final state, unless
-    `max_steps` cut the episode. patience: seconds to wait for a host environment.
+    `max_steps` cut the episode. patience: seconds to wait for a host environment. most: pictures,
+    evenly spread; None: one of every state.
     """
     check_int("max_steps", max_steps)
-    return backend_of(env).film(env, algo, agent, key, max_steps, patience)
+    return backend_of(env).film(env, algo, agent, key, max_steps, patience, most)
+
+
+class Video(NamedTuple):
+    """Pictures of an episode, which a notebook shows as a GIF; `save` writes it."""
+
+    frames: list[np.ndarray]  # uint8 [H, W, 3] each
+    fps: float
+
+    @classmethod
+    def of(cls, film: Film, name: str = "") -> Video:
+        """Return a film at its own speed. Raises ConfigError for an environment without pictures."""
+        if not film.frames:
+            drawn = "one that is drawn: by `render` of a jf.Env, or Gymnasium's render_mode 'rgb_array'"
+            raise ConfigError("environment", name, drawn)
+        stride, fps = pace(film.step_seconds, len(film.frames))
+        return cls(film.frames[::stride], fps)
+
+    def __repr__(self) -> str:
+        height, width, _ = self.frames[0].shape
+        return f"<Video: {len(self.frames)} frames of {width} x {height}, {self.fps:g} a second>"
+
+    def _repr_html_(self) -> str:
+        data = base64.b64encode(gif(self.frames, self.fps)).decode()
+        return f'<img alt="an episode" src="data:image/gif;base64,{data}">'
+
+    def save(self, path: str | Path) -> Path:
+        """Write a GIF, and return its path."""
+        return rollout_gif(self.frames, path, self.fps)
 
 
 def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
@@ -45,7 +76,16 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 
 
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
-    """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path.
+    """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path; see `gif`."""
+    content, path = gif(frames, fps, max_bytes), Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with folders.replacing(path) as temporary:
+        temporary.write_bytes(content)
+    return path
+
+
+def gif(frames: Sequence[np.ndarray], fps: float = 30, max_bytes: int = MAX_BYTES) -> bytes:
+    """Return frames (uint8 [H, W, 3], one size) as an endless GIF.
 
     Keeps at most 600 frames, fewer while the file exceeds `max_bytes`; the speed stays.
     """
@@ -62,11 +102,7 @@ def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30,
     while len(content) > max_bytes and len(images) > 10:
         images, stride = images[::2], stride * 2
         content = _encode(images, milliseconds * stride)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with folders.replacing(path) as temporary:
-        temporary.write_bytes(content)
-    return path
+    return content
 
 
 def _indexed(frames: list[np.ndarray]) -> list[Any]:

@@ -18,12 +18,15 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.rows import curve, table
+from jaxrl_fast.logs import html, svg
+from jaxrl_fast.logs.rows import curve, shown, table
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
+from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import Best, Progress
 from jaxrl_fast.runs.lanes import Lanes
+from jaxrl_fast.runs.pictures import Video
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import run_so_far
 
@@ -32,6 +35,19 @@ class AnyResult:
     """The common part of the results of one program (`Result`) and of seeds in turn (`SeedsInTurn`)."""
 
     def __repr__(self) -> str:
+        title, *facts = self._told()
+        return "\n  ".join([f"<Run: {title}>", *facts])
+
+    def _repr_html_(self) -> str:
+        title, *facts = self._told()
+        scores, rows = self.eval_return, list(map(shown, self.history))
+        several = [] if scores is None or not span(scores) else [f"final return of {len(scores)} members{span(scores)}"]
+        picture = svg.image(svg.learning_curve({"": rows})) if rows else ""
+        parts = self.algo._repr_html_(), self.env._repr_html_(), html.block("run", html.settings(self.config))
+        return html.block(title, html.lines(*facts, *several), picture, *parts)
+
+    def _told(self) -> tuple[str, str, str]:
+        """Return the title of a run's short form and its lines."""
         scores, seeds = self.eval_return, self.config.member_seeds()
         which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} members, seeds {seeds[0]} to {seeds[-1]}"
         lost = f", {len(self.lost)} of them lost" if self.lost else ""
@@ -40,9 +56,9 @@ class AnyResult:
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.out.path}" if self.out else "in memory"
         return (
-            f"<Run: {self.algo.name} on {registry.name_of(self.env)}, {which}{lost}>\n"
-            f"  {self._done()}; {final}{best}\n"
-            f"  {self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}"
+            f"{self.algo.name} on {registry.name_of(self.env)}, {which}{lost}",
+            f"{self._done()}; {final}{best}",
+            f"{self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}",
         )
 
     @property
@@ -66,8 +82,17 @@ class AnyResult:
         return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:
-        """Return a pandas DataFrame, one row a log row and member, with settings and metrics."""
+        """Return a pandas DataFrame, one row a log row and member, with settings and metrics.
+
+        Needs the extra [pandas].
+        """
         return table(self.history, self.config.member_seeds(), self.config.member_settings())
+
+    def video(
+        self, member: int | None = None, env: Environment | None = None, seed: int = 0, max_steps: int = 500
+    ) -> Video:
+        """Return pictures of an episode of `agent(member)`, which a notebook shows; see `Agent.video`."""
+        return self.agent(member).video(env, seed, max_steps)
 
 
 @dataclasses.dataclass(repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import math
 import os
 import shutil
@@ -22,11 +23,13 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
+from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
 
 SEED = "seed-"
+AUTO = "auto"  # an `out` that is numbered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,13 +84,15 @@ class RunDir:
         if self.metrics.exists() or self.checkpoints.exists() or self.in_turn:
             return
         shutil.rmtree(self.path / "wandb", ignore_errors=True)
-        (self.path / "config.json").unlink(missing_ok=True)
+        for name in ("wandb.id", "mlflow.id", "config.json"):
+            (self.path / name).unlink(missing_ok=True)
         if self.new:
             with contextlib.suppress(OSError):  # another file appeared there
                 self.path.rmdir()
 
     def sinks(self, tensorboard: bool) -> list[Any]:
-        return [JsonlSink(self.metrics), *([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])]
+        events = [Guarded(TensorBoardSink(self.path / "tensorboard"))] if tensorboard else []
+        return [JsonlSink(self.metrics), *events]
 
     def history(self, env_steps: float = math.inf) -> list[Row]:
         """Return the log rows up to `env_steps`, read back; null is NaN."""
@@ -161,10 +166,16 @@ class RunDir:
             if film.page is not None:
                 configs.write_text(self.path / "rollout.html", film.page)
             if film.frames:
-                stride, fps = pictures.pace(film.step_seconds, len(film.frames))
-                pictures.rollout_gif(film.frames[::stride], self.path / "rollout.gif", fps)
+                pictures.Video.of(film).save(self.path / "rollout.gif")
         except Exception as error:
             warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
+
+
+def numbered(folder: str, *parts: str) -> Path:
+    """Return FOLDER/PART-PART-N with the first free N, the same in every process."""
+    stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
+    free = next(path for n in itertools.count(1) if not (path := Path(folder) / f"{stem}-{n}").exists())
+    return Path(distributed.tell(str(free)))
 
 
 def seed_folder(path: Path, seed: int) -> Path:

@@ -22,11 +22,13 @@ from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.engine.programs import Context
 from jaxrl_fast.engine.tuned import taken
+from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
+from jaxrl_fast.logs.notebook import display
+from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.sinks import Guarded, Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.memory import identity
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
@@ -35,7 +37,7 @@ from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, described, seed_folder
+from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, described, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.runs.start_from import given_by
@@ -54,12 +56,14 @@ def train(
 
     Args:
         total_steps: environment steps of one member.
-        out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory.
+        out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory;
+            "auto": a new one in `runs/`, named after algorithm, environment and seed and numbered.
         hooks: `hook(run, rows)` after every chunk, with the `Result` so far.
         sinks: see `jaxrl_fast.logs.sinks`; closed at the end. A function of the `RunConfig` makes
             them for each run, as seeds that take turns need.
         tensorboard: write TensorBoard events to `out`.
-        progress: a live bar, or plain lines; None: on a terminal or in a notebook.
+        progress: a cell that updates in place, a live bar, or plain lines; None: in a notebook or
+            on a terminal.
         about: more keys for config.json, such as the modules to import first ("imports").
         start_from: a run directory, a run, an `Agent` or parameters, for every member's start.
 
@@ -69,14 +73,14 @@ def train(
         Interrupted: after Ctrl-C; a KeyboardInterrupt with the run so far as `run`. A notebook or
             prompt gets that run instead. Its `resume` continues it, with and without `out`.
     """
-    if out is not None:
+    if out not in (None, AUTO):
         out = folders.folder_path("out", out)
         distributed.on_first(lambda: check_outside(out))
     return run_so_far(lambda: start(algo, env, total_steps, out, hooks, sinks, tensorboard, progress, about, **settings))
 
 
 def start(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: Path | None = None, hooks=(), sinks=(),
+    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: Path | str | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
@@ -85,6 +89,9 @@ def start(
     prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
     if tuned and progress:
         print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
+    if out == AUTO:
+        out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
+        distributed.on_first(lambda: check_outside(out))
     source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
     return begin(prepared, out, hooks, sinks, tensorboard, progress, source)
 
@@ -163,7 +170,7 @@ def run_prepared(
     given = None if saved else given_by(config, source, prepared.members.first.algo)
     with signals:  # a second signal must not stop `discard`
         try:
-            with _closing(around, prepared.grid) as (stack, bar):
+            with _closing(around, prepared.grid, context.history) as (stack, bar):
                 for sink in bar:
                     sink.status("compiling")
                 with signals.at_once(AS_IT_WAS if saved else NEW):
@@ -201,7 +208,8 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
-        Trainer(run, around.hooks, [*bar, *written, *around.sinks], checkpoints, signals).train(given, saved)
+        sinks = [*bar, *written, *map(Guarded, around.sinks)]
+        Trainer(run, around.hooks, sinks, checkpoints, signals).train(given, saved)
     finally:
         run.lanes.programs.clock.switch("")
     run.go_on = None  # training is finished
@@ -210,7 +218,7 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
 def _go_on(run: Result, around: Around, signals: Signals) -> Result:
     run.lanes.programs.clock.switch("compile")
     lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
-    with lock, signals, _closing(around, run.grid) as (stack, bar):
+    with lock, signals, _closing(around, run.grid, run.history) as (stack, bar):
         run.stop_requested = False
         stack.callback(run.lanes.programs.give_up)
         try:
@@ -228,10 +236,12 @@ def _heeded(run: Result, signals: Signals) -> Result:
 
 
 @contextlib.contextmanager
-def _closing(around: Around, grid: Grid) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
-    """Return a stack of resources to close at a run's end, and its progress bar, if any."""
+def _closing(
+    around: Around, grid: Grid, history: Sequence[Row]
+) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
+    """Return a stack of resources to close at a run's end, and its progress display, if any."""
     with contextlib.ExitStack() as stack:
-        bar = [ProgressSink(grid.env_steps(grid.rows))] if around.progress else []
+        bar = [display(grid.env_steps(grid.rows), history)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
             stack.callback(_close, sink)
         yield stack, bar

@@ -10,9 +10,8 @@ import numpy as np
 
 from jaxrl_fast.logs import plots
 from jaxrl_fast.ops.aggregate import bootstrap, iqm
-from jaxrl_fast.sweeps.results import SweepResult, distinct, short
-
-MOST_CURVES = 8
+from jaxrl_fast.sweeps.results import SweepResult, distinct
+from jaxrl_fast.sweeps.shown import best_rows, short
 
 
 def draw(result: SweepResult) -> list[Path]:
@@ -28,24 +27,9 @@ def draw(result: SweepResult) -> list[Path]:
     return made
 
 
-def label(settings: dict[str, Any]) -> str:
-    """Return `learning_rate 0.001, num_envs 8`."""
-    return ", ".join(f"{name.partition('.')[2]} {short(value)}" for name, value in settings.items())
-
-
 def curves(result: SweepResult) -> Path:
     """Draw the best configurations' learning curves: mean over seeds with its interval."""
-    runs = {}
-    for c in result.ranking()[:MOST_CURVES]:
-        rows: dict[int, dict[str, Any]] = {}
-        for seed, own in enumerate(result.rows[c]):
-            for row in own:
-                whole = rows.setdefault(row["env_steps"], {"env_steps": row["env_steps"]})
-                for name in ("episode_return", "eval_return"):
-                    if name in row:
-                        whole.setdefault(name, [None] * len(result.seeds))[seed] = row[name][0]
-        if rows:
-            runs[label(result.configurations[c])] = [rows[k] for k in sorted(rows)]
+    runs = best_rows(result)
     title = f"{_title(result)}: the best {len(runs)} of {len(result.configurations)}"
     return plots.learning_curve(runs, result.path / "curves.png", title=title)
 

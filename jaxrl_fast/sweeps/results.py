@@ -16,11 +16,11 @@ import numpy as np
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.jsonl import read_jsonl
-from jaxrl_fast.logs.terminal import aligned
-from jaxrl_fast.ops.aggregate import bootstrap, few, frame, interval, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.ops.aggregate import bootstrap, frame, interval, iqm, probability_of_improvement, win_rate
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
+from jaxrl_fast.sweeps import shown
 from jaxrl_fast.sweeps.configurations import Settings
 from jaxrl_fast.sweeps.parts import Sweep, decode_base, part_folder, read_json
 
@@ -126,13 +126,17 @@ class SweepResult:
             })  # fmt: skip
         return rows
 
-    def frame(self) -> Any:
-        """Return a pandas DataFrame, a row a configuration and seed. Needs pandas."""
-        return frame([
-            {"configuration": c, "seed": seed, **self.configurations[c], "eval_return": self.final[c, s]}
-            for c in range(len(self.configurations))
-            for s, seed in enumerate(self.seeds)
-        ])  # fmt: skip
+    def frame(self, log: bool = False) -> Any:
+        """Return a pandas DataFrame, a row a configuration and seed. Needs the extra [pandas].
+
+        log: a row a log row, configuration and seed instead, with all metrics.
+        """
+        own = lambda c, seed: {"configuration": c, "seed": seed, **self.configurations[c]}
+        members = [(c, s, own(c, seed)) for c in range(len(self.configurations)) for s, seed in enumerate(self.seeds)]
+        if not log:
+            return frame([member | {"eval_return": self.final[c, s]} for c, s, member in members])
+        alone = lambda row: {name: x[0] if isinstance(x, list) else x for name, x in row.items()}
+        return frame([alone(row) | member for c, s, member in members for row in self.rows[c][s]])
 
     def best(self) -> int:
         """Return the first configuration of the ranking."""
@@ -144,47 +148,24 @@ class SweepResult:
         return probability_of_improvement(*scores) if np.isfinite(scores).all() else (math.nan,) * 3
 
     def __str__(self) -> str:
-        return format_table(self)
+        return shown.as_text(self)
+
+    def _repr_html_(self) -> str:
+        return shown.as_html(self)
 
     def __repr__(self) -> str:
-        base, seeds = self.content["base"], f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
-        lines = [
-            f"<Sweep: {base['algorithm']['name']} on {base['environment']['name']}, {len(self.configurations)} configurations "
-            f"with {seeds} each, {base['run']['total_steps']:,} steps>"
-        ]
+        lines = [f"<Sweep: {shown.title(self)}>"]
         for rank, c in enumerate(self.ranking()[:3], 1):
-            settings = ", ".join(f"{name} = {short(value)}" for name, value in self.configurations[c].items())
+            settings = ", ".join(f"{name} = {shown.short(value)}" for name, value in self.configurations[c].items())
             score = f"{iqm(self.scores[c]):,.4g}" if np.isfinite(self.final[c]).any() else "none"
             lines.append(f"  {rank}. {settings[:200]}: IQM {score}")
         return "\n".join([*lines, f"  in {self.path}; print() shows the whole table"])
-
-
-def format_table(result: SweepResult, most: int = 20) -> str:
-    """Return the table as text, its best `most` rows."""
-    names = result.names
-    lines = [["", *names, "IQM", "95% interval", "seeds", "P(better than next)"]]
-    table = result.table()
-    for row in table[:most]:
-        interval = f"{row['low']:.2f} to {row['high']:.2f}" if math.isfinite(row["low"]) else "-"
-        scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
-        scores += " ..." if len(row["scores"]) > 5 else ""
-        better = f"{row['better_than_next']:.2f}" if math.isfinite(row["better_than_next"]) else "-"
-        middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
-        lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
-    text = aligned(lines) + few(result.final.shape[1])
-    if len(table) > most:
-        text.append(f"... {len(table) - most} more in table.csv")
-    return "\n".join(text)
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """Return each value once, numbers in order, others in order of appearance."""
     found = list({repr(v): v for v in values}.values())
     return sorted(found) if all(isinstance(v, (int, float)) for v in found) else found
-
-
-def short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def read_sweep(path: str | Path) -> SweepResult:

@@ -27,13 +27,14 @@ from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.population import elsewhere, population_of
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, check_outside
+from jaxrl_fast.runs.rundir import AUTO, RunDir, check_empty, check_free, check_outside, numbered
 from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
@@ -58,13 +59,14 @@ def sweep(
         wave: members that train at once, at most; by default as many as the memory plan allows,
             without what XLA adds when it compiles.
         hooks: `hook(session, rows)` after every chunk of every run, as in `jf.train`.
+        out: the sweep's folder; "auto": a new one in `sweeps/`, numbered.
         settings: fields of `RunConfig`; `on_nan` is "mark" here.
 
     The folder of the same sweep is resumed. Raises ConfigError for anything wrong with any
     configuration, before the first one trains.
     """
     check_hooks(hooks)
-    out, about = folders.folder_path("out", out), about or {}
+    out, about = folder_of(out, algo, env), about or {}
     config = run_config(total_steps, {"on_nan": "mark"} | settings | {"selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
@@ -99,6 +101,13 @@ def sweep(
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
         return _run(out, found, parts, progress)
+
+
+def folder_of(out: str | Path, algo: Algorithm, env: Environment) -> Path:
+    """Return a sweep's folder; "auto" is the next free one in `sweeps/`."""
+    if out == AUTO:
+        return numbered("sweeps", algo.name, registry.name_of(env))
+    return folders.folder_path("out", out)
 
 
 @contextlib.contextmanager

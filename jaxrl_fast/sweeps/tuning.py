@@ -23,7 +23,6 @@ from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
-from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
@@ -31,7 +30,7 @@ from jaxrl_fast.sweeps.configurations import check_names
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
-from jaxrl_fast.sweeps.sweep import at_work, finish, open_folder, reopened, run_parts
+from jaxrl_fast.sweeps.sweep import at_work, finish, folder_of, open_folder, reopened, run_parts
 
 JOURNAL = "optuna.log"
 
@@ -44,8 +43,8 @@ def tune(
     """Search settings with Optuna, a population of `members` trials at a time.
 
     Each of `trials` configurations is trained with every seed; their IQM is maximised. sample,
-    hooks: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a constant liar. The
-    folder of the same search is resumed; trials that never trained are queued again.
+    out, hooks: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a constant liar.
+    The folder of the same search is resumed; trials that never trained are queued again.
     """
     optuna = import_optuna()
     check_hooks(hooks)
@@ -59,7 +58,7 @@ def tune(
         raise ConfigError("population", config.population, "None: Optuna suggests the settings")
     spread_members(env, config, members * config.seeds)
     _check_values(algo, env, sample, config)
-    out, about = folders.folder_path("out", out), about or {}
+    out, about = folder_of(out, algo, env), about or {}
     search = {"trials": trials, "members": members}
     sweep = Sweep(algo, env, config, about, (), hooks)
     asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample), "optuna": search, "configurations": [], "parts": []}

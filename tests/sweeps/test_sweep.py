@@ -21,7 +21,7 @@ from jaxrl_fast.engine import grid as jf_grid
 from jaxrl_fast.engine import members
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations
@@ -588,7 +588,7 @@ def test_a_frame_has_a_row_a_configuration_and_seed(modules):
         (0, 3, 0.9, 1.0), (0, 4, 0.9, 2.0), (1, 3, 1.0, 3.0), (1, 4, 1.0, 4.0)
     ]  # fmt: skip
     modules(pandas=None)
-    with pytest.raises(ConfigError, match="pip install pandas"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[pandas\]'"):
         SweepResult.frame(found)
 
 

@@ -1,0 +1,1 @@
+"""The Atari 2600 as one data-oriented step over lanes of int32 state."""

@@ -1,0 +1,222 @@
+"""One instruction of every lane, and the frame that instructions make."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxrl_fast.envs.atari import addressing, cartridge, cpu, picture, registers, riot, tia
+from jaxrl_fast.envs.atari import opcodes as op
+from jaxrl_fast.envs.atari.addressing import Access, Instruction
+from jaxrl_fast.envs.atari.state import LINE, NEVER, RAM, Inputs, Machine, Rom, Tia
+
+_INSTRUCTIONS = 25_000  # of a frame at most
+
+
+def _where(on: jax.Array, new, old):
+    """Return `new` where `on`, for every leaf with a lane axis."""
+    return jax.tree.map(lambda a, b: jnp.where(on, a, b), new, old)
+
+
+def _load(ram: jax.Array, index: jax.Array) -> jax.Array:
+    return ram[jnp.arange(ram.shape[0]), index].astype(jnp.int32)
+
+
+def _store(ram: jax.Array, index: jax.Array, value: jax.Array, on: jax.Array) -> jax.Array:
+    lanes = jnp.arange(ram.shape[0])
+    return ram.at[lanes, jnp.where(on, index, RAM)].set(value.astype(ram.dtype), mode="drop")
+
+
+def _fetch(m: Machine, rom: Rom) -> Instruction:
+    """Return the instruction at the program counter, from the decoded image or from RAM."""
+    pc = m.cpu.pc
+    at = cartridge.place(m.cart, pc)
+    decoded = Instruction(rom.code[at], rom.address[at], rom.operation[at])
+    in_ram = addressing.is_ram(pc)
+
+    def from_ram() -> Instruction:
+        code, second, third = (_load(m.ram, (pc + i) & 0x7F) for i in range(3))
+        words = jnp.asarray(op.control_words())[code]
+        code = code | second << 8 | third << 16
+        return _where(in_ram, Instruction(code, words[:, 0], words[:, 1]), decoded)
+
+    return lax.cond(jnp.any(in_ram), from_ram, lambda: decoded)
+
+
+def step(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+    """Return every lane after one instruction, or after a part of the picture before it.
+
+    An access to the TIA waits for the picture up to its clock: a call draws at most the rest of one
+    line, and the instruction takes effect in the call that draws the last part. Lanes that are
+    `done` stay as they are.
+    """
+    word = _fetch(m, rom)
+
+    def ram_byte(address: jax.Array) -> jax.Array:
+        return _load(m.ram, address & 0x7F)
+
+    def rom_byte(address: jax.Array) -> jax.Array:
+        return rom.code[cartridge.place(m.cart, address)] & 0xFF
+
+    access = addressing.resolve(m.cpu, word, ram_byte, rom_byte)
+    reads, writes = op.ADDRESS.has(word.address, "reads"), op.ADDRESS.has(word.address, "writes")
+    cycles = m.cycles + access.cycles
+    reads_tia = reads & addressing.is_tia(access.read_at)
+    writes_tia = writes & addressing.is_tia(access.write_at)
+    active = m.done == 0
+
+    register = access.write_at & 0x3F
+    clock = cycles * 3
+    target = jnp.where(writes_tia, tia.write_clock(m.tia, register, clock), clock)
+    segment = picture.next_segment(m.tia, m.view, target)
+    segment = segment._replace(wanted=segment.wanted & active & (reads_tia | writes_tia))
+    drawn, screen = _draw(m, segment)
+    waits = segment.wanted & picture.next_segment(drawn, m.view, target).wanted
+    m = m._replace(tia=drawn, screen=screen)
+    return _commit(m, inputs, rom, word, access, cycles, active & ~waits)
+
+
+def _draw(m: Machine, segment: picture.Segment) -> tuple[Tia, jax.Array]:
+    """Return the TIA and the screen after the segment, where it is wanted.
+
+    Two conditionals: what one returns is computed once, while a fusion would compute a line's words
+    anew for each of its pixels.
+    """
+    some = jnp.any(segment.wanted)
+
+    def draw() -> tuple[Tia, picture.Strip]:
+        new, strip = picture.draw(m.tia, m.view, segment)
+        return _where(segment.wanted, new, m.tia), strip
+
+    def nothing() -> tuple[Tia, picture.Strip]:
+        return m.tia, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw)[1])
+
+    drawn, strip = lax.cond(some, draw, nothing)
+    screen = lax.cond(some, lambda: picture.paint(m.screen, strip), lambda: m.screen)
+    return drawn, screen
+
+
+def _read(
+    m: Machine, inputs: Inputs, rom: Rom, access: Access, cycles: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the byte at the address and whether it shows that the timer is past its end."""
+    at = access.read_at
+    hit, index = cartridge.extra(m.cart, at, reads=True)
+    byte = _load(m.ram, jnp.where(hit, index, at & 0x7F))
+    image = rom.code[cartridge.place(m.cart, at)] & 0xFF
+    ports, late = riot.read(m.riot, inputs, at, cycles)
+    video = tia.read(m.tia, inputs, at, cycles, access.bus)
+    chips = jnp.where(addressing.is_ports(at), ports, video)
+    inner = jnp.where(addressing.is_ram(at), byte, chips)
+    value = jnp.where(addressing.is_cartridge(at), jnp.where(hit, byte, image), inner)
+    return value, late & addressing.is_ports(at)
+
+
+def _commit(
+    m: Machine,
+    inputs: Inputs,
+    rom: Rom,
+    word: Instruction,
+    access: Access,
+    cycles: jax.Array,
+    on: jax.Array,
+) -> Machine:
+    """Return the lanes where `on` after the instruction."""
+    reads, writes = (on & op.ADDRESS.has(word.address, name) for name in ("reads", "writes"))
+    cart = cartridge.switch(m.cart, access.read_at, reads)
+    memory, late = _read(m._replace(cart=cart), inputs, rom, access, cycles)
+    new, stored = cpu.execute(m.cpu, word, access, memory)
+
+    flow = op.ADDRESS.get(word.address, "flow")
+    calls = (flow == op.CALL) | (flow == op.BREAK)
+    back = (m.cpu.pc + 2) & 0xFFFF
+    stored = jnp.where(calls, back >> 8, stored)
+    at = access.write_at
+    to_ram = writes & addressing.is_ram(at)
+    hit, index = cartridge.extra(m.cart, at, reads=False)
+    ram = _store(m.ram, jnp.where(hit, index, at & 0x7F), stored, to_ram | (writes & hit))
+    ram = _store(ram, (m.cpu.sp - 1) & 0x7F, back, on & calls)
+    ram = _store(ram, (m.cpu.sp - 2) & 0x7F, cpu.flags(m.cpu), on & (flow == op.BREAK))
+    cart = cartridge.switch(cart, at, writes)
+    chips = riot.mark_late(m.riot, reads & late, cycles)
+    chips = riot.write(chips, at, stored, writes & addressing.is_ports(at), cycles)
+
+    to_tia = writes & addressing.is_tia(at)
+    register = at & 0x3F
+    video, ends = lax.cond(
+        jnp.any(to_tia),
+        lambda: registers.write(m.tia, register, stored, to_tia, cycles * 3, cycles),
+        lambda: (m.tia, jnp.zeros_like(to_tia)),
+    )
+    stops = to_tia & ((cycles * 3 - m.tia.origin) // LINE > m.view.limit)
+    wait = jnp.where(to_tia & (register == tia.WSYNC), registers.wait_cycles(m.tia, cycles), 0)
+    steps = m.steps + on.astype(jnp.int32)
+    over = ends | stops
+    bad = (access.bad | cpu.is_unsupported(m.cpu, word)) & on
+    return m._replace(
+        cpu=_where(on, new, m.cpu),
+        riot=chips,
+        tia=video,
+        cart=cart,
+        ram=ram,
+        cycles=jnp.where(on, cycles + wait, m.cycles),
+        steps=steps,
+        partial=jnp.where(over, 0, m.partial),
+        done=jnp.where(over | bad | (steps >= _INSTRUCTIONS), 1, m.done),
+        bad=jnp.where(bad, 1, m.bad),
+    )
+
+
+def begin(m: Machine, on: jax.Array) -> Machine:
+    """Return the machine at the start of a call: times count from the frame that begins.
+
+    Lanes that are not `on` are done.
+    """
+    fresh = (m.partial == 0) & on
+    back = jnp.where(fresh, m.cycles, 0)
+    clocks = back * 3
+    t = m.tia
+    origin = jnp.where(fresh, -jnp.remainder(clocks - t.origin, LINE), t.origin)
+    video = t._replace(
+        origin=origin,
+        drawn=jnp.where(fresh, origin + m.view.top * LINE, t.drawn),
+        left=jnp.where(fresh, LINE, t.left),
+        loss=jnp.where(fresh, m.view.pal & (clocks - t.origin) // LINE, t.loss) & 1,
+        vsync_end=jnp.where(t.vsync_end == NEVER, NEVER, t.vsync_end - clocks),
+        moved_at=t.moved_at - clocks,
+        charge_at=t.charge_at - back,
+    )
+    chips = m.riot._replace(set_at=m.riot.set_at - back, late_at=m.riot.late_at - back)
+    turns = fresh[:, None, None]
+    return m._replace(
+        tia=video, riot=chips, cycles=m.cycles - back, steps=jnp.zeros_like(m.steps),
+        partial=jnp.where(on, 1, m.partial), done=jnp.where(on, m.bad, 1),
+        screen=jnp.where(turns, m.other, m.screen), other=jnp.where(turns, m.screen, m.other),
+    )  # fmt: skip
+
+
+@jax.custom_batching.custom_vmap
+def frame(m: Machine, inputs: Inputs, rom: Rom, on: jax.Array) -> Machine:
+    """Return the machine after a frame: up to the end of VSYNC, or 25,000 instructions.
+
+    Lanes that are not `on`, bool [N], stay. Under `vmap` the new axis becomes lanes, so that the
+    conditionals of `step` stay branches.
+    """
+    go = begin(m, on)
+    return lax.while_loop(lambda s: jnp.any(s.done == 0), lambda s: step(s, inputs, rom), go)
+
+
+@frame.def_vmap
+def _frame_of_lanes(size: int, batched, m: Machine, inputs: Inputs, rom: Rom, on: jax.Array):
+    if any(jax.tree.leaves(batched[2])):
+        raise NotImplementedError("vmap over images: join them, and give each lane its `start`.")
+
+    def merged(is_batched: bool, x: jax.Array) -> jax.Array:
+        x = x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+        return x.reshape(-1, *x.shape[2:])
+
+    lanes = jax.tree.map(merged, (batched[0], batched[1], batched[3]), (m, inputs, on))
+    after = frame(lanes[0], lanes[1], rom, lanes[2])
+    parted = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), after)
+    return parted, jax.tree.map(lambda _: True, parted)

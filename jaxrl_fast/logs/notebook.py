@@ -1,0 +1,135 @@
+"""The display of a run in a notebook: one output cell that updates in place."""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any, TextIO
+
+import numpy as np
+
+from jaxrl_fast.logs import svg
+from jaxrl_fast.logs.progress import ProgressSink, summary
+from jaxrl_fast.logs.rows import Row, shown
+from jaxrl_fast.logs.sinks import Clip, Sink
+
+SHARE = 100  # an update waits for this multiple of the time that the last one took
+_NOTES = 8  # messages that stay
+
+
+def display(total_steps: int, history: Sequence[Row]) -> Sink:
+    """Return the display of a run: a cell in a notebook, else a bar or plain lines."""
+    shell = rich_shell()
+    return ProgressSink(total_steps) if shell is None else NotebookSink(total_steps, history, shell)
+
+
+def picture(clip: Clip) -> str:
+    """Return HTML of a video with its steps below."""
+    data = base64.b64encode(clip.gif).decode()
+    image = f'<img alt="the agent" style="max-width:100%" src="data:image/gif;base64,{data}">'
+    return f"{image}<div>the agent at {clip.env_steps:,} steps</div>"
+
+
+def rich_shell() -> Any:
+    """Return the IPython shell with a front end that shows HTML (a kernel's), or None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell if hasattr(shell, "kernel") else None
+
+
+class NotebookSink(ProgressSink):
+    """Learning curve, steps, speed, returns and time left, in one output of a notebook's cell.
+
+    A front end without HTML shows the last line of text. After a failure it prints plain lines.
+
+    Args:
+        history: the run's log rows, which the loop extends; a resume's curve has the earlier ones.
+        shell: IPython's.
+    """
+
+    def __init__(
+        self, total_steps: int, history: Sequence[Row], shell: Any, stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
+        super().__init__(total_steps, stream, clock)
+        self._history, self._publish = history, shell.display_pub.publish
+        self._id, self._begun, self._live_cell = f"jaxrl-fast-{uuid.uuid4().hex}", False, True
+        self._done, self._line, self._activity, self._evaluated = 0, "", "", ""
+        self._notes: list[str] = []
+        self._filmed = False
+        self._next = -math.inf  # when the next update is due
+
+    def open(self) -> None:
+        """Draw once before the time of training counts: the first curve imports scipy."""
+        svg.learning_curve({"": [{"env_steps": 1, "episode_return": [0.0]}]})
+
+    def status(self, text: str) -> None:
+        self._activity = text
+        if not self._update(at_once=True):
+            super().status(text)
+
+    def message(self, text: str) -> None:
+        self._notes = [*self._notes, text][-_NOTES:]
+        if not self._update(at_once=True):
+            super().message(text)
+
+    def show(self, done: int, text: str) -> None:
+        self._done, self._line, self._activity = done, text, ""
+        if not self._update():
+            super().show(done, text)
+
+    def beside(self, text: str, now: str) -> None:
+        self._activity = now
+        if not self._update():
+            super().beside(text, now)
+
+    def video(self, clip: Clip) -> None:
+        """Show the newest video in an output of its own below the cell's."""
+        if self._live_cell:
+            data = {"text/plain": f"the agent at {clip.env_steps:,} steps", "text/html": picture(clip)}
+            try:
+                self._publish(data, {}, transient={"display_id": f"{self._id}-video"}, update=self._filmed)
+            except Exception:  # of the front end: it must not fail the run
+                self._live_cell = False
+            self._filmed = True
+
+    def close(self) -> None:
+        """Show the last state; afterwards only messages are printed."""
+        self._activity = ""
+        if self._begun:
+            self._update(at_once=True)
+        self._live_cell = False
+        super().close()
+
+    def _text(self, row: Row) -> str:
+        members = np.asarray(row.metrics.get("eval_return", ()), np.float64).reshape(-1)
+        if np.isfinite(members).any():
+            self._evaluated = f"  evaluation {summary(members)} at {row.env_steps:,} steps"
+        return super()._text(row) + self._evaluated
+
+    def _update(self, at_once: bool = False) -> bool:
+        """Show the present state if due; returns whether the cell works."""
+        now = self._clock()
+        if self._live_cell and (at_once or now >= self._next):
+            try:
+                data = {"text/plain": self._line or self._activity, "text/html": self._html()}
+                self._publish(data, {}, transient={"display_id": self._id}, update=self._begun)
+            except Exception:  # of the picture or the front end: it must not fail the run
+                self._live_cell = False
+            after = self._clock()
+            self._begun, self._next = True, after + max(1.0, SHARE * (after - now))
+        return self._live_cell
+
+    def _html(self) -> str:
+        line = "  ".join(part for part in (self._line, self._activity) if part)
+        done = f'max="{self.total}" value="{min(self._done, self.total)}"'
+        bar = f'<progress style="width:100%" {done}></progress>'
+        text = f'<div style="font-family:monospace;white-space:pre-wrap">{escape(line)}</div>'
+        notes = "".join(f"<div>{escape(note)}</div>" for note in self._notes)
+        rows = [*map(shown, self._history)]
+        curve = svg.image(svg.learning_curve({"": rows})) if rows else ""
+        return f'<div style="max-width:{svg.WIDTH}px">{bar}{text}{curve}{notes}</div>'

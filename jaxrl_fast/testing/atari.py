@@ -1,0 +1,174 @@
+"""`check_atari(games, seeds, frames)`: compare the emulator with ALE, frame by frame.
+
+ALE is a black box: it plays the same random actions, and after each frame its 128 bytes of RAM and
+its screen must equal ours, and its reward, lives and end those that we read from RAM for the games
+of `outcomes.GAMES`. One program plays every game and seed as a lane.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl_fast.envs.atari import controls, games, machine, outcomes, snapshot
+from jaxrl_fast.envs.atari.ale import open_ale
+from jaxrl_fast.envs.atari.decode import Rom
+from jaxrl_fast.envs.atari.state import Machine
+
+_ROM_SIZE = 1 << 15  # addresses; images are padded to a multiple, so that programs are shared
+# Frames cost more than their compilation, even where a process asks for quick compilations.
+_OPTIONS = {"xla_backend_optimization_level": 3}
+_SHOWN = 6  # differences in a message
+FEWEST_IDLE = 4  # frames before the first compared one, for the two screens that ALE draws on
+
+
+class AtariReport(NamedTuple):
+    """Counts of a check, by game."""
+
+    compared: dict[str, int]  # frames
+    equal: dict[str, int]  # frames before the first difference
+    difference: dict[str, str]  # the first difference of games that have one
+
+
+class Lane(NamedTuple):
+    """One game on ALE."""
+
+    name: str
+    ale: Any
+    rng: np.random.Generator
+
+
+def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapshot.Start:
+    """Return our machine in ALE's state after at least one more idle frame."""
+    for _ in range(noops):
+        before = ale.getScreen().copy()
+        ale.act(0)
+    data = ale.cloneState().serialize()
+    controller, combs = games.controller(name), games.has_combs(name)
+    return snapshot.parse(data, image, controller, ale.getScreen(), before, combs)
+
+
+@jax.jit
+def read_outcomes(rules: outcomes.Rules, ram: jax.Array) -> outcomes.Outcome:
+    """Return each lane's score, lives and end."""
+    return jax.vmap(outcomes.read)(rules, ram)
+
+
+def pad(rom: Rom) -> Rom:
+    """Return the tables with zeros at the end."""
+    more = -rom.code.size % _ROM_SIZE
+    return Rom(*(np.pad(table, (0, more)) for table in rom))
+
+
+@functools.partial(jax.jit, compiler_options=_OPTIONS)
+def play(
+    m: Machine, c: controls.Controls, rom: Rom, action: jax.Array
+) -> tuple[Machine, controls.Controls]:
+    """Return the machines and controllers after one frame."""
+    c, inputs = controls.press(c, action)
+    return machine.frame(m, inputs, rom, m.done >= 0), c
+
+
+def check_atari(
+    game: str | Sequence[str],
+    seeds: Sequence[int] = (0, 1),
+    frames: int = 60,
+    *,
+    images: dict[str, Path] | None = None,
+    strict: bool = True,
+) -> AtariReport:
+    """Raise AssertionError with the first frame that differs from ALE's.
+
+    Args:
+        game: A game, or several: "Pong" or "pong".
+        seeds: Each plays other random actions, after other numbers of idle frames.
+        frames: Frames to compare; a lane ends early with its game.
+        images: Files to play instead of the games' own, by game.
+        strict: Raise; otherwise the report tells.
+    """
+    names = [games.snake_case(name) for name in ([game] if isinstance(game, str) else game)]
+    files = images or {name: games.rom_path(name) for name in names}
+    lanes, starts = _open(names, files, seeds)
+    m, c, rom = snapshot.batch(starts)
+    rom = pad(rom)
+    report = AtariReport(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {})
+    judged, rules = _rules(lanes)
+    before = read_outcomes(rules, m.ram)
+    over = {i for i, lane in enumerate(lanes) if lane.ale.game_over()}
+    for number in range(frames):
+        actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
+        m, c = play(m, c, rom, actions)
+        ours = jax.device_get((m.ram, m.screen, m.bad))
+        after = jax.device_get(read_outcomes(rules, m.ram))
+        for i, lane in enumerate(lanes):
+            if i in over:
+                continue
+            reward = lane.ale.act(int(actions[i]))
+            found = _difference(lane.ale, *(leaf[i] for leaf in ours))
+            if found is None and judged[i]:
+                mine = (after.score[i] - before.score[i], after.lives[i], after.over[i])
+                found = _misjudged(lane, reward, *(int(x) for x in mine))
+            report.compared[lane.name] += 1
+            report.equal[lane.name] += found is None
+            if found is not None:
+                report.difference.setdefault(lane.name, f"frame {number}: {found}")
+            if found is not None or lane.ale.game_over():
+                over.add(i)
+        before = after
+    if strict and report.difference:
+        found = [f"{name}, {text}" for name, text in report.difference.items()]
+        raise AssertionError("; ".join(found))
+    return report
+
+
+def _open(
+    names: list[str], files: dict[str, Path], seeds: Sequence[int]
+) -> tuple[list[Lane], list[snapshot.Start]]:
+    lanes, starts = [], []
+    for name in names:
+        image, rom = files[name].read_bytes(), None
+        for seed in seeds:
+            rng = np.random.default_rng(seed)
+            lane = Lane(name, open_ale(files[name], seed + 1), rng)
+            first = start(lane.ale, image, name, int(rng.integers(FEWEST_IDLE, 31)))
+            rom = first.rom if rom is None else rom
+            lanes.append(lane)
+            starts.append(first._replace(rom=rom))
+    return lanes, starts
+
+
+def _rules(lanes: list[Lane]) -> tuple[list[bool], outcomes.Rules]:
+    """Return which lanes' outcomes are known, and the rules; others have any."""
+    judged = [lane.name in outcomes.GAMES for lane in lanes]
+    names = [lane.name if known else "pong" for lane, known in zip(lanes, judged, strict=True)]
+    leaves = [outcomes.rules(name) for name in names]
+    return judged, jax.tree.map(lambda *x: np.stack(x), *leaves)
+
+
+def _difference(ale: Any, ram: np.ndarray, screen: np.ndarray, bad: np.ndarray) -> str | None:
+    """Return what differs, or None."""
+    if bad:
+        return "an instruction that is not supported"
+    theirs, shown = ale.getRAM(), ale.getScreen()
+    bytes_ = np.flatnonzero(theirs != ram[: theirs.size])
+    pixels = np.argwhere(shown != screen[: len(shown)])
+    if not bytes_.size and not pixels.size:
+        return None
+    some = [f"RAM {0x80 + i:#x} {ram[i]}, ALE's {theirs[i]}" for i in bytes_[:_SHOWN]]
+    some += [f"pixel {y}, {x} {screen[y, x]}, ALE's {shown[y, x]}" for y, x in pixels[:_SHOWN]]
+    return f"{bytes_.size} bytes and {len(pixels)} pixels differ: {'; '.join(some)}"
+
+
+def _misjudged(lane: Lane, reward: int, gained: int, lives: int, over: int) -> str | None:
+    """Return which of reward, lives and end differs, or None."""
+    theirs = {"reward": reward, "lives": lane.ale.lives(), "end": int(lane.ale.game_over())}
+    mine = {"reward": gained, "lives": lives, "end": over}
+    if lane.name in outcomes.WITHOUT_LIVES:
+        mine["lives"] = theirs["lives"]
+    wrong = [what for what in theirs if mine[what] != theirs[what]]
+    return "; ".join(f"{what} {mine[what]}, ALE's {theirs[what]}" for what in wrong) or None

@@ -1,0 +1,61 @@
+"""Measure the overhead of a notebook's live cell: PPO on CartPole in a kernel, with and without it.
+
+    python scripts/bench_notebook.py [--rounds N] [--steps N]
+
+Each round trains both ways, in turns, in one kernel that has compiled before. Prints steps/s of all
+runs, the ratio of their medians, and the share of training time that the cell's updates took on the
+main thread (wall clock and CPU time).
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import nbformat
+from nbclient import NotebookClient
+
+CELL = """
+import statistics, time
+import jaxrl_fast as jf
+from jaxrl_fast.logs.notebook import NotebookSink
+
+spent, update = [], NotebookSink._update
+
+def timed(self, *args, **named):
+    before = time.perf_counter(), time.thread_time()
+    found = update(self, *args, **named)
+    spent.append((time.perf_counter() - before[0], time.thread_time() - before[1]))
+    return found
+
+NotebookSink._update = timed
+env, algo = jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1")
+train = lambda progress: jf.train(algo, env, STEPS, progress=progress, eval_every=0, eval_episodes=4)
+train(False)
+rates, seconds = {False: [], True: []}, 0.0
+for i in range(ROUNDS):
+    for shown in (i % 2 == 0, i % 2 == 1):
+        run = train(shown)
+        rates[shown].append(run.steps_per_second)
+        seconds += run.seconds["train"] if shown else 0.0
+without, with_cell = (statistics.median(rates[shown]) for shown in (False, True))
+wall, cpu = (100 * sum(x) / seconds for x in zip(*spent))
+print("without:", *(f"{x:,.0f}" for x in rates[False]), "steps/s")
+print("with:   ", *(f"{x:,.0f}" for x in rates[True]), "steps/s")
+print(f"with / without: {with_cell / without:.3f}; the cell: {wall:.2f}% of {seconds:.1f} s (CPU time {cpu:.2f}%)")
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=2_000_000, help="environment steps a run")
+    args = parser.parse_args()
+    notebook, code = nbformat.v4.new_notebook(), CELL.replace("ROUNDS", str(args.rounds))
+    notebook.cells = [nbformat.v4.new_code_cell(code.replace("STEPS", str(args.steps)))]
+    NotebookClient(notebook, timeout=1800, kernel_name="python3").execute()
+    outputs = notebook.cells[0].outputs
+    print(*(out.text for out in outputs if out.output_type == "stream" and out.name == "stdout"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""The emulator equals ALE on games and on random programs, and `check_atari` finds a difference."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from helpers import atari_programs
+from jaxrl_fast.envs.atari import games, snapshot
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.testing import atari, check_atari
+
+pytest.importorskip("ale_py")
+GAMES = ("Pong", "Breakout", "SpaceInvaders", "Freeway", "Seaquest", "BeamRider")
+SEEDS = (0, 1)
+FRAMES = 60
+
+
+def _programs(folder: Path, **images: bytes) -> dict[str, Path]:
+    files = {}
+    for name, image in images.items():
+        files[name] = folder / name / f"{atari_programs.NAME}.bin"
+        files[name].parent.mkdir()
+        files[name].write_bytes(image)
+    return files
+
+
+def test_six_games_equal_ale_on_every_frame():
+    report = check_atari(GAMES, SEEDS, FRAMES)
+    assert report.equal == {games.snake_case(name): len(SEEDS) * FRAMES for name in GAMES}
+
+
+def test_random_programs_equal_ale(tmp_path):
+    files = _programs(
+        tmp_path,
+        **{f"processor{i}": atari_programs.processor(i) for i in range(3)},
+        **{f"picture{i}": atari_programs.picture(i) for i in range(3)},
+    )
+    report = check_atari(tuple(files), SEEDS, 3, images=files)
+    assert sum(report.equal.values()) == len(files) * len(SEEDS) * 3
+
+
+def test_a_wrong_controller_is_a_difference():
+    files = {name: games.rom_path("pong") for name in "abcdef"}  # none is known to have paddles
+    with pytest.raises(AssertionError, match="bytes and .* pixels differ"):
+        check_atari(tuple(files), SEEDS, 2, images=files)
+
+
+def test_an_opcode_that_halts_the_processor_sets_bad():
+    image = games.rom_path("pong").read_bytes()
+    start = atari.start(atari.open_ale(games.rom_path("pong"), 1), image, "pong")
+    ram = start.machine.ram.copy()
+    ram[0] = 0x02
+    cpu = start.machine.cpu._replace(pc=0x80)
+    halted = start._replace(machine=start.machine._replace(ram=ram, cpu=cpu))
+    m, c, rom = snapshot.batch([halted, *[start] * 11])
+    m, _ = atari.play(m, c, atari.pad(rom), np.zeros(12, np.int32))
+    assert jax.device_get(m.bad).tolist() == [1] + [0] * 11
+
+
+def test_an_unknown_game_is_named():
+    with pytest.raises(ConfigError, match="did you mean 'pong'"):
+        check_atari("Pnog")
+
+
+@pytest.mark.slow
+def test_every_game_equals_ale():
+    from ale_py import roms
+
+    silent = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
+    left = ("backgammon", "pitfall2")  # docs/atari.md says why
+    names = [name for name in roms.get_all_rom_ids() if name not in silent + left]
+    check_atari(names, (0,), 300)
