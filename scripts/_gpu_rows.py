@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import _peer_settings as theirs
-import bench_ours as ours
 from bench_common import Contestant
+
+from jaxrl_fast.bench import ours, pendulum, theirs
 
 WHILE_TOO = (
     "--xla_gpu_enable_command_buffer=FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,DYNAMIC_SLICE_FUSION,WHILE"
@@ -110,9 +110,7 @@ def preset(name: str, env: str, steps: int, make: dict[str, Any] | None = None, 
 
 def sac(args, notes):
     """SAC Pendulum at rejax's settings."""
-    from _sac import pendulum
-
-    return pendulum(library(), args.rejax, 5_000, notes)
+    return pendulum.pendulum(library(), args.rejax, 5_000, notes)
 
 
 SPEED: dict[str, Row] = {

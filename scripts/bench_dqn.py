@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings as theirs
-import _peers
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 
 def cartpole(args):
@@ -33,7 +32,7 @@ ROWS = {"cartpole": cartpole}
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peers.add_arguments(parser, "purejaxrl", "rejax")
+    peers.add_arguments(parser, "purejaxrl", "rejax")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

@@ -23,10 +23,9 @@ import statistics
 import sys
 from pathlib import Path
 
-import _peer_settings as theirs
-import _peers
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 ALGORITHMS = ("dqn", "rainbow", "qr_dqn", "pqn", "ppo")
 GAMES = ("Breakout-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar", "Seaquest-MinAtar")
@@ -245,7 +244,7 @@ def main(argv):
     parser = bench.parser(__doc__, rows)
     parser.set_defaults(timeout=6 * 3600, json="learning.json")
     add_choices(parser)
-    _peers.add_arguments(parser, "purejaxrl")
+    peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--seeds", type=int, default=5, help="so many, from --first-seed on (default 5)")
     parser.add_argument("--first-seed", type=int, default=0, help="100 for seeds on which no setting was chosen (default 0)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), help="default: 2e6 on a CPU, 1e7 elsewhere")

@@ -21,11 +21,10 @@ import tempfile
 import time
 from pathlib import Path
 
-import _peer_settings as theirs
-import _peers
 import bench_common as bench
-import bench_ours as ours
 import bench_ppo
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 
 def devices(args):
@@ -110,7 +109,7 @@ ROWS = {"seeds": bench_ppo.population, "devices": devices, "sweep": sweep, "pbt"
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
-    _peers.add_arguments(parser, "purejaxrl")
+    peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--members", type=int, default=64, help="members of the rows seeds and pbt (default 64)")
     parser.add_argument("--rates", type=int, default=16, help="learning rates of the row sweep (default 16)")
     parser.add_argument("--agents", type=int, default=2048, help="agents of that row (default 2,048)")

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings as theirs
-import _peers
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 
 def single(args, config):
@@ -58,7 +57,7 @@ ROWS = {
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peers.add_arguments(parser, "purejaxrl", "rejax")
+    peers.add_arguments(parser, "purejaxrl", "rejax")
     parser.add_argument("--members", type=int, default=64, help="seeds of the population row (default 64)")
     parser.add_argument(
         "--population",

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings as theirs
-import _peers
 import bench_common as bench
 import bench_dqn
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 
 def dqn_breakout(args):
@@ -64,7 +63,7 @@ ROWS = {
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     parser.add_argument("--members", type=int, default=16, help="seeds of the population row (default 16)")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 

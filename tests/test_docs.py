@@ -55,6 +55,7 @@ SMALL = {
     "docs/doctor.md": {},
     "docs/profile.md": {"num_envs=8": "num_envs=4, num_steps=8, hidden=(8,)", "100_000": "1_000", "seconds=1.0": "seconds=0.05"},
     "docs/forecast.md": {},
+    "docs/bench.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small

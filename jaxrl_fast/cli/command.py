@@ -35,6 +35,7 @@ Reinforcement learning where the whole training run is one XLA program.
   compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            the device memory that such a run takes
   forecast ALGO ENV [flags]        time, memory and money that such a run takes, here or on another device
+  tune-speed ALGO ENV [flags]      find settings with which such a run is faster and equal
   compile ALGO ENV [flags]         compile such a run into the compile cache, without training
   eval RUN [flags]                 play episodes with a trained agent
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
@@ -43,6 +44,7 @@ Reinforcement learning where the whole training run is one XLA program.
   list                             algorithms, environments, presets
   doctor                           what this machine can do, what is wrong, what to type
   profile ALGO ENV|RUN [flags]     where the time of an iteration goes, and what would save it
+  bench [ROW ...] [flags]          our speed beside each other library that is here, in turns
   ladder pong [flags]              one game, learned faster rung by rung
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
@@ -125,9 +127,11 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _about_run("plan", "plan", "print_plan"),
         "compile": _about_run("compile", "ahead", "compile_ahead"), "forecast": _about_run("forecast", "forecast", "tell"),
+        "tune-speed": _about_run("tune-speed", "tune_speed", "tune"),
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
-        "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
+        "bench": _of("bench", "compare"), "ladder": _of("ladder.command", "ladder"),
+        "report": _of("report", "report"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")

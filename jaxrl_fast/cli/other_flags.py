@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 
-from jaxrl_fast.cli import args, doctor, experience, forecast, plan, report, runs, sweep, train
+from jaxrl_fast.cli import args, bench, doctor, experience, forecast, plan, report, runs, sweep, train
+from jaxrl_fast.cli import tune_speed as tune
 from jaxrl_fast.cli.ladder import command as ladder
 
 
@@ -16,7 +17,8 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
         "sweep": [*run, *sweep.OPTIONS], "plan": [*run, *plan.OPTIONS],
         "forecast": [*run, *forecast.OPTIONS], "compile": run, "eval": runs.EVAL, "plot": runs.PLOT,
         "compare": runs.COMPARE, "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS,
-        "doctor": doctor.OPTIONS, "report": report.OPTIONS,
+        "tune-speed": [*run, *tune.OPTIONS], "doctor": doctor.OPTIONS, "bench": bench.OPTIONS,
+        "report": report.OPTIONS,
     }  # fmt: skip
     takers: dict[str, list[str]] = {}
     for command, options in commands.items():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from bench_common import Contestant
+from jaxrl_fast.bench.race import Contestant
 
 
 def final_return(metrics: Any, part: float = 0.1) -> float:

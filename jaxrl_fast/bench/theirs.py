@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-import _peers
-from _peers import legacy_make
-from bench_common import Contestant
+from jaxrl_fast.bench import peers
+from jaxrl_fast.bench.peers import legacy_make
+from jaxrl_fast.bench.race import Contestant
 
 PPO_CARTPOLE = {
     "LR": 2.5e-4,
@@ -261,7 +261,7 @@ def present(notes, load):
     """`[load()]`, or [] and a note where the peer is absent."""
     try:
         return [load()]
-    except _peers.PeerAbsent as absent:
+    except peers.PeerAbsent as absent:
         notes.append(f"peer absent, {absent}")
         return []
 
@@ -270,7 +270,7 @@ def purejaxrl(path, program, config, notes):
     """PureJaxRL's `ppo` or `dqn` at `config`, one run; [] and a note where it is absent."""
 
     def load():
-        make_train = _peers.purejaxrl(path, program)
+        make_train = peers.purejaxrl(path, program)
         steps = purejaxrl_steps(config) if "NUM_STEPS" in config else config["TOTAL_TIMESTEPS"]
         score = lambda out: final_return(out["metrics"])
         return Contestant("PureJaxRL", steps, lambda: make_train(dict(config)), typed_key, score)
@@ -282,7 +282,7 @@ def rejax(path, algorithm, config, notes):
     """rejax's PPO or DQN at `config`, one run; [] and a note where it is absent."""
 
     def load():
-        package = _peers.rejax(path)
+        package = peers.rejax(path)
         build = {"ppo": rejax_ppo, "dqn": rejax_dqn}[algorithm]
         return Contestant("rejax", config["TOTAL_TIMESTEPS"], lambda: build(package, config), typed_key)
 
@@ -293,7 +293,7 @@ def purejaxql(path, program, config, notes):
     """purejaxql's PQN at `config`, one run; [] and a note where it is absent."""
 
     def load():
-        make_train = _peers.purejaxql(path, program)
+        make_train = peers.purejaxql(path, program)
         build = lambda: make_train(dict(config))
         return Contestant("purejaxql", purejaxrl_steps(config), build, old_key, lambda out: final_return(out["metrics"]))
 
