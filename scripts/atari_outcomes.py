@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast.envs.atari import ale, games, outcomes
-from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES, Game
+from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, DIFFERS, EQUAL, FIRST, GAMES, Game
 
 RAM = 128
 _COLUMNS = 100
@@ -152,10 +152,13 @@ def _digits(points: np.ndarray) -> tuple[int, ...]:
 
 
 def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, int, int] | None:
-    """Return (mask, value, differs) that holds for these values of a byte alone, or None.
+    """Return (mask, value, relation) that holds for these values of a byte alone, or None.
 
     seen: the values that the byte has in games; by default all.
     """
+    least = min(values, default=0)
+    if 0 < least < 255 and len(values) == 256 - least:
+        return 0xFF, least, AT_LEAST
     every = np.arange(256) if seen is None else seen
     inside = np.isin(every, list(values))
     for differs in (0, 1):
@@ -165,17 +168,17 @@ def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, in
         first = int(every[np.flatnonzero(chosen)[0]])
         for mask in sorted(range(256), key=lambda m: (-bin(m).count("1"), m)):
             if (((every & mask) == (first & mask)) == chosen).all():
-                return mask, first & mask, differs
+                return mask, first & mask, DIFFERS if differs else EQUAL
     return None
 
 
 def end_groups(oracle: Oracle, pairs: list, trace: Trace) -> list[tuple]:
-    """Return the end as groups of tests (byte, mask, value, differs); one whole group suffices."""
+    """Return the end as groups of tests (byte, mask, value, relation); one whole group suffices."""
     seen = [np.unique(column) for column in trace.ram.T]
     groups: list[tuple] = []
 
     def known(ram: np.ndarray) -> bool:
-        return any(all(((ram[i] & m) == v) ^ bool(d) for i, m, v, d in group) for group in groups)
+        return any(all(outcomes.holds(test, ram) for test in group) for group in groups)
 
     def add(ram: np.ndarray, table: dict) -> None:
         ends = {i: {v for v in range(256) if rows[v][2]} for i, rows in table.items()}
@@ -212,7 +215,15 @@ def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int
             plus = (trace.lives[at] - part) % 256
             if len(set(part)) > 1 - (len(at) == 1) and (plus == plus[0]).all():
                 found.append((FIRST + i, mask, shift, factor, int(plus[0])))
-    return sorted(found, key=lambda form: -bin(form[1]).count("1"))
+    return sorted(found, key=lambda form: (-_agreement(form, many), -bin(form[1]).count("1")))
+
+
+def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
+    """Return how many answers of ALE a form of the lives predicts."""
+    at, mask, shift, factor, plus = form
+    said = (((np.arange(256) & mask) >> shift) * factor + plus) & 0xFF
+    rows = [table[at - FIRST] for table in many if at - FIRST in table]
+    return sum(int(r[1]) == said[v] for row in rows for v, r in enumerate(row))
 
 
 def loss_tests(many: list[dict], pairs: list) -> list[tuple[int, int, int, int]]:

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 FIRST = 0x80  # the address of the first byte
 
-Test = tuple[int, int, int, int]  # address, mask, value, and 1 if the masked byte is not the value
+EQUAL, DIFFERS, AT_LEAST = range(3)
+Test = tuple[int, int, int, int]  # address, mask, value, how the masked byte relates to the value
 
 
 class Game(NamedTuple):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.atari.games import snake_case
-from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES, Game
+from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, DIFFERS, FIRST, GAMES, Game
 from jaxrl_fast.errors import ConfigError, nearest
 
 _TERMS, _GROUPS, _TESTS = 7, 4, 4
@@ -25,11 +25,11 @@ class Rules(NamedTuple):
     """How to read one game's RAM; of several games, with a lane axis in front."""
 
     score: jax.Array  # int32 [terms, 5]: byte, points of its upper and lower bits, shift, blank
-    unset: jax.Array  # [4]: byte, mask, value, differs
+    unset: jax.Array  # [4]: byte, mask, value, relation
     lives: jax.Array  # [5]: byte, mask, shift, factor, sum
-    loss: jax.Array  # [4]: byte, mask, value, differs
+    loss: jax.Array  # [4]: byte, mask, value, relation
     jumps: jax.Array
-    ends: jax.Array  # [groups, tests, 4]: byte, mask, value, differs
+    ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
 
 
 class Outcome(NamedTuple):
@@ -79,23 +79,25 @@ def score(rules: Rules, ram: jax.Array) -> jax.Array:
         return jnp.where((blank == 1) & (value == _BLANK), 0, value)
 
     total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low)
-    return jnp.where(_holds(rules.unset, ram), 0, total)
+    return jnp.where(holds(rules.unset, ram), 0, total)
 
 
-def _holds(test: jax.Array, ram: jax.Array) -> jax.Array:
+def holds(test: jax.Array, ram: jax.Array) -> jax.Array:
     """Return whether tests [..., 4] hold, bool [...]."""
-    at, mask, value, differs = jnp.moveaxis(test, -1, 0)
-    return ((ram[at].astype(jnp.int32) & mask) == value) ^ (differs == 1)
+    at, mask, value, relation = jnp.moveaxis(jnp.asarray(test), -1, 0)
+    byte = ram[at].astype(jnp.int32) & mask
+    same = (byte == value) ^ (relation == DIFFERS)
+    return jnp.where(relation == AT_LEAST, byte >= value, same)
 
 
 def over(rules: Rules, ram: jax.Array) -> jax.Array:
     """Return whether the game is over."""
-    return jnp.any(jnp.all(_holds(rules.ends, ram), -1))
+    return jnp.any(jnp.all(holds(rules.ends, ram), -1))
 
 
 def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     """Return the lives that are left after a frame with `before`, 0 when the game is over."""
     at, mask, shift, factor, plus = rules.lives
     left = (((ram[at].astype(jnp.int32) & mask) >> shift) * factor + plus) & 0xFF
-    counts = jnp.where(left == before - 1, _holds(rules.loss, ram), rules.jumps == 1)
+    counts = jnp.where(left == before - 1, holds(rules.loss, ram), rules.jumps == 1)
     return jnp.where(over(rules, ram), 0, jnp.where(counts, left, before))
