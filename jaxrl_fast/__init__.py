@@ -29,7 +29,7 @@ _GROUPS = {  # as in docs/api.md: {heading: {name: module}}
     "Train": {
         "train": "runs.train", "resume": "runs.load", "load": "runs.load",
         "plan": "engine.prepared", "preset": "algorithms.presets", "make_train": "engine.iteration",
-        "evaluate": "engine.evaluate", "Agent": "runs.agent",
+        "evaluate": "runs.evaluate", "Agent": "runs.agent",
     },
     "Many runs": {
         "sweep": "sweeps.sweep", "tune": "sweeps.tuning", "PBT": "sweeps.selection",
@@ -90,7 +90,6 @@ if TYPE_CHECKING:
     from jaxrl_fast.algorithms.sac import SAC
     from jaxrl_fast.algorithms.td3 import TD3
     from jaxrl_fast.algorithms.tqc import TQC
-    from jaxrl_fast.engine.evaluate import evaluate
     from jaxrl_fast.engine.iteration import make_train
     from jaxrl_fast.engine.offline import make_offline_train, offline_memory
     from jaxrl_fast.engine.prepared import plan
@@ -104,6 +103,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.logs.rows import Row
     from jaxrl_fast.logs.sinks import Sink
     from jaxrl_fast.runs.agent import Agent
+    from jaxrl_fast.runs.evaluate import evaluate
     from jaxrl_fast.runs.load import experience, load, resume
     from jaxrl_fast.runs.show import show
     from jaxrl_fast.runs.train import train

@@ -21,6 +21,7 @@ from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.player import Player
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, EnvSpec
 
@@ -51,6 +52,7 @@ class Agent:
         self.algo, self.config, self.state, self.iteration = tree.as_float32(algo), config, state, iteration
         self.env, self.score = env, score
         self._carry: Carry | None = None
+        self._drawn = 0  # actions that `predict` has drawn
 
     @property
     def env(self) -> Environment:
@@ -118,10 +120,40 @@ class Agent:
     ) -> tuple[Carry, Any]:
         """Act as a pure function: (carry, observation) -> (carry, action), from `init_carry`."""
         seen, single, stacked = self._read(obs, mode, key)
-        if not isinstance(carry, Carry) or carry.begun.shape != (_batch(seen),):
-            raise ConfigError("carry", type(carry).__name__, f"Agent.init_carry({_batch(seen)})")
+        _check_carry(carry, seen)
         carry, action = self._step(carry, seen, stacked, mode, key)
         return carry, self._write(action, single)
+
+    def predict(
+        self, obs: Any, state: Carry | None = None, episode_start: Any = None, deterministic: bool = False,
+        key: jax.Array | None = None,
+    ) -> tuple[Any, Carry]:  # fmt: skip
+        """Return (action, state), with the arguments of Stable-Baselines3's `predict`.
+
+        Args:
+            obs: as for `act`.
+            state: what the last call returned; None: new episodes.
+            episode_start: bool [B], where an episode begins.
+            deterministic: the greedy action; False: one that is drawn.
+            key: of the draw; None: another one each call, from the run's seed on.
+        """
+        mode = "greedy" if deterministic else "sample"
+        if key is None and not deterministic:
+            self._drawn += 1
+            key = jax.random.fold_in(jax.random.key(self.config.seed), self._drawn)
+        seen, single, stacked = self._read(obs, mode, key)
+        state = self.init_carry(_batch(seen)) if state is None else state
+        _check_carry(state, seen)
+        state = state if episode_start is None else self.restart(state, np.atleast_1d(episode_start))
+        state, action = self._step(state, seen, stacked, mode, key)
+        action = jax.tree.map(np.asarray, action)
+        self._check_finite(seen, action)
+        return self._write(action, single), state
+
+    def player(self, deterministic: bool = True, seed: int = 0) -> Player:
+        """Return a function obs -> action with frames and recurrent state of its own."""
+        check_seed("seed", seed)
+        return Player(self, deterministic, seed)
 
     def init_carry(self, num_envs: int = 1) -> Carry:
         """Return the carry of `num_envs` new episodes; 1 for a single observation."""
@@ -171,6 +203,13 @@ class Agent:
         mode, key = mode or self.config.eval_mode, jax.random.key(seed)
         return backend_of(env).evaluate(env, self.algo, self.state, key, episodes, mode, self.config)
 
+    def check_spaces(self, spec: EnvSpec) -> None:
+        """Raise ConfigError for the spec of an environment in which the agent cannot play."""
+        for name in ("observation", "action", "stack"):
+            own, other = getattr(self.spec, name), getattr(spec, name)
+            if own != other:
+                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
+
     def video(self, env: Environment | None = None, seed: int = 0, max_steps: int = 500) -> pictures.Video:
         """Play one greedy episode, and return its pictures, which a notebook shows.
 
@@ -186,15 +225,17 @@ class Agent:
         """Return `env`, by default the agent's; raises ConfigError for other spaces."""
         env = self.env if env is None else env
         backend_of(env)  # refuses what is no environment
-        for name in ("observation", "action", "stack"):
-            own, other = getattr(self.spec, name), getattr(env.spec, name)
-            if own != other:
-                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
+        self.check_spaces(env.spec)
         return env
 
 
 def _batch(obs: Any) -> int:
     return jax.tree.leaves(obs)[0].shape[0]
+
+
+def _check_carry(carry: Any, seen: Any) -> None:
+    if not isinstance(carry, Carry) or carry.begun.shape != (_batch(seen),):
+        raise ConfigError("carry", type(carry).__name__, f"Agent.init_carry({_batch(seen)})")
 
 
 @functools.partial(jax.jit, static_argnames="num_envs")

@@ -167,7 +167,7 @@ def test_vmap_adds_lanes():
     ("Pong", {"frameskip": 0}, "env.frameskip must be .*got 0"),
     ("Pong", {"img_height": 211}, "env.img_height must be at most the screen's 210 lines, got 211"),
     ("Pong", {"img_width": 161}, "env.img_width must be .*got 161"),
-    ("Pong", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*own settings"),
+    ("Pong", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*use frameskip"),
     ("Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
     ("Pong", {"reward_clip": -1.0}, "env.reward_clip"),
     ("Pitfall2", {}, "game must be one of "),

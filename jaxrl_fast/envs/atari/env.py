@@ -240,8 +240,8 @@ def _wrap(env: AtariEnv, **common: Any) -> AtariEnv:
     """Return `env` with the common settings that it has itself."""
     for name in _OWN:
         if common.get(name, wrappers.COMMON[name]) != wrappers.COMMON[name]:
-            own = "frameskip, repeat_action_probability, max_num_frames_per_episode"
-            valid = f"{wrappers.COMMON[name]} for {env.name}: its own settings are {own}"
+            instead = "frameskip, repeat_action_probability or max_num_frames_per_episode"
+            valid = f"{wrappers.COMMON[name]} for {env.name}: use {instead}"
             raise ConfigError(f"env.{name}", common[name], valid)
     kept = {name: value for name, value in common.items() if name not in _OWN}
     checked = wrappers.Common(**kept)

@@ -1,0 +1,63 @@
+"""`jf.evaluate`: an agent's returns, inside a program or in an environment of Gymnasium."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast.engine import evaluate as engine
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.config import MODES
+from jaxrl_fast.engine.evaluate import STEP_LIMIT, Evaluation
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.envs.host import gymnasium_objects
+from jaxrl_fast.errors import ConfigError, check_choice, check_int, check_seed, expected
+from jaxrl_fast.runs.agent import Agent
+
+
+@functools.singledispatch
+def evaluate(
+    env: Any, algo: Any, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    max_steps: int | None = None,
+) -> Evaluation:  # fmt: skip
+    """Play `episodes` episodes with frozen parameters and statistics; pure.
+
+    `evaluate(agent, env, episodes=10, seed=0, mode="greedy")` plays a `jf.Agent` in an environment
+    of Gymnasium, or in one of `jf.make`, with the spaces of its own. One of Gymnasium is reset and
+    stepped as it is, and stays open.
+    """
+    return engine.evaluate(env, algo, agent, key, episodes, mode, max_steps)
+
+
+@evaluate.register
+def _(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation:
+    check_int("episodes", episodes, 1, 1_000_000)
+    check_seed("seed", seed)
+    check_choice("mode", mode, MODES)
+    if isinstance(env, Environment):
+        agent.check_spaces(env.spec)
+        key = jax.random.key(seed)
+        return backend_of(env).evaluate(env, agent.algo, agent.state, key, episodes, mode, agent.config)
+    if isinstance(env, type) or not gymnasium_objects.is_gymnasium(env):
+        raise ConfigError("env", env, "an environment of jf.make or an instance of one of Gymnasium")
+    player = agent.player(mode == "greedy", seed)
+    return Evaluation(*map(np.array, zip(*(_episode(player, env, None if i else seed) for i in range(episodes)), strict=True)))
+
+
+def _episode(player: Any, env: Any, seed: int | None) -> tuple[np.float32, np.int32, bool]:
+    """Play one episode -> (return, steps, whether it ended within STEP_LIMIT)."""
+    player.reset()
+    obs, _ = env.reset(seed=seed)
+    total = 0.0
+    for length in range(1, STEP_LIMIT + 1):
+        action = player(obs)
+        if length == 1 and not env.action_space.contains(action):
+            raise expected("action space of the environment", f"the agent's {player.agent.spec.action}", str(env.action_space))
+        obs, reward, terminated, truncated, _ = env.step(action)
+        total += float(reward)
+        if terminated or truncated:
+            return np.float32(total), np.int32(length), True
+    return np.float32(total), np.int32(STEP_LIMIT), False
