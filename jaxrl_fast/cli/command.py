@@ -22,31 +22,33 @@ from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_f
 from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
-HELP = """usage: jaxrl-fast COMMAND ...
+HELP = """usage: jaxrl-fast COMMAND ...  (reinforcement learning as one XLA program)
 
-Reinforcement learning where the whole training run is one XLA program.
+train
+  train ALGO ENV               train, and write a run directory; --config FILE repeats a run
+  train --resume RUN           go on from the last checkpoint
+  sweep ALGO ENV               many settings times many seeds, ranked; --resume DIR goes on
+  plan ALGO ENV                the device memory that such a run takes
+  compile ALGO ENV             compile such a run into the compile cache, without training
+look
+  eval RUN                     play episodes with the trained agent
+  report RUN|SWEEP             a run or a sweep as one HTML page; --serve shows it live
+  plot RUN [RUN ...]           the learning curves of runs in one picture
+  compare RUN RUN [RUN ...]    final scores of runs side by side
+take along
+  export RUN --format FORMAT   the policy for other programs: stablehlo, onnx, safetensors
+  experience SOURCE FOLDER     a run's replay, or a dataset, for other runs
+set out
+  new KIND NAME                a working algorithm, environment or project of your own
+  list                         algorithms, environments, logs, samplers, presets
+  doctor                       what this machine can do, what is wrong, what to type
+  ladder pong                  one game, learned faster rung by rung
+  completion bash|zsh|fish     commands and flags at the tab key
 
-  train ALGO ENV [flags]           train, and write a run directory
-  train --config FILE [flags]      repeat a run from its config.json; flags override
-  train --resume RUN [flags]       resume a run from its last checkpoint
-  sweep ALGO ENV [flags]           many settings times many seeds as one population; ranked in a table
-  sweep --resume DIR               resume a sweep
-  compare RUN RUN [RUN ...]        final scores of runs side by side
-  plan ALGO ENV [flags]            the device memory that such a run takes
-  compile ALGO ENV [flags]         compile such a run into the compile cache, without training
-  eval RUN [flags]                 play episodes with a trained agent
-  experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
-  plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
-  report RUN|SWEEP [flags]         a run or a sweep as one HTML page; --serve shows it live
-  list                             algorithms, environments, presets
-  doctor                           what this machine can do, what is wrong, what to type
-  ladder pong [flags]              one game, learned faster rung by rung
-
-  --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
-  --version                        versions of jaxrl-fast, jax and python
-
+`jaxrl-fast COMMAND --help` shows the flags of a command, `jaxrl-fast --version` the versions.
 Begin with:  jaxrl-fast train ppo CartPole-v1
 """
+PARTS = ("train", "look", "take along", "set out")  # headings in it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,9 +120,10 @@ def _dispatch(argv: list[str]) -> None:
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
         "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
+        "export": _of("export", "export"), "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+        print(*(args.heading(x) if x in PARTS else x for x in HELP.splitlines()), sep="\n")
     elif argv[0] in ("-V", "--version"):
         from jaxrl_fast import __version__
 
