@@ -166,7 +166,7 @@ def test_safetensors_is_loaded_again(trained, tmp_path):
     for part in ("params", "moments"):
         tools.assert_same(getattr(again.state, part), getattr(agent.state, part))
     np.testing.assert_array_equal(again.evaluate(4).ret, agent.evaluate(4).ret)
-    with pytest.raises(jf.ConfigError, match="which must be auto"):
+    with pytest.raises(jf.ConfigError, match="which must be one of 'auto'"):
         jf.load(folder, "last")
     with pytest.raises(jf.ConfigError, match="a new or empty folder"):
         agent.export(folder, "safetensors")
