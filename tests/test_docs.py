@@ -43,6 +43,7 @@ SMALL = {
     "docs/algorithms/ars.md": {"500_000": "8_000", "directions=16": "directions=2"},
     "docs/algorithms/es.md": {"500_000": "8_000", "directions=32": "directions=2"},
     "docs/optimizers.md": {"500_000": "2_048", "num_steps=64": "num_steps=64, hidden=(8,)"},
+    "docs/getting-started.md": {"100_000": "2_048", "episodes=16": "episodes=4"},
     "docs/memory.md": {},
     "docs/notebooks.md": {"100_000": "2_048", "num_envs=8": "num_envs=4, num_steps=32, hidden=(8,)"},
     "docs/physics.md": {},
@@ -52,6 +53,7 @@ SMALL = {
                         "50_000": "512", "20_000": "64"},
     "docs/agents.md": {"100_000": "512", "num_envs=16": "num_envs=4, num_steps=16, hidden=(8,)"},
     "docs/doctor.md": {},
+    "docs/forecast.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small

@@ -215,6 +215,16 @@ def peek(argv: Sequence[str], flag: str) -> list[str]:
     return after + [a.partition("=")[2] for a in argv if a.startswith(flag + "=")]
 
 
+def replaced(flags: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return flags without those that `others` give anew, in either form, and their values."""
+    bare = lambda token: token.partition("=")[0].replace("--no-", "--", 1)
+    names, kept, skips = {bare(token) for token in others if is_flag(token)}, [], False
+    for token in flags:
+        skips = bare(token) in names if is_flag(token) else skips
+        kept += [] if skips else [token]
+    return kept
+
+
 def show(value: Any) -> str:
     """Return a default as typed on the command line."""
     if isinstance(value, (tuple, list)):

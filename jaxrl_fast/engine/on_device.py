@@ -53,6 +53,7 @@ class OnDevice:
         return jax.tree.map(np.asarray, found)
 
     def film(self, env: Env, algo, agent, key, max_steps, patience, most=None) -> Film:
+        env = env.for_evaluation()
         drawing = env.drawing
         if drawing is None:
             return Film(None)

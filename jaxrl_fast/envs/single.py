@@ -26,6 +26,8 @@ class SingleEnv(Env):
     `reset_one` after it.
     """
 
+    needs = ("spec", "reset_one", "step_one")
+
     def reset_one(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         raise NotImplementedError
 

@@ -165,6 +165,18 @@ def test_noise_that_looks_like_a_key_is_taken():
     assert state.shape == (2,) and obs.shape == (2, 2)
 
 
+@pytest.mark.parametrize(("base", "lacks"), [
+    (jf.Env, "reset"), (jf.Env, "transition"), (jf.Env, "spec"), (jf.SingleEnv, "reset_one"), (jf.SingleEnv, "step_one"),
+])  # fmt: skip
+def test_a_class_without_a_needed_method_is_refused(base, lacks):
+    whole = Batched if base is jf.Env else Mine
+    own = {name: x for name, x in vars(whole).items() if name in ("spec", "reset", "transition", "reset_one", "step_one")}
+    jf.settings(type("Lacking", (base,), own))().check_class()
+    del own[lacks]
+    with pytest.raises(ConfigError, match=rf"Lacking\.{lacks} must be defined by the class"):
+        jf.train(jf.PPO(), jf.settings(type("Lacking", (base,), own))(), 64)
+
+
 def test_lossless_values_are_converted():
     """Rewards of any real dtype, Python's scalars, small integers where the space is float32."""
     found = lambda s, a: (s, jnp.zeros(2, jnp.uint8), 1, s > 9, False, {"seen": s})
