@@ -23,6 +23,7 @@ from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.export import safetensors
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
@@ -36,7 +37,7 @@ HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a re
 
 
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
-    """Return the agent of a run directory.
+    """Return the agent of a run directory, or of a folder that `Agent.export` wrote.
 
     which: "best" by evaluation, "last", or "auto": the best if there is one.
     member: seed of a population. None: the best at the time of the checkpoint "best"; for "last",
@@ -44,6 +45,8 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     """
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
+    if isinstance(path, (str, Path)) and safetensors.is_exported(Path(path)):
+        return Agent(*safetensors.load(Path(path), which, member, modules))
     run, env, config, agent, row, _, score = read_member(path, order, member, modules)
     whole = isinstance(agent, RunState)
     return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)
