@@ -238,5 +238,5 @@ def test_bad_input(capsys):
 
 def test_bytes_are_shown_in_their_unit():
     assert [gib(x) for x in (0, 1023, 1024, 3 * MIB // 2, 2**30, 3 * 2**42)] == [
-        "0 B", "1023 B", "1.0 KiB", "1.5 MiB", "1.0 GiB", "12,288.0 GiB",
+        "0 B", "1,023 B", "1.0 KiB", "1.5 MiB", "1.0 GiB", "12,288.0 GiB",
     ]  # fmt: skip
