@@ -19,10 +19,11 @@ os.environ.setdefault("NPROC", "1")
 
 import jaxrl_fast as jf
 from jaxrl_fast.doctor import machine
+from jaxrl_fast.doctor.ready import busy
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.profiling import ablation
-from jaxrl_fast.profiling.measure import busy, measure
+from jaxrl_fast.profiling.measure import measure
 
 PROGRAMS = (
     ("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("ppo", "Breakout-MinAtar"), ("sac", "Pendulum-v1"),

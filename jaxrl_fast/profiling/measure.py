@@ -267,14 +267,3 @@ def _clock_shares(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
                 sums[name] += float(mean.total.sum())
                 lengths[name] += float(mean.count.sum())
     return {name: sums[name] / lengths[name] for name in sums if lengths[name]}
-
-
-def busy(machine: Any) -> str:
-    """Return what other processes do to a measurement on this machine, "" if it is free."""
-    taken = [card for card in machine.cards if card.utilization > 0.1]
-    if taken:
-        return f"others use the {taken[0].name} ({taken[0].utilization:.0%} busy)"
-    if not machine.busy:
-        return ""
-    load = "" if machine.load is None else f"load {machine.load:.1f} on {machine.all_cores} cores, "
-    return f"{load}{machine.share:.0%} of a core for a busy thread"

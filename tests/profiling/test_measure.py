@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.doctor.facts import Card, Limits, Machine
+from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.profiling import ablation, hlo, trace
-from jaxrl_fast.profiling.measure import attributed, busy, check, measure, with_scopes
+from jaxrl_fast.profiling.measure import attributed, check, measure, with_scopes
 from jaxrl_fast.profiling.parts import ARITHMETIC, MEMORY, NAMES, STARTS, Part, with_roof
 
 PPO = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1)
@@ -97,15 +95,6 @@ def test_the_nearest_limit_is_the_roof(flops, size, starts, roof, reached):
     part = with_roof(Part("policy", "program", 0.5, 1.0, flops, size, starts), LIMITS, "highest")
     assert (part.roof, part.of_roof) == (roof, pytest.approx(reached))
     assert with_roof(part, LIMITS, "highest", devices=2).of_roof == pytest.approx(reached / 2)
-
-
-def test_a_busy_machine_is_named():
-    free = Machine(cores=2, all_cores=2, load=0.5, share=1.0)
-    assert busy(free) == ""
-    taken = dataclasses.replace(free, load=9.3, share=0.4)
-    assert busy(taken) == "load 9.3 on 2 cores, 40% of a core for a busy thread"
-    card = Card("H100", "570", 1e9, 8e10, 0.5)
-    assert busy(dataclasses.replace(free, cards=(card,))) == "others use the H100 (50% busy)"
 
 
 def test_without_events_the_pieces_alone_are_the_profile(monkeypatch):
