@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast.envs.atari import ale, games, outcomes
-from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, DIFFERS, EQUAL, FIRST, GAMES, Game
+from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, EQUAL, FIRST, GAMES, Game
 
 RAM = 128
 _COLUMNS = 100
@@ -122,7 +122,8 @@ def tables(oracle: Oracle, ram: np.ndarray) -> dict[int, list[tuple[int, int, bo
         return oracle(other)
 
     for i in range(RAM):
-        if any(changed(i, int(ram[i]) ^ probe) != usual for probe in _PROBES):
+        values = {0, 0xFF, *(int(ram[i]) ^ probe for probe in _PROBES)}
+        if any(changed(i, value) != usual for value in values):
             found[i] = [changed(i, value) for value in range(256)]
     return found
 
@@ -146,8 +147,9 @@ def _digits(points: np.ndarray) -> tuple[int, ...]:
         pairs = [(h, n) for h in range(10 if shift == 0 else 1) for n in range(10)]
         fits = (points[(h * 16 + n) << shift] == high * h + low * n for h, n in pairs)
         if any((high, low)) and all(fits):
-            blank = shift == 0 and points[10 if low else 160] == 0
-            return high, low, shift, int(blank)
+            place = shift if low else 4
+            blanks = [d for d in range(10, 16) if points[d << place] == 0]
+            return high, low, shift, blanks[0] if blanks else 0
     return 0, 0, 0, 0
 
 
@@ -206,22 +208,30 @@ def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int
     """Return (byte, mask, shift, factor, sum) that agree with every change of the lives."""
     at = np.flatnonzero(np.diff(trace.lives) != 0) + 1
     at = at[~trace.over[at] & ~trace.first[at]]
-    masks = [((1 << n) - 1) << s for s in range(8) for n in range(8 - s, 0, -1)]
-    found = []
+    runs = [((1 << n) - 1) << s for s in range(8) for n in range(8 - s, 0, -1)]
+    masks = [(mask, (mask & -mask).bit_length() - 1) for mask in runs]
+    masks += [(1 << a | 1 << b, COUNT) for a in range(8) for b in range(a)]
+    alive = np.unique(trace.lives[~trace.over])
+    found = [(FIRST, 0, 0, 0, int(alive[0]))] if len(alive) == 1 else []
     for i in sorted({i for table in many for i in table}) if len(at) else ():
-        for mask, factor in itertools.product(masks, (1, -1)):
-            shift = (mask & -mask).bit_length() - 1
-            part = ((trace.ram[at, i].astype(int) & mask) >> shift) * factor
+        for (mask, shift), factor in itertools.product(masks, (1, -1)):
+            part = _part(trace.ram[at, i], mask, shift) * factor
             plus = (trace.lives[at] - part) % 256
             if len(set(part)) > 1 - (len(at) == 1) and (plus == plus[0]).all():
                 found.append((FIRST + i, mask, shift, factor, int(plus[0])))
     return sorted(found, key=lambda form: (-_agreement(form, many), -bin(form[1]).count("1")))
 
 
+def _part(byte: np.ndarray, mask: int, shift: int) -> np.ndarray:
+    """Return the masked bits as a number, or how many they are."""
+    byte = byte.astype(np.uint8) & np.uint8(mask)
+    return (np.bitwise_count(byte) if shift == COUNT else byte >> shift).astype(int)
+
+
 def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
     """Return how many answers of ALE a form of the lives predicts."""
     at, mask, shift, factor, plus = form
-    said = (((np.arange(256) & mask) >> shift) * factor + plus) & 0xFF
+    said = (_part(np.arange(256), mask, shift) * factor + plus) & 0xFF
     rows = [table[at - FIRST] for table in many if at - FIRST in table]
     return sum(int(r[1]) == said[v] for row in rows for v, r in enumerate(row))
 

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.atari.games import snake_case
-from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, DIFFERS, FIRST, GAMES, Game
+from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, FIRST, GAMES, Game
 from jaxrl_fast.errors import ConfigError, nearest
 
 _TERMS, _GROUPS, _TESTS = 7, 4, 4
-_BLANK = 10
 _HOLDS, _FAILS = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)  # tests that are always and never true
 
 
@@ -76,7 +75,7 @@ def score(rules: Rules, ram: jax.Array) -> jax.Array:
     byte = ram[at].astype(jnp.int32) >> shift
 
     def digit(value: jax.Array) -> jax.Array:
-        return jnp.where((blank == 1) & (value == _BLANK), 0, value)
+        return jnp.where((blank > 0) & (value == blank), 0, value)
 
     total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low)
     return jnp.where(holds(rules.unset, ram), 0, total)
@@ -98,6 +97,8 @@ def over(rules: Rules, ram: jax.Array) -> jax.Array:
 def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     """Return the lives that are left after a frame with `before`, 0 when the game is over."""
     at, mask, shift, factor, plus = rules.lives
-    left = (((ram[at].astype(jnp.int32) & mask) >> shift) * factor + plus) & 0xFF
+    byte = ram[at].astype(jnp.int32) & mask
+    part = jnp.where(shift == COUNT, jax.lax.population_count(byte), byte >> shift)
+    left = (part * factor + plus) & 0xFF
     counts = jnp.where(left == before - 1, holds(rules.loss, ram), rules.jumps == 1)
     return jnp.where(over(rules, ram), 0, jnp.where(counts, left, before))
