@@ -60,7 +60,7 @@ class Option:
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], csv:PATH, wandb[:PROJECT], mlflow[:URI], "
+    Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT], mlflow[:URI], "
            "trackio[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events"),

@@ -100,7 +100,8 @@ def _dispatch(argv: list[str]) -> None:
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
         "bench": _of("bench", "compare"), "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
-        "export": _of("export", "export"), "new": _of("new", "new"), "completion": _of("completion", "completion"),
+        "export": _of("export", "export"), "push": _of("push", "push"),
+        "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         overview.show()

@@ -5,7 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from jaxrl_fast.cli import args, bench, doctor, experience, export, forecast, plan, profile, report, runs, sweep, train
+from jaxrl_fast.cli import (
+    args,
+    bench,
+    doctor,
+    experience,
+    export,
+    forecast,
+    plan,
+    profile,
+    push,
+    report,
+    runs,
+    sweep,
+    train,
+)  # fmt: skip
 from jaxrl_fast.cli import tune_speed as tune
 from jaxrl_fast.cli.ladder import command as ladder
 
@@ -17,8 +31,9 @@ def commands() -> dict[str, Sequence[args.Option]]:
         "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
         "sweep": [*run, *sweep.OPTIONS], "plan": [*run, *plan.OPTIONS], "forecast": [*run, *forecast.OPTIONS],
         "compile": run, "profile": [*run, *profile.OPTIONS], "eval": runs.EVAL, "plot": runs.PLOT,
-        "compare": runs.COMPARE, "report": report.OPTIONS, "export": export.OPTIONS, "experience": experience.OPTIONS,
-        "ladder pong": ladder.OPTIONS, "doctor": doctor.OPTIONS, "tune-speed": [*run, *tune.OPTIONS], "bench": bench.OPTIONS,
+        "compare": runs.COMPARE, "report": report.OPTIONS, "export": export.OPTIONS, "push": push.OPTIONS,
+        "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS, "doctor": doctor.OPTIONS, "bench": bench.OPTIONS,
+        "tune-speed": [*run, *tune.OPTIONS],
     }  # fmt: skip
 
 

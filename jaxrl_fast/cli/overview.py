@@ -22,6 +22,7 @@ look
   profile ALGO ENV|RUN         where the time of an iteration goes, and what would save it
 take along
   export RUN --format FORMAT   the policy for other programs: stablehlo, onnx, safetensors
+  push RUN hf://OWNER/NAME     the policy to a model hub, with its model card
   experience SOURCE FOLDER     a run's replay, or a dataset, for other runs
 set out
   new KIND NAME                a working algorithm, environment or project of your own
