@@ -173,8 +173,8 @@ def test_equal_values_of_any_size_are_drawn(value):
 
 
 def test_few_evaluations_among_many_rows_are_not_smoothed():
-    rows = [{"env_steps": i, "eval_return": [i / 10] if i % 100 == 0 else None} for i in range(1000)]
-    few = [row for row in rows if row["eval_return"]]
+    few = [{"env_steps": i, "eval_return": [i / 10]} for i in range(0, 1000, 100)]
+    rows = [row for one in few for row in (one, *[{"env_steps": one["env_steps"] + k} for k in range(1, 100)])]
     draw = lambda rows: svg.learning_curve({"": rows}, "eval_return", evaluations=False)
     assert draw(rows) == draw(few)
 
