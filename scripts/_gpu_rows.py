@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import _populations as populations
 from bench_common import Contestant
 
 from jaxrl_fast.bench import ours, pendulum, theirs
@@ -65,10 +66,10 @@ def seeds(count: int, iterations: int, peer: bool = True, turns: int = 3) -> Row
     config = of_iterations(theirs.PPO_CARTPOLE, iterations)
 
     def contestants(args, notes):
-        both = [ours.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
+        both = [populations.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
         if peer:
             alone = theirs.purejaxrl(args.purejaxrl, "ppo", config, notes)
-            both += [ours.members(one, count, "vmap", "PureJaxRL") for one in alone]
+            both += [populations.members(one, count, "vmap", "PureJaxRL") for one in alone]
         # scores of thousands of members one by one would take longer than the run
         return [dataclasses.replace(one, score=None) for one in both]
 

@@ -11,8 +11,10 @@ from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.facts import Machine
 from jaxrl_fast.speed import search
 
-SMALL = ("--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
-         "--eval-episodes", "4", "--no-preset", "--no-pictures", "--no-tensorboard")  # fmt: skip
+SMALL = (
+    "--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
+    "--eval-episodes", "4", "--no-preset", "--no-pictures", "--no-tensorboard",
+)  # fmt: skip
 TUNE = SMALL[:-1]
 
 
