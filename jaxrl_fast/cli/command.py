@@ -23,7 +23,7 @@ from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_f
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
-READERS = ("eval", "experience")  # give what is in a checkpoint; a resume goes on from any whole one
+READERS = ("eval", "experience")  # answer from a checkpoint; a resume goes on from any whole one
 
 
 def main(argv: Sequence[str] | None = None) -> int:
