@@ -10,6 +10,7 @@ in jaxrl_fast/forecast.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 from collections.abc import Callable
@@ -67,7 +68,9 @@ def counted(work: Work) -> dict:
     config = RunConfig(total_steps=work.steps)
     runs, grid = configurations(work.algo, work.env, config)
     traced = elsewhere.Traced(gather(runs, config).first, work.seeds, "cuda")
-    return traced.iteration(grid) | {"steps": grid.steps * work.seeds}
+    counts = traced.iteration(grid)
+    counts["steps"] = grid.steps * work.seeds
+    return counts
 
 
 def fit(features: dict[str, list[float]], wanted: dict[str, float]) -> None:
@@ -86,6 +89,7 @@ def fit(features: dict[str, list[float]], wanted: dict[str, float]) -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0]).parse_args()
     found = {row["program"]: row["value"] for row in rows("gpu_launches.jsonl")}
     trains = lambda name: table.TABLE[name].kind != "evaluation"
     launches = {name: value for name, value in found.items() if trains(name)}

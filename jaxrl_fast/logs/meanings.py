@@ -15,6 +15,7 @@ MEANINGS = {
     "policy_loss": "Loss of the policy. Only its gradient matters; it hovers near 0 as advantages are normalised.",
     "value_loss": "Squared error of the value function, before its coefficient. Grows with the scale of returns.",
     "entropy": "Entropy of the policy in nats. A fall in the first rows means that exploration ended too early.",
+    "policy_std": "Mean standard deviation of the policy before the tanh. It falls as the policy becomes sure.",
     "approx_kl": "Estimate of KL(old policy, new policy). Above about 0.05, updates are too large.",
     "clip_fraction": "Share of rows whose probability ratio was clipped; usually 0.05 to 0.3.",
     "rho": "Mean importance ratio before clipping; far from 1: a few rows have huge ratios.",

@@ -150,8 +150,8 @@ def _check(name: str, cls: Any) -> None:
 
 SINKS: Registry[type[Sink]] = Registry("sink", "jaxrl_fast.sinks", {
     "jsonl": "jaxrl_fast.logs.jsonl:JsonlSink",
-    "tensorboard": "jaxrl_fast.logs.boards:TensorBoardSink",
     "csv": "jaxrl_fast.logs.csv_file:CsvSink",
+    "tensorboard": "jaxrl_fast.logs.boards:TensorBoardSink",
     "wandb": "jaxrl_fast.logs.boards:WandbSink",
     "mlflow": "jaxrl_fast.logs.trackers:MlflowSink",
     "trackio": "jaxrl_fast.logs.trackers:TrackioSink",
