@@ -182,7 +182,9 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.runs.train import at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
-    prepared, tuned = taken(prepare(algo, env, at_start(config), about_of(plan, given)))
+    prepared, tuned = prepare(algo, env, at_start(config), about_of(plan, given)), None
+    if plan.env_object is None:  # a repeated run has the settings of its config.json
+        prepared, tuned = taken(prepared)
     name = plan.environment or env.spec.name
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     distributed.on_first(lambda: check_outside(out))
