@@ -96,9 +96,10 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _about_run("plan", "plan", "print_plan"),
         "compile": _about_run("compile", "ahead", "compile_ahead"), "forecast": _about_run("forecast", "forecast", "tell"),
+        "tune-speed": _about_run("tune-speed", "tune_speed", "tune"),
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
-        "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
+        "bench": _of("bench", "compare"), "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
         "export": _of("export", "export"), "push": _of("push", "push"),
         "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip

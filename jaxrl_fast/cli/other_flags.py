@@ -5,7 +5,22 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from jaxrl_fast.cli import args, doctor, experience, export, forecast, plan, profile, push, report, runs, sweep, train
+from jaxrl_fast.cli import (
+    args,
+    bench,
+    doctor,
+    experience,
+    export,
+    forecast,
+    plan,
+    profile,
+    push,
+    report,
+    runs,
+    sweep,
+    train,
+)  # fmt: skip
+from jaxrl_fast.cli import tune_speed as tune
 from jaxrl_fast.cli.ladder import command as ladder
 
 
@@ -17,7 +32,8 @@ def commands() -> dict[str, Sequence[args.Option]]:
         "sweep": [*run, *sweep.OPTIONS], "plan": [*run, *plan.OPTIONS], "forecast": [*run, *forecast.OPTIONS],
         "compile": run, "profile": [*run, *profile.OPTIONS], "eval": runs.EVAL, "plot": runs.PLOT,
         "compare": runs.COMPARE, "report": report.OPTIONS, "export": export.OPTIONS, "push": push.OPTIONS,
-        "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS, "doctor": doctor.OPTIONS,
+        "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS, "doctor": doctor.OPTIONS, "bench": bench.OPTIONS,
+        "tune-speed": [*run, *tune.OPTIONS],
     }  # fmt: skip
 
 
@@ -28,7 +44,7 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
         for flag in [o.flag for o in options] + [o.off for o in options if o.kind == "bool"]:
             takers.setdefault(flag, []).append(command)
     flags = list(dict.fromkeys([*error.known, *takers]))
-    near = difflib.get_close_matches(error.flag, flags, n=1, cutoff=0.55)
+    near = difflib.get_close_matches(error.flag, flags, n=1, cutoff=0.85)
     if not near or near[0] in error.known:
         return error
     names = " and ".join(f"`{args.PROG} {command}`" for command in takers[near[0]][:2])

@@ -12,6 +12,7 @@ train
   sweep ALGO ENV               many settings times many seeds, ranked; --resume DIR goes on
   plan ALGO ENV                the device memory that such a run takes
   forecast ALGO ENV            time, memory and money of such a run, here or on another device
+  tune-speed ALGO ENV          find settings with which such a run is faster and equal
   compile ALGO ENV             compile such a run into the compile cache, without training
 look
   eval RUN                     play episodes with the trained agent
@@ -27,6 +28,7 @@ set out
   new KIND NAME                a working algorithm, environment or project of your own
   list                         algorithms, environments, logs, samplers, presets
   doctor                       what this machine can do, what is wrong, what to type
+  bench                        our speed beside each other library that is here, in turns
   ladder pong                  one game, learned faster rung by rung
   completion bash|zsh|fish     commands and flags at the tab key
 

@@ -171,6 +171,7 @@ TABLE = [
     row("a flag of train, misspelled", "sweep ppo CartPole-v1 --no-tensorbord", "--no-tensorboard is a flag of"),
     row("a resume's flag of new runs", "train --resume {run} --seeds 3", "--seeds is a flag of `jaxrl-fast train`"),
     row("a flag of eval", f"{PPO} --episodes 3", "--episodes is a flag of `jaxrl-fast eval`"),
+    row("a flag that no command has", "plot {run} --title x", "got '--title'\n"),
     row("unknown flag of eval", "eval {run} --episode 3", "'--episode'", "did you mean '--episodes'"),
     row("flag without a value", f"{PPO} --seed", "--seed must be given a value, got none: --seed INT", "--help"),
     row("stray word", f"{PPO} Pendulum-v1", "argument must be a flag", "got 'Pendulum-v1'", "--help"),
