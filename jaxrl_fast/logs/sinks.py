@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected, nearest
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.registry import Registry
+from jaxrl_fast.values import new_file
 
 
 class LoggedRun(NamedTuple):
@@ -25,6 +27,25 @@ class LoggedRun(NamedTuple):
         """Return `path`, with the seed in its name for seeds that train in turn."""
         path = Path(path)
         return path if self.seed is None else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
+
+    def log_file(self, target: str, begins: Callable[[bytes], bool]) -> Path:
+        """Return the path of a log: a new file, or for a resumed run one whose first line fits.
+
+        begins: whether such a log can begin with this line. Raises ConfigError for other files.
+        """
+        path = self.own(new_file("path", target))
+        if not path.exists():
+            return path
+        if not self.resumed or not path.is_file():
+            raise ConfigError("path", target, f"a new file, and {path} is there")
+        try:
+            with open(path, "rb") as file:
+                first = file.readline()
+        except OSError as error:
+            raise ConfigError("path", target, f"a file that can be read: {error.strerror}") from error
+        if first and not begins(first):
+            raise ConfigError("path", target, f"a new file, or the log of this run, which {path} is not")
+        return path
 
     def id(self, kind: str) -> Path:
         """Return the file with the run's id in a tracker, by which a resume goes on there."""

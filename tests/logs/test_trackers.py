@@ -10,6 +10,7 @@ import pytest
 
 from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.logs.csv_file import CsvSink
+from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, sink_of
 
@@ -66,8 +67,37 @@ def test_csv_is_a_new_file_but_for_a_resume(tmp_path, run):
     path.write_text("mine")
     with pytest.raises(ConfigError, match="csv:PATH, got .*; a new file"):
         sink_of(f"csv:{path}", run)
-    assert sink_of(f"csv:{path}", run._replace(resumed=True)).path == path
+    assert path.read_text() == "mine"
     assert sink_of("csv:a.csv", run._replace(seed=4)).path.name == "a-seed-4.csv"
+
+
+FOREIGN = [
+    b"mine", b"one line\n", b'{"a": 1}', b"env_steps,loss\n64,1\n", b"\xff\0\n", b'{"env_steps": 64}\n', b"[1, 2]\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_resume_never_takes_a_file_that_is_not_its_log(kind, content, tmp_path, run):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{kind}:PATH, got .*; a new file, or the log of this run"):
+        sink_of(f"{kind}:{path}", run._replace(resumed=True)).cut(0)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_resume_goes_on_in_its_log_or_an_empty_file(kind, tmp_path, run):
+    path = tmp_path / "log"
+    path.touch()
+    for steps, cut in (((64, 128), 0), ((128, 192), 64)):
+        sink = sink_of(f"{kind}:{path}", run._replace(resumed=True))
+        sink.cut(cut)
+        for step in steps:
+            sink.write(row(step, loss=[step]))
+        sink.close()
+    found = lines(path) if kind == "csv" else read_jsonl(path)
+    assert [int(x["env_steps"]) for x in found] == [64, 128, 192]
 
 
 # MLflow
