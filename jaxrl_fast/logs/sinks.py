@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected, nearest
+from jaxrl_fast.files import folders
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.registry import Registry
 from jaxrl_fast.values import new_file
@@ -54,7 +56,22 @@ class LoggedRun(NamedTuple):
     def known(self, kind: str) -> str | None:
         """Return a resumed run's id in a tracker, or None."""
         file = self.id(kind)
-        return file.read_text().strip() if self.resumed and file.is_file() else None
+        return (file.read_text().strip() or None) if self.resumed and file.is_file() else None
+
+    def keep_id(self, kind: str, known: str) -> None:
+        """Write the run's id in a tracker for `known`; makes the run directory."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.id(kind).write_text(known)
+
+    def keep_step(self, kind: str, env_steps: int) -> None:
+        """Write down that a tracker has the rows up to `env_steps`, for `sent`."""
+        with folders.replacing(self.path / f"{kind}.step") as temporary:
+            temporary.write_text(str(env_steps))
+
+    def sent(self, kind: str) -> int:
+        """Return the environment steps of the last row that a resumed run's tracker has, or -1."""
+        file = self.path / f"{kind}.step"
+        return int(file.read_text()) if self.known(kind) and file.is_file() else -1
 
 
 class Clip(NamedTuple):
@@ -64,6 +81,17 @@ class Clip(NamedTuple):
     gif: bytes
     size: tuple[int, int]  # width, height
     path: Path | None = None  # of the file in the run directory
+
+    @contextlib.contextmanager
+    def file(self) -> Iterator[Path]:
+        """Yield the path of a GIF file: the run's, or else a temporary one."""
+        with contextlib.ExitStack() as stack:
+            path = self.path
+            if path is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                path = Path(folder) / f"{self.env_steps:012d}.gif"
+                path.write_bytes(self.gif)
+            yield path
 
 
 class Sink:
@@ -91,6 +119,9 @@ class Sink:
 
     def flush(self) -> None:
         """Put everything on disk; called before a checkpoint commits."""
+
+    def ended(self, outcome: str) -> None:
+        """Note that the run is "finished", "interrupted" or "failed"; `close` comes next."""
 
     def close(self) -> None:
         """Flush, and release files and terminal; may be called twice."""
@@ -144,6 +175,9 @@ class Guarded(Sink):
 
     def flush(self) -> None:
         self._tell("flush")
+
+    def ended(self, outcome: str) -> None:
+        self._tell("ended", outcome)
 
     def close(self) -> None:
         self._tell("close")
