@@ -189,10 +189,9 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     distributed.on_first(lambda: check_outside(out))
     prepared = check_out(out, prepared)
-    settings = {"algorithm": algo.name, "environment": name, "run": prepared.content["run"], **prepared.about}
     texts, tensorboard = logs_of(given)
     parts = [prepared.seed(i).config for i in range(config.seeds)] if in_turn(env, config) else ()
-    sinks = sinks_of(texts, out, settings, config.seeds, parts)
+    sinks = sinks_of(texts, out, prepared.content, config.seeds, parts)
     print(f"{algo.name} on {name}: {plan.source}; {on_device(algo, config.deterministic)}")
     print(f"run directory: {out}", flush=True)
     if len(prepared.population.devices) > 1:
