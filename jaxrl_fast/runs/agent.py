@@ -242,7 +242,7 @@ class Agent:
     def _playable(self, env: Environment | None) -> Environment:
         """Return `env`, by default the agent's; raises ConfigError for other spaces."""
         env = self.env if env is None else env
-        backend_of(env)  # refuses what is no environment
+        backend_of(env)  # refuses other objects
         self.check_spaces(env.spec)
         return env
 
