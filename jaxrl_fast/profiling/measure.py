@@ -240,7 +240,7 @@ def _iterations_between_syncs(one: Started, timing: Timing) -> int:
 
 
 def _shared(side: str, found: Mapping[str, Sum], apart: Mapping[str, float], iteration: float) -> list[Part]:
-    """Return parts whose shares sum to 1: the program's take what is not `apart`."""
+    """Return parts whose shares sum to 1: the parts of the program share the rest of `apart`."""
     left = max(0.0, iteration - sum(apart.values()))
     total = sum(one.seconds for one in found.values()) or 1.0
     parts = [
