@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import atari_outcomes as script
 import numpy as np
 import pytest
 
-import atari_outcomes as script
 from jaxrl_fast.envs.atari.outcome_table import GAMES
 
 pytest.importorskip("ale_py")
