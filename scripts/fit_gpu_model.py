@@ -68,7 +68,9 @@ def counted(work: Work) -> dict:
     config = RunConfig(total_steps=work.steps)
     runs, grid = configurations(work.algo, work.env, config)
     traced = elsewhere.Traced(gather(runs, config).first, work.seeds, "cuda")
-    return traced.iteration(grid) | {"steps": grid.steps * work.seeds}
+    counts = traced.iteration(grid)
+    counts["steps"] = grid.steps * work.seeds
+    return counts
 
 
 def fit(features: dict[str, list[float]], wanted: dict[str, float]) -> None:

@@ -21,6 +21,7 @@ from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.engine.programs import Context
+from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
@@ -85,7 +86,9 @@ def start(
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
-    prepared = prepare(algo, env, at_start(run_config(total_steps, settings)), about)
+    prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
+    if tuned and progress:
+        print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
     if out == AUTO:
         out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
         distributed.on_first(lambda: check_outside(out))
@@ -200,7 +203,7 @@ def _warn_of_idle_card() -> None:
 def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack, bar, given=None, saved=None) -> None:
     written = run.out.sinks(around.tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
-        stack.callback(_close, sink)
+        stack.push(functools.partial(_close, sink))
     keep = run.config.keep_checkpoints
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
@@ -240,13 +243,18 @@ def _closing(
     with contextlib.ExitStack() as stack:
         bar = [display(grid.env_steps(grid.rows), history)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
-            stack.callback(_close, sink)
+            stack.push(functools.partial(_close, sink))
         yield stack, bar
 
 
-def _close(sink: Sink) -> None:
-    """Close a sink; a failure (a full disk) must not hide the run's own error."""
+def _close(sink: Sink, error: type[BaseException] | None, *_: Any) -> None:
+    """Close a sink; a failure (a full disk) must not hide the run's own error.
+
+    error: the class of the run's error, None without one.
+    """
+    failed = "interrupted" if error and issubclass(error, KeyboardInterrupt) else "failed"
     try:
+        sink.ended(failed if error else "finished")
         sink.close()
     except Exception as error:
         warnings.warn(f"{type(sink).__name__} could not be closed: {error}", stacklevel=1)

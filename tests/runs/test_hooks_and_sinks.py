@@ -33,6 +33,9 @@ class Collects(Sink):
     def cut(self, env_steps):
         self.calls.append(("cut", env_steps))
 
+    def ended(self, outcome):
+        self.calls.append(("ended", outcome))
+
     def close(self):
         self.calls.append("close")
 
@@ -44,7 +47,7 @@ def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
     session = tools.train(name, tmp_path / "run", sinks=[sink])
     assert tools.through_json(sink.rows) == tools.logged(whole_dir)
     assert all(a is b for a, b in zip(sink.rows, session.history, strict=True))
-    assert sink.calls[-1] == "close" and sink.calls.count("close") == 1
+    assert sink.calls[-2:] == [("ended", "finished"), "close"] and sink.calls.count("close") == 1
     assert "flush" in sink.calls  # before the checkpoint
     wall = [r.wall_seconds for r in sink.rows]
     assert wall == sorted(wall) and wall[0] >= 0
@@ -134,7 +137,7 @@ def test_an_error_of_a_hook_ends_the_run_and_closes_the_sinks():
     sink = Collects()
     with pytest.raises(ZeroDivisionError):
         tools.train("ppo", hooks=[lambda session, rows: 1 / 0], sinks=[sink])
-    assert sink.calls[-1] == "close"
+    assert sink.calls[-2:] == [("ended", "failed"), "close"]
 
 
 @pytest.mark.parametrize(("settings", "message"), [
@@ -154,7 +157,7 @@ def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, devi
     device_memory(1000)
     with pytest.raises(jf.ConfigError, match="memory must be "):
         tools.train("ppo", tmp_path / "run", sinks=[sink])
-    assert sink.calls == ["close"] and not (tmp_path / "run").exists()
+    assert sink.calls == [("ended", "failed"), "close"] and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
