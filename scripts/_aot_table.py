@@ -15,7 +15,6 @@ from _peers import PeerAbsent
 from bench_common import Contestant
 
 import jaxrl_fast as jf
-from jaxrl_fast.algorithms.presets import find_preset
 
 Peers = Callable[[argparse.Namespace, list[str]], list[Contestant]]
 
@@ -53,7 +52,7 @@ def _at(name: str, config: dict, **settings: Any) -> Callable[[], Work]:
 
 def _preset(algo: str, env: str) -> Callable[[], Work]:
     def work():
-        steps = find_preset(algo, env).run["total_steps"]
+        steps = ours.preset_run(algo, env)["total_steps"]
         return Work(jf.preset(algo, env), jf.make(env), steps)
 
     return work

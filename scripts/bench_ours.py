@@ -145,6 +145,15 @@ def usable(jf: Any, algorithm: str, notes: list[str]) -> bool:
     return False
 
 
+def preset_run(algorithm: str, environment: str) -> dict[str, Any]:
+    """The settings of a preset's run; the preset must be there."""
+    from jaxrl_fast.algorithms.presets import find_preset
+
+    found = find_preset(algorithm, environment)
+    assert found is not None, f"{algorithm}/{environment} has no preset"
+    return found.run
+
+
 def population_mode() -> str:
     """How the library lays members out by default."""
     import jax
@@ -165,11 +174,10 @@ def members(one: Contestant, size: int, how: str, name: str) -> Contestant:
     def member(out, i):
         return jax.tree.map(lambda x: x[i], out)
 
-    def score(out):
-        return sum(one.score(member(out, i)) for i in range(size)) / size
-
+    judge = one.score
+    score = judge and (lambda out: sum(judge(member(out, i)) for i in range(size)) / size)
     build = lambda: spread(one.build(), how, devices)
-    return Contestant(name, size * one.steps, build, keys, score if one.score else None, one.count)
+    return Contestant(name, size * one.steps, build, keys, score, one.count)
 
 
 def spread(fn: Callable, how: str, devices: list) -> Callable:

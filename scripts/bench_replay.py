@@ -125,7 +125,7 @@ def ours(work: Work) -> tuple:
 
 def flashbax(work: Work) -> tuple:
     """Raises ImportError where it is not installed."""
-    import flashbax
+    import flashbax  # pyright: ignore[reportMissingImports]
     import jax
     import jax.numpy as jnp
 

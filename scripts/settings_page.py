@@ -36,7 +36,7 @@ def section(title: str, cls: type, fields: list[dataclasses.Field], flags: bool 
     """Return the part of the page about one group."""
     heads = ["keyword", *(["flag"] if flags else []), "default", "meaning"]
     table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row(f, flags) for f in fields)]
-    return "\n".join([f"\n## {title}\n", cls.__doc__.splitlines()[0] + "\n", *table, ""])
+    return "\n".join([f"\n## {title}\n", (cls.__doc__ or "").partition("\n")[0] + "\n", *table, ""])
 
 
 def page() -> str:
