@@ -97,6 +97,10 @@ def reason_of(error: BaseException) -> str:
     return next((words for words in known if words.lower() in text), None) or first_line(error)
 
 
+class SubstituteWarning(UserWarning):
+    """Something else was read in place of a damaged file, such as an older checkpoint."""
+
+
 @contextlib.contextmanager
 def writing(path: Any) -> Iterator[None]:
     """Raise WriteError for every OSError in the block."""

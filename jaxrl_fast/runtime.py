@@ -96,22 +96,41 @@ def request_host_devices(count: int) -> bool:
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
 
 
+_own: dict[str, str] = {}  # what this process has set for a GPU: a variable or a flag, and its value
+
+
 def set_gpu(
     deterministic: bool, memory_fraction: float | None, platform: Callable[[], str] | None = None
 ) -> None:
     """Set what a GPU's backend reads at its start; other platforms ignore it.
 
-    The user's own environment variables win. Raises ConfigError if a GPU's backend runs without.
+    The user's own environment variables win. Warns if an earlier run of this process has set
+    `deterministic` and this one does without. Raises ConfigError for `deterministic` against
+    XLA_FLAGS, and if a GPU's backend runs with something else.
     """
-    late: dict[str, tuple[Any, str]] = {}
-    if deterministic and not _add_xla_flag(_SAME_BITS, "true"):
-        late["deterministic"] = True, f"XLA_FLAGS={_SAME_BITS}=true"
-    if memory_fraction is not None and not _set_memory(memory_fraction):
-        late["memory_fraction"] = memory_fraction, f"XLA_CLIENT_MEM_FRACTION={memory_fraction:g}"
-    for name, (value, variable) in late.items():
-        if (platform or _platform)() == "gpu":
-            remedy = f"{variable} in the environment of Python is early enough"
-            raise ConfigError(name, value, f"given before JAX's backend starts: {remedy}")
+    on_gpu = lambda: (platform or _platform)() == "gpu"
+    late = "given before JAX's backend starts: {}={} in the environment of Python is early enough"
+    if deterministic:
+        if flag_value(_SAME_BITS) in ("false", "0"):
+            raise ConfigError("deterministic", True, f"False with XLA_FLAGS={_SAME_BITS}=false: leave one of them out")
+        new = flag_value(_SAME_BITS) is None
+        if _add_xla_flag(_SAME_BITS, "true"):
+            _own.update({_SAME_BITS: "true"} if new else {})
+        elif on_gpu():
+            raise ConfigError("deterministic", True, late.format("XLA_FLAGS", f"{_SAME_BITS}=true"))
+    elif _SAME_BITS in _own and on_gpu():
+        text = "has no effect: an earlier run of this process has set it, and JAX reads it once. A new process is faster."
+        warnings.warn(f"deterministic=False {text}", stacklevel=2)
+    if memory_fraction is not None and not _set_memory(memory_fraction) and on_gpu():
+        first = [value for name, value in _own.items() if name in _MEMORY]
+        valid = f"{first[0]} as in an earlier run of this process: JAX reads it once" if first else None
+        raise ConfigError("memory_fraction", memory_fraction, valid or late.format(_MEMORY[0], f"{memory_fraction:g}"))
+
+
+def flag_value(flag: str) -> str | None:
+    """Return the value of a flag in XLA_FLAGS in lower case, or None."""
+    found = [x.partition("=")[2].lower() for x in xla_flags().split() if x.partition("=")[0] == flag]
+    return found[-1] if found else None  # XLA takes the last
 
 
 def _platform() -> str:
@@ -122,11 +141,17 @@ def _platform() -> str:
 
 def _set_memory(fraction: float) -> bool:
     """Set the part of a GPU's memory to take, 0: none ahead; return False if it is too late."""
-    if not any(name in os.environ for name in _MEMORY):
-        if backend_started():
-            return False
-        name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
-        os.environ[name] = value
+    if any(name in os.environ and name not in _own for name in _MEMORY):
+        return True
+    name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
+    if _own.get(name) == value:
+        return True
+    if backend_started():
+        return False
+    for earlier in set(_MEMORY) & set(_own):
+        os.environ.pop(earlier, None)
+        del _own[earlier]
+    os.environ[name] = _own[name] = value
     return True
 
 

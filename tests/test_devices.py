@@ -11,7 +11,8 @@ import jax
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import runtime
+from jaxrl_fast import distributed, runtime
+from jaxrl_fast.cli import command
 from jaxrl_fast.errors import ConfigError
 
 
@@ -103,7 +104,55 @@ def test_bitwise_programs_set_their_flag_before_the_backend_starts():
     assert FLAG not in planned({}, shown)
     late = planned({"deterministic": True}, shown, before="import jax; jax.devices()")
     assert FLAG not in late  # a CPU needs none
-    assert f"'{FLAG}=false'" in planned({"deterministic": True}, shown, XLA_FLAGS=f"{FLAG}=false")  # the user's own
+    assert f"'{FLAG}=false'" in planned({}, shown, XLA_FLAGS=f"{FLAG}=false")  # the user's own
+    assert f"'{FLAG}=true'" in planned({"deterministic": True}, shown, XLA_FLAGS=f"{FLAG}=true")
+
+
+@pytest.mark.parametrize("value", ["false", "False", "0"])
+def test_bitwise_programs_against_the_users_flag_are_refused(value, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", f"{FLAG}={value}")
+    with pytest.raises(ConfigError, match=f"deterministic must be False with XLA_FLAGS={FLAG}=false, got True: leave one"):
+        runtime.set_gpu(True, None, lambda: "cpu")
+
+
+@pytest.fixture
+def earlier(monkeypatch):
+    """A process whose first run has set both before JAX's backend started."""
+    for name in (*runtime._MEMORY, "XLA_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(runtime, "_own", {})
+    monkeypatch.setattr(runtime, "backend_started", lambda: False)
+    runtime.set_gpu(True, 0.4, lambda: "gpu")
+    monkeypatch.setattr(runtime, "backend_started", lambda: True)
+
+
+def test_a_later_run_of_a_process_tells_what_it_cannot_change(earlier):
+    runtime.set_gpu(True, 0.4, lambda: "gpu")  # the same
+    for other in (0.3, 0.0):
+        with pytest.raises(ConfigError, match=f"memory_fraction must be 0.4 as in an earlier run of this process, got {other}"):
+            runtime.set_gpu(True, other, lambda: "gpu")
+    with pytest.warns(UserWarning, match="deterministic=False has no effect: an earlier run of this process has set it"):
+        runtime.set_gpu(False, None, lambda: "gpu")
+    runtime.set_gpu(False, 0.3, lambda: "cpu")  # no GPU, nothing to tell
+    assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.4"
+
+
+def test_a_later_setting_counts_until_the_backend_starts(earlier, monkeypatch):
+    monkeypatch.setattr(runtime, "backend_started", lambda: False)
+    runtime.set_gpu(True, 0.0, lambda: "gpu")
+    assert [name for name in runtime._MEMORY if name in os.environ] == ["XLA_PYTHON_CLIENT_PREALLOCATE"]
+
+
+@pytest.mark.parametrize("flag", ["--resume", "--config"])
+def test_joining_processes_take_what_a_run_has_stored(flag, monkeypatch):
+    stored, seen = {"run": {"deterministic": True, "memory_fraction": 0.4}}, []
+    monkeypatch.setattr(runtime, "set_gpu", lambda *given: seen.append(given))
+    monkeypatch.setattr(runtime, "request_host_devices", lambda count: True)
+    monkeypatch.setattr(distributed, "start", lambda **given: None)
+    command._join(["--distributed", flag, "runs/a"], {"runs/a": stored}.__getitem__)
+    command._join(["--distributed", flag, "runs/a", "--no-deterministic"], {"runs/a": stored}.__getitem__)
+    command._join(["--distributed"], {}.__getitem__)
+    assert seen == [(True, 0.4), (False, 0.4), (False, None)]
 
 
 def test_late_bitwise_programs_are_an_error_on_a_gpu():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import sys
 import tomllib
 from pathlib import Path
@@ -24,46 +25,11 @@ TEXT = (Path(__file__).resolve().parents[1] / "docs/extending.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.M | re.S)
 SMALL = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.batch-size", "8", "--algo.buffer-size", "256",
          "--algo.learning-starts", "64", "--total-steps", "256", "--eval-episodes", "2"]  # fmt: skip
-MLFLOW = {  # as much of it as the page uses; it keeps what it is sent in the file that the address names
-    "mlflow/__init__.py": """
-import json, types
-
-class MlflowClient:
-    def __init__(self, tracking_uri):
-        self.file, self.sent = tracking_uri, []
-
-    def get_experiment_by_name(self, name):
-        return None
-
-    def create_experiment(self, name):
-        return "7"
-
-    def create_run(self, experiment_id, run_name):
-        self.sent.append(["run", experiment_id, run_name])
-        return types.SimpleNamespace(info=types.SimpleNamespace(run_id="5"))
-
-    def log_batch(self, run_id, metrics):
-        self.sent += [[run_id, m.step, m.key, m.value] for m in metrics]
-
-    def set_terminated(self, run_id):
-        with open(self.file, "w") as file:
-            json.dump(self.sent, file)
-""",
-    "mlflow/entities.py": """
-import typing
-
-class Metric(typing.NamedTuple):
-    key: str
-    value: float
-    timestamp: int
-    step: int
-""",
-}
 
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """The working directory, with the package and a small mlflow on `sys.path`."""
+    """The working directory, with the package on `sys.path`."""
     monkeypatch.chdir(tmp_path)
     site = tmp_path / "site"
     site.mkdir()
@@ -71,11 +37,11 @@ def place(tmp_path, monkeypatch):
     modules = {title.group(1): code for kind, code in BLOCKS if kind == "python" and (title := re.match(r"# (\S+\.py)\n", code))}
     assert len(modules) == 4
     groups = tomllib.loads(next(code for kind, code in BLOCKS if kind == "toml"))["project"]["entry-points"]
-    packages.install(site, "jaxrl-more", groups, modules | MLFLOW)
+    packages.install(site, "jaxrl-more", groups, modules)
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("jaxrl_more", "mlflow"):
+        if name.partition(".")[0] == "jaxrl_more":
             del sys.modules[name]
 
 
@@ -93,13 +59,12 @@ def test_the_list_names_the_packages_additions(place, capsys):
 
 
 def test_an_algorithm_an_environment_and_a_sink_by_their_names(place):
-    train = [word.replace("http://localhost:5000", "mlflow.json") for word in line_of("train")]
-    assert cli.main([*train, *SMALL, "--algo.temperature", "0.5", "--out", "run", "--no-tensorboard"]) == 0
-    first, *sent = json.loads((place / "mlflow.json").read_text())
-    assert first == ["run", "7", "run"]
+    assert cli.main([*line_of("train"), *SMALL, "--algo.temperature", "0.5", "--out", "run", "--no-tensorboard"]) == 0
+    with sqlite3.connect(place / "runs.db") as database:
+        sent = database.execute("SELECT env_steps, value FROM metrics WHERE run = 'run' AND name = 'loss'").fetchall()
     rows = [json.loads(text) for text in (place / "run/metrics.jsonl").read_text().splitlines()]
     losses = {row["env_steps"]: pytest.approx(row["loss"]) for row in rows if row.get("loss") is not None}
-    assert losses and {step: value for _, step, name, value in sent if name == "loss"} == losses
+    assert losses and dict(sent) == losses
     config = json.loads((place / "run/config.json").read_text())
     assert config["algorithm"]["settings"]["temperature"] == 0.5 and config["environment"]["settings"] == {"slip": 0.2}
     agent = jf.load(place / "run")  # without --import

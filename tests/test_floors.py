@@ -14,14 +14,14 @@ from jaxrl_fast import _moved
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
-    "_moved errors fields imports distributed random runtime spaces tree types values",
+    "_moved errors fields imports distributed random runtime scopes spaces tree types values",
     "files registry",
     "memory ops networks logs doctor",
     "envs",
     "algorithms testing",
     "engine",
     "actors",
-    "runs",
+    "runs profiling forecast",
     "sweeps",
     "cli __main__",
 ]

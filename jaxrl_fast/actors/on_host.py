@@ -79,8 +79,9 @@ class OnHost:
         watch = Watch(env.spec.name, config.host_timeout)
         return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, watch=watch))
 
-    def film(self, env: HostEnv, algo, agent, key, max_steps, patience) -> Film:
-        return Film(play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience))
+    def film(self, env: HostEnv, algo, agent, key, max_steps, patience, most=None) -> Film:
+        frames = play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience)
+        return Film(frames and frames[:: -(-len(frames) // most) if most else 1])
 
 
 def _check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:

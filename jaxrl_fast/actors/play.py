@@ -22,6 +22,7 @@ from jaxrl_fast.envs.host import checks
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.host.vector import HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
+from jaxrl_fast.scopes import POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Timestep, Trajectory
 
@@ -60,7 +61,8 @@ def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
 
 def _write(rows: Any, row: Any, i: jax.Array) -> Any:
     put = lambda rows, row: jax.lax.dynamic_update_index_in_dim(rows, row.astype(rows.dtype), i, 0)
-    return jax.tree.map(put, rows, row)
+    with scope(STORE):
+        return jax.tree.map(put, rows, row)
 
 
 def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
@@ -78,7 +80,8 @@ def step(
     """Write row i - 1's results (none at first), act in row i -> (actor, rows [T, B], action)."""
     if seen is not None:
         actor, steps = _look(algo, actor, steps, seen, i - 1)
-    carry, action, extras = algo.act(agent, actor.carry, actor.obs, tree.take(noise, i), clock, mode)
+    with scope(POLICY):
+        carry, action, extras = algo.act(agent, actor.carry, actor.obs, tree.take(noise, i), clock, mode)
     frame = stacking.newest(actor.obs, algo.spec.stack)
     if steps is None:
         steps = _blank(algo, frame, action, extras)

@@ -21,6 +21,7 @@ from jaxrl_fast.logs import html
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods
 from jaxrl_fast.ops.precision import PRECISION, PRECISIONS
+from jaxrl_fast.scopes import PREPROCESS, STORE, scope
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
@@ -140,13 +141,16 @@ class Algorithm:
         """
         played, metrics = iteration.collect(agent), {}
         if played.trajectory is not None:
-            agent = self.observe(agent, played.trajectory)
+            with scope(PREPROCESS):
+                agent = self.observe(agent, played.trajectory)
             rows = prepare(self, agent, played.trajectory)
-            mem = iteration.memory.add(mem, rows, iteration.t)
+            with scope(STORE):
+                mem = iteration.memory.add(mem, rows, iteration.t)
         if iteration.learns:
             agent, mem, metrics = update_all(self, agent, mem, iteration)
         if played.trajectory is not None:  # in warm-up too: the first batches are drawn from its rows
-            agent = self.finish(agent, rows)
+            with scope(PREPROCESS):
+                agent = self.finish(agent, rows)
         return agent, mem, metrics, played
 
     def observe(self, agent: PyTree, trajectory: Trajectory) -> PyTree:

@@ -244,6 +244,8 @@ _MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "Inver
 def same_task(environment: str) -> str:
     """Return the name under which a preset stands, whichever package makes the environment."""
     environment = environment.removeprefix("gymnax:").removeprefix("gym:")
+    if environment.startswith("atari:"):
+        return f"ale:{environment.removeprefix('atari:')}"
     if not environment.startswith("envpool:"):
         return environment
     task = environment.removeprefix("envpool:")

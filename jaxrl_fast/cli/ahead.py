@@ -13,6 +13,8 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 
+OPTIONS = ()
+
 
 def compile_ahead(plan: Plan, given: dict[str, Any]) -> None:
     """Compile the programs of the run that `train` would start with these flags."""
@@ -26,5 +28,5 @@ def compile_ahead(plan: Plan, given: dict[str, Any]) -> None:
         raise ConfigError("JAXRL_FAST_CACHE", off, "a folder or unset: compile fills the compile cache")
     prepared, began = prepare(algo, env, config, outline=True), time.perf_counter()
     names = ", ".join(compile_programs(prepared))
-    print(f"{algo.name} on {plan.environment or env.spec.name}: {plan.source}\n{on_device(algo)}")
+    print(f"{algo.name} on {plan.environment or env.spec.name}: {plan.source}\n{on_device(algo, config.deterministic)}")
     print(f"compiled in {time.perf_counter() - began:.1f} s: {names}\ncompile cache: {folder}")

@@ -58,7 +58,8 @@ class Option:
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], wandb[:PROJECT], or a package's",
+    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], csv:PATH, wandb[:PROJECT], mlflow[:URI], "
+           "trackio[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events"),
     Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
@@ -205,6 +206,16 @@ def peek(argv: Sequence[str], flag: str) -> list[str]:
     """Return the values of a flag before the command line is parsed."""
     after = [v for f, v in itertools.pairwise(argv) if f == flag and not is_flag(v)]
     return after + [a.partition("=")[2] for a in argv if a.startswith(flag + "=")]
+
+
+def replaced(flags: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return flags without those that `others` give anew, in either form, and their values."""
+    bare = lambda token: token.partition("=")[0].replace("--no-", "--", 1)
+    names, kept, skips = {bare(token) for token in others if is_flag(token)}, [], False
+    for token in flags:
+        skips = bare(token) in names if is_flag(token) else skips
+        kept += [] if skips else [token]
+    return kept
 
 
 def show(value: Any) -> str:

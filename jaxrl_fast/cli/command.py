@@ -1,6 +1,7 @@
 """The command `jaxrl-fast`: bad input ends in one line, exit code 2 and nothing written.
 
-Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM.
+Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM. A
+command of `READERS` also ends with 2 if it has read another checkpoint than the asked one.
 JAXRL_FAST_DEBUG=1 shows the traceback.
 """
 
@@ -19,7 +20,7 @@ from typing import Any
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli import args
 from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_flag, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, UserError, brief, debugging, expected, nearest, one_line
+from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 HELP = """usage: jaxrl-fast COMMAND ...
@@ -33,12 +34,15 @@ Reinforcement learning where the whole training run is one XLA program.
   sweep --resume DIR               resume a sweep
   compare RUN RUN [RUN ...]        final scores of runs side by side
   plan ALGO ENV [flags]            the device memory that such a run takes
+  forecast ALGO ENV [flags]        time, memory and money that such a run takes, here or on another device
   compile ALGO ENV [flags]         compile such a run into the compile cache, without training
   eval RUN [flags]                 play episodes with a trained agent
   experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
   plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
+  report RUN|SWEEP [flags]         a run or a sweep as one HTML page; --serve shows it live
   list                             algorithms, environments, presets
   doctor                           what this machine can do, what is wrong, what to type
+  profile ALGO ENV|RUN [flags]     where the time of an iteration goes, and what would save it
   ladder pong [flags]              one game, learned faster rung by rung
 
   --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
@@ -48,13 +52,17 @@ Begin with:  jaxrl-fast train ppo CartPole-v1
 """
 
 
+READERS = ("eval", "experience")  # give what is in a checkpoint; a resume goes on from any whole one
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; a user's errors are one line on stderr."""
     try:
-        with _plain_warnings():
-            _dispatch(list(sys.argv[1:] if argv is None else argv))
+        words = list(sys.argv[1:] if argv is None else argv)
+        with _plain_warnings() as shown:
+            _dispatch(words)
             sys.stdout.flush()
-        return 0
+        return 2 if SubstituteWarning in shown and words[0] in READERS else 0
     except SystemExit as end:  # tyro, after it printed a help text
         if isinstance(end.code, str):  # other libraries end a program with a text
             print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)
@@ -91,32 +99,35 @@ def _report(error: BaseException) -> int:
 
 
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[None]:
-    """Show warnings for the user as one line each, others not at all."""
-    said: set[str] = set()
+def _plain_warnings() -> Iterator[set[type[Warning]]]:
+    """Show warnings for the user as one line each, others not at all; yields their categories."""
+    said, shown = set[str](), set[type[Warning]]()
 
     def show(message: Any, category: type[Warning], *_: Any) -> None:
         text = str(message)
         if "persistent compilation cache" in text:  # JAX warns of it for every program
             folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
-            text = f"the compile cache {folder} is damaged or full ({reason}): programs are compiled anew"
+            text = f"the compile cache {folder} is damaged or full ({reason}): programs compile anew until it is removed"
             if text in said:
                 return
             said.add(text)
         if issubclass(category, UserWarning):
+            shown.add(category)
             print(f"{PROG}: warning: {text if debugging() else one_line(text)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show
-        yield
+        warnings.simplefilter("always", SubstituteWarning)  # the reason of an exit code, even with PYTHONWARNINGS=ignore
+        yield shown
 
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _plan, "compile": _compile,
+        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _about_run("plan", "plan", "print_plan"),
+        "compile": _about_run("compile", "ahead", "compile_ahead"), "forecast": _about_run("forecast", "forecast", "tell"),
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
-        "list": _of("list", "show"), "doctor": _of("doctor", "examine"),
-        "ladder": _of("ladder.command", "ladder"),
+        "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
+        "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(HELP, end="")
@@ -140,8 +151,10 @@ PLACE = ("devices", "mesh")  # where a run is resumed
 
 
 def _train(argv: list[str]) -> None:
+    from jaxrl_fast.runs.config_json import read_config
+
     argv = _wandb_project(argv)
-    _join(argv)
+    _join(argv, read_config)
     if has_flag(argv, "--resume"):
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
@@ -153,7 +166,7 @@ def _sweep(argv: list[str]) -> None:
     from jaxrl_fast.cli import sweep as cli_sweep
     from jaxrl_fast.cli.train import again
 
-    _join(argv)
+    _join(argv, lambda folder: cli_sweep.read_folder(folder).get("base", {}))
     cores = runtime.cpu_count()  # a sweep has members for all cores
     if has_flag(argv, "--resume"):
         folder = Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required")
@@ -165,16 +178,21 @@ def _sweep(argv: list[str]) -> None:
     cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
 
 
-def _plan(argv: list[str]) -> None:
-    from jaxrl_fast.cli.plan import COMPILE, print_plan
+def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], None]:
+    """Return a command about the run that `train` would start, of a file with OPTIONS."""
 
-    print_plan(*_describe(argv, "plan", ("--compile",), (COMPILE,), leave=("out", "resume")))
+    def act(argv: list[str]) -> None:
+        found = importlib.import_module(f"jaxrl_fast.cli.{module}")
+        switches = [option.flag for option in found.OPTIONS if option.kind == "bool"]
+        getattr(found, name)(*_describe(argv, command, switches, found.OPTIONS, leave=("out", "resume")))
+
+    return act
 
 
-def _compile(argv: list[str]) -> None:
-    from jaxrl_fast.cli.ahead import compile_ahead
+def _profile(argv: list[str]) -> None:
+    from jaxrl_fast.cli.profile import profile
 
-    compile_ahead(*_describe(argv, "compile", (), (), leave=("out", "resume")))
+    profile(argv, _describe)
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:
@@ -267,8 +285,11 @@ def _set_gpu(argv: list[str], run: dict[str, Any]) -> None:
     runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
 
 
-def _join(argv: list[str]) -> None:
-    """Join the other processes of --distributed; only the first one prints more than errors."""
+def _join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
+    """Join the other processes of --distributed; only the first one prints more than errors.
+
+    read: returns the content of config.json for the value of --resume or --config.
+    """
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
     given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
     if "--distributed" not in argv:
@@ -278,7 +299,10 @@ def _join(argv: list[str]) -> None:
         return
     from jaxrl_fast import distributed
 
-    _set_gpu(argv, {})
+    stored, runs = {}, [*peek(argv, "--config"), *peek(argv, "--resume")]
+    with contextlib.suppress(UserError):  # refused later, with a message
+        stored = read(runs[-1]).get("run", {}) if runs else {}
+    _set_gpu(argv, stored)
     runtime.request_host_devices(runtime.cpu_count())
     distributed.start(**given)
     if not distributed.is_first():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from jaxrl_fast.cli import args, doctor, experience, plan, runs, sweep, train
+from jaxrl_fast.cli import args, doctor, experience, forecast, plan, report, runs, sweep, train
 from jaxrl_fast.cli.ladder import command as ladder
 
 
@@ -13,9 +13,10 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
     run = train.run_options(train.Plan("", "", []))
     commands = {
         "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
-        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, plan.COMPILE], "compile": run, "eval": runs.EVAL, "plot": runs.PLOT,
+        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, *plan.OPTIONS],
+        "forecast": [*run, *forecast.OPTIONS], "compile": run, "eval": runs.EVAL, "plot": runs.PLOT,
         "compare": runs.COMPARE, "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS,
-        "doctor": doctor.OPTIONS,
+        "doctor": doctor.OPTIONS, "report": report.OPTIONS,
     }  # fmt: skip
     takers: dict[str, list[str]] = {}
     for command, options in commands.items():

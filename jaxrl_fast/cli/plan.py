@@ -11,7 +11,7 @@ from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError
 
-COMPILE = Option("compile", "bool", False, "also compile the programs and show XLA's sizes")
+OPTIONS = (Option("compile", "bool", False, "also compile the programs and show XLA's sizes"),)
 
 
 def print_plan(plan: Plan, given: dict[str, Any]) -> None:

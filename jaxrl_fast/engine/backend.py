@@ -61,9 +61,14 @@ class Backend(Protocol):
         """Play whole episodes of one member's agent. Returns NumPy arrays [episodes]."""
 
     def film(
-        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float
-    ) -> Film:
-        """Play and draw one greedy episode; patience: seconds to wait for a host environment."""
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float,
+        most: int | None = None,
+    ) -> Film:  # fmt: skip
+        """Play and draw one greedy episode.
+
+        patience: seconds to wait for a host environment. most: pictures, evenly spread over the
+        episode; None: one of every state.
+        """
 
 
 @functools.cache

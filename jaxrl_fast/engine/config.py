@@ -122,6 +122,8 @@ class Logging:
     keep_checkpoints: int = setting(2, "newest checkpoints of each kind to keep", high=1000)
     chunk_seconds: float = setting(1.0, "seconds of device work between two syncs with the host", low=0, open_low=True)
     pictures: bool = setting(True, "draw the learning curve and the trained agent at the end")
+    video_every: int | None = setting(None, "environment steps between videos of an episode; 0: at evaluations alone",
+                                      low=0, high=MOST_STEPS, none="no videos")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jaxrl_fast import random
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.ops import sums
+from jaxrl_fast.ops import lowering, sums
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock
 
@@ -51,6 +51,7 @@ def evaluate(
 
 def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     """Evaluate -> (Evaluation, worst `rollout.fault` in each episode, int8 [episodes])."""
+    env = env.for_evaluation()
     algo = algo if algo.spec is not None else algo.bind(env.spec)
     limit = max_steps or env.spec.max_episode_steps or STEP_LIMIT
     random.check_key("key", key)
@@ -62,7 +63,7 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     def block(carry):
         i, actor, score, lost, fault = carry
         noise = rollout.draw_frozen(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
-        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True)
+        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True, most=BLOCK)
         within = i * BLOCK + jnp.arange(BLOCK) < limit  # the limit may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
@@ -78,5 +79,5 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
         return (i * BLOCK < limit) & ~jnp.all(score.finished)
 
     begin = jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int8)
-    *_, score, _, fault = jax.lax.while_loop(goes_on, block, begin)
+    *_, score, _, fault = lowering.while_at_most(goes_on, block, begin, -(-limit // BLOCK))
     return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

@@ -29,6 +29,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
+from jaxrl_fast.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
 
 
@@ -102,9 +103,12 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
 def draw(run: Run, root: jax.Array, t: jax.Array) -> Draws:
     """Draw iteration t from (root, t) alone, independent of chunks, log rows and members."""
     keys, updates = iteration_keys(root, t), run.updates
-    noise = run.source.draw(run, (keys.env, keys.policy), t)
-    plan = run.memory().plan(keys.plan, updates, t + 1, clock_at(run, t))
-    return Draws(noise, plan, random.split(keys.updates, updates))
+    with scope(RANDOM):
+        noise = run.source.draw(run, (keys.env, keys.policy), t)
+    with scope(SAMPLE):
+        plan = run.memory().plan(keys.plan, updates, t + 1, clock_at(run, t))
+    with scope(RANDOM):
+        return Draws(noise, plan, random.split(keys.updates, updates))
 
 
 def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
@@ -140,14 +144,20 @@ DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
 
 
+def drawn_together(run: Run, count: int) -> int:
+    """Return how many of `count` iterations draw together: a divisor; for few, the next up to twice as many."""
+    shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
+    if sum(x.size * 4 for x in jax.tree.leaves(shapes)) > DRAW_AHEAD_BYTES:
+        return 1
+    divisors = [b for b in range(1, min(count, 2 * DRAW_AHEAD_ITERATIONS) + 1) if count % b == 0]
+    most = max(b for b in divisors if b <= DRAW_AHEAD_ITERATIONS)
+    return most if most >= DRAW_AHEAD_ITERATIONS // 4 else max(most, divisors[-1])
+
+
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
 def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
     """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
-    shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
-    size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
-    most = min(count, DRAW_AHEAD_ITERATIONS) if size <= DRAW_AHEAD_BYTES else 1
-    block = max(b for b in range(1, most + 1) if count % b == 0)
-
+    block = drawn_together(run, count)
     divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
     physics = len(jax.tree.leaves(state.env)) > 16  # steps by inner loops, each operand of which is an array
     apart = RunState(*[divided] * len(state))._replace(env=divided or physics)

@@ -22,6 +22,8 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock
 
+BLOCK = 50  # steps of a filmed episode in one call: on a GPU each waits for the training program
+
 
 class OnDevice:
     """See `engine.backend.Backend`."""
@@ -33,6 +35,8 @@ class OnDevice:
             value = getattr(config, field.name)
             if value != field.default and (field.name, value) != ("ahead", 0):  # 0 is true here
                 raise ConfigError(field.name, value, f"{field.default!r}: {env.spec.name} is on the device, not on the host")
+        if config.video_every is not None and env.drawing is None:
+            raise ConfigError("video_every", config.video_every, f"None: {env.spec.name} has no pictures")
 
     def placed(self, env: Env, algo, config: RunConfig) -> Env:
         return env.on_device(config.env_devices)
@@ -48,18 +52,21 @@ class OnDevice:
         found = play(tree.as_float32(env), algo, agent, key, episodes=episodes, mode=mode)
         return jax.tree.map(np.asarray, found)
 
-    def film(self, env: Env, algo, agent, key, max_steps, patience) -> Film:
-        drawing, states, frames = env.drawing, [], []
+    def film(self, env: Env, algo, agent, key, max_steps, patience, most=None) -> Film:
+        env = env.for_evaluation()
+        drawing = env.drawing
         if drawing is None:
             return Film(None)
-        for state in _episode(env, algo, agent, key, max_steps):
-            states.append(state)
-            frames.append(drawing.frame(state))
-            if frames[0] is None and drawing.page is None:
-                return Film(None)
-        pictures = None if frames[0] is None else [np.asarray(frame) for frame in frames]
+        states = _episode(env, algo, agent, key, max_steps)
+        first = next(states)
+        picture = drawing.frame(first)
+        if picture is None and drawing.page is None:
+            return Film(None)
+        states = [first, *states]
+        stride = -(-len(states) // most) if most else 1
+        pictures = None if picture is None else [np.asarray(drawing.frame(state)) for state in states[::stride]]
         page = drawing.page and drawing.page(states, drawing.step_seconds)
-        return Film(pictures, page, drawing.step_seconds)
+        return Film(pictures, page, drawing.step_seconds and stride * drawing.step_seconds)
 
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
@@ -69,16 +76,30 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: i
     traced_env, traced_algo = tree.as_float32((env, algo))
     start_key, play_key = jax.random.split(key)
     actor = jax.jit(rollout.init, static_argnums=3)(traced_env, traced_algo, start_key, 1)
-    for t in range(max_steps):
-        yield jax.tree.map(_first_on_host, actor.env)
-        actor, done = _step(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
-        if done:
+    for t in range(0, max_steps, BLOCK):
+        actor, found = _block(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
+        states, done = _on_host(found)
+        ends = np.flatnonzero(done[: max_steps - t])
+        for i in range(ends[0] + 1 if ends.size else min(BLOCK, max_steps - t)):
+            yield tree.take(states, (i, 0))
+        if ends.size:
             if steps_by_base(env):
-                yield jax.tree.map(_first_on_host, actor.env)
+                inside = ends[0] + 1 < BLOCK
+                yield tree.take(states, (ends[0] + 1, 0)) if inside else tree.take(_on_host(actor.env), 0)
             return
 
 
 @jax.jit
+def _block(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
+    """Play `BLOCK` steps of one environment from step t -> (actor, (states before each, done))."""
+
+    def step(actor: rollout.Actor, t: jax.Array):
+        later, done = _step(env, algo, agent, actor, key, t)
+        return later, (actor.env, done)
+
+    return jax.lax.scan(step, actor, t + jnp.arange(BLOCK))
+
+
 def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
     """Step one environment -> (actor, whether the episode ended), if possible without a reset."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
@@ -94,6 +115,7 @@ def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.
     return rollout.Actor(state, obs, carry), done[0]
 
 
-def _first_on_host(leaf: jax.Array) -> Any:
-    """Return the only environment of [1, ...]; random keys have no NumPy form and stay keys."""
-    return leaf[0] if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else np.asarray(leaf)[0]
+def _on_host(states: Any) -> Any:
+    """Return states in NumPy; random keys have no such form and stay keys."""
+    is_key = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else np.asarray(leaf), states)

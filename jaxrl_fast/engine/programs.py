@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -115,13 +116,29 @@ def unpadded(p: Population, x: Any) -> Any:
     return x if p.size == p.padded or p.size == 1 else jax.tree.map(lambda leaf: leaf[: p.size], x)
 
 
-@functools.lru_cache(maxsize=16)
-def functions(p: Population, swept: tuple[int, ...], row: int, rows: int, episodes: int, mode: str, structure: Any):
-    """Return the functions that `Programs` compiles, by name, the same ones for equal arguments.
+class Functions(dict):
+    """The functions that `Programs` compiles, by name; a `dict` has no weak references."""
+
+
+_alive: weakref.WeakValueDictionary[tuple, Functions] = weakref.WeakValueDictionary()
+_latest: list[Functions] = []
+
+
+def functions(*kind: Any) -> Functions:
+    """Return the functions of a kind of run, the same ones while a run of the kind, or the latest run, lives.
 
     JAX finds a program by its function, so the next run of the same kind traces, lowers and compiles
-    nothing. structure, rows: of the run and `ROWS`; they only tell kinds apart.
+    nothing. With the functions go their programs.
     """
+    found = _alive.get(kind) or _alive.setdefault(kind, _made(*kind))
+    _latest[:] = [found]
+    return found
+
+
+def _made(
+    p: Population, swept: tuple[int, ...], row: int, rows: int, episodes: int, mode: str, structure: Any
+) -> Functions:
+    """Return new functions. structure, rows: of the run and `ROWS`; they only tell kinds apart."""
     lift = functools.partial(p.lift, swept=swept)
 
     def score(run, member, rows):
@@ -129,15 +146,15 @@ def functions(p: Population, swept: tuple[int, ...], row: int, rows: int, episod
         score, fault = judge(run.env, run.algo, agent, evaluation_key(root, rows), episodes, mode)
         return Scores(jnp.mean(score.ret), jnp.max(fault), largest_parameter(agent))
 
-    return {
-        "init": lift(iteration.init),
-        "begin": lift(begin),
-        "warmup": lift(warmup),
-        "chunk": lift(lambda run, state, t0, n: chunk(run, state, t0, n, row)),
-        "evaluate": lift(score),
-        "snapshot": lambda x: tree.copy(unpadded(p, x)),
-        "move": lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
-    }
+    return Functions(
+        init=lift(iteration.init),
+        begin=lift(begin),
+        warmup=lift(warmup),
+        chunk=lift(lambda run, state, t0, n: chunk(run, state, t0, n, row)),
+        evaluate=lift(score),
+        snapshot=lambda x: tree.copy(unpadded(p, x)),
+        move=lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
+    )
 
 
 class Programs:
@@ -150,7 +167,7 @@ class Programs:
         self.context = context or Context()
         self.clock = self.context.clock
         of_run = grid.row, ROWS, config.most_episodes, config.eval_mode, jax.tree.structure(self.run)
-        f = functions(population, members.swept, *of_run)
+        self._functions = f = functions(population, members.swept, *of_run)
         state, own = population.state_sharding, population.sharding
         where = lambda *x: {"out_shardings": x if len(x) > 1 else x[0]} if population.env > 1 else {}  # otherwise clear
         self._init = jax.jit(f["init"], **where(state))

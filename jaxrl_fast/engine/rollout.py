@@ -15,6 +15,7 @@ from jaxrl_fast.envs import resets
 from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
 from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import lowering, stacking, sums
+from jaxrl_fast.scopes import ENVIRONMENT, POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting
@@ -71,24 +72,27 @@ def draw(
 
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int | None = None,
-    watch: bool = False,
+    watch: bool = False, most: int = 8,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan; None: by the platform. watch: record faults step by step. Both static.
+    unroll: of the scan; None: by the platform, at `most`. watch: record faults step by step. All static.
     """
-    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch)  # the cache of traces knows no defaults
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)  # the cache of traces knows no defaults
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7, 8))  # one trace, also for callers that ask for shapes
-def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
-    stack, agent = env.spec.stack, algo.acting(agent)
-    rows = noise.env.rows, noise.act
+@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))  # one trace, also for callers that ask for shapes
+def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
+    with scope(POLICY):
+        agent = algo.acting(agent)
+    stack, rows = env.spec.stack, (noise.env.rows, noise.act)
 
     def step(actor: Actor, x: Any):
         drawn, act = x
-        carry, action, extras = algo.act(agent, actor.carry, actor.obs, act, clock, mode)
-        state, frame, outcome = env.step(noise.env.with_rows(drawn), actor.env, action)
+        with scope(POLICY):
+            carry, action, extras = algo.act(agent, actor.carry, actor.obs, act, clock, mode)
+        with scope(ENVIRONMENT):
+            state, frame, outcome = env.step(noise.env.with_rows(drawn), actor.env, action)
         done = outcome.terminated | outcome.truncated
         obs = stacking.advance(actor.obs, frame, done, stack)
         row = Timestep(
@@ -98,13 +102,14 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch):
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
     step = jax.checkpoint(step) if algo.rematerialize else step
-    if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
-        end, row = step(actor, tree.take(rows, 0))
-        steps, faults = jax.tree.map(lambda x: x[None], row)
-    elif unroll is None:
-        end, (steps, faults) = lowering.scan(step, actor, rows)
-    else:
-        end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
+    with scope(STORE):  # what is not a part by itself writes the rows
+        if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
+            end, row = step(actor, tree.take(rows, 0))
+            steps, faults = jax.tree.map(lambda x: x[None], row)
+        elif unroll is None:
+            end, (steps, faults) = lowering.scan(step, actor, rows, most=most)
+        else:
+            end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
 
 

@@ -25,7 +25,6 @@ written without a batch axis.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -37,6 +36,7 @@ from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
 from jaxrl_fast.errors import ConfigError, expected, refuse_removed
+from jaxrl_fast.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
@@ -61,6 +61,8 @@ class Env(Environment):
         **dict.fromkeys(("render_html", "step_seconds"), "override `drawing`, a `jf.envs.Drawing`"),
     }
 
+    needs: ClassVar[tuple[str, ...]] = ("spec", "reset", "transition")  # what a class defines
+
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
         refuse_removed(cls)
@@ -72,11 +74,23 @@ class Env(Environment):
             cls.draw_reset = draws
 
     def check_class(self) -> None:
+        base = next(cls for cls in type(self).__mro__ if "needs" in cls.__dict__)
+        for name in self.needs:
+            if getattr(type(self), name) is getattr(base, name) and steps_by_base(self):
+                valid = f"defined by the class: an environment has {', '.join(self.needs)}"
+                raise expected(f"{type(self).__name__}.{name}", valid, "the base's, which does nothing")
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
 
     def on_device(self, parts: int = 1) -> Env:
         """Return the environment for compiling; parts: devices that divide its environments."""
+        return self
+
+    def for_evaluation(self) -> Env:
+        """Return the environment that evaluations and pictures play, by default this one.
+
+        Override it if the learner sees other rewards or ends than the task's own.
+        """
         return self
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...], t: jax.Array = LAST) -> PyTree:
@@ -87,17 +101,17 @@ class Env(Environment):
         """
         return random.split(key, shape)
 
-    @abstractmethod
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         """Return (state [B], obs [B]) of noise [B]."""
+        raise NotImplementedError
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         """Draw the randomness of `num_steps` transitions, leading axes [T, B]; t: the iteration."""
         return ()
 
-    @abstractmethod
     def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
         """Step every environment without reset: action [B, ...] -> (state [B], Outcome [B])."""
+        raise NotImplementedError
 
     def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
@@ -124,7 +138,8 @@ class Env(Environment):
             raise ConfigError(f"{self.spec.name}: step(noise)", found, valid)
         state, outcome = played(self, noise.step, state, action)
         done = outcome.terminated | outcome.truncated
-        after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
+        with scope(RESET):
+            after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
         return (*tree.strong(after), outcome)
 
     def render(self, state: Any) -> Any:

@@ -28,6 +28,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.errors import check_int
 from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.scopes import RESET, scope
 from jaxrl_fast.types import PyTree, keep_lasting, lasting
 
 STEPS_A_RESET = 64
@@ -113,7 +114,8 @@ class Pool(Resets):
             noise = env.draw_reset(pool_key, (size,), t)
         else:  # many, as a step's resets
             noise = tree.take(env.draw_reset(pool_key, (1, size), t), 0)
-        entries = noise, begun(env, noise, size)
+        with scope(RESET):
+            entries = noise, begun(env, noise, size)
         # Environments that end together take neighbouring entries, from a place drawn each step.
         # A running index t * B + b would repeat an environment's entry if the size divides B.
         places = random.randint(offset_key, (num_steps, 1), 0, size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any
 
 import jax
@@ -27,18 +26,18 @@ class SingleEnv(Env):
     `reset_one` after it.
     """
 
-    @abstractmethod
+    needs = ("spec", "reset_one", "step_one")
+
     def reset_one(self, key: jax.Array) -> tuple[PyTree, PyTree]:
-        """Return (state, obs) of a new episode."""
+        raise NotImplementedError
 
     def restart_one(self, key: jax.Array, state: PyTree) -> tuple[PyTree, PyTree]:
         """Like `reset_one`, after the episode that ended in `state`; `types.Lasting` parts stay."""
         fresh, obs = checks.pair(self.spec, "reset_one", self.reset_one(key))
         return keep_lasting(state, fresh), obs
 
-    @abstractmethod
     def step_one(self, key: jax.Array, state: PyTree, action: PyTree) -> tuple:
-        """Return (state, obs, reward, terminated, truncated) and, if wanted, a dict for the log."""
+        raise NotImplementedError
 
     def reset(self, noise: PyTree) -> tuple[PyTree, PyTree]:
         return jax.vmap(lambda key: checks.pair(self.spec, "reset_one", self.reset_one(key)))(noise)

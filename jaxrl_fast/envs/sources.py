@@ -76,6 +76,7 @@ SOURCES: Registry[Source] = Registry("environment source", "jaxrl_fast.environme
     "gym": f"{_ENVS}.host.gymnasium_adapter:SOURCE",
     "envpool": f"{_ENVS}.host.envpool_adapter:SOURCE",
     "ale": f"{_ENVS}.host.ale_adapter:SOURCE",
+    "atari": f"{_ENVS}.atari.source:SOURCE",
     "probe": f"{_ENVS}.probes.source:SOURCE",
 }, _check)  # fmt: skip
 USER: dict[str, Factory | str] = {}  # what `jf.register` was given, in this process

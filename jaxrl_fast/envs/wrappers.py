@@ -85,6 +85,10 @@ class Wrapper(Env):
     def on_device(self, parts=1):
         return self if parts == 1 else dataclasses.replace(self, env=self.env.on_device(parts))
 
+    def for_evaluation(self):
+        inner = self.env.for_evaluation()
+        return self if inner is self.env else dataclasses.replace(self, env=inner)
+
     @property
     def resets(self) -> Resets:
         return self.env.resets

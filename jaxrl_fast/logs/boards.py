@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
 from jaxrl_fast.logs.rows import Row
-from jaxrl_fast.logs.sinks import LoggedRun, Sink
+from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
 
 _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 
@@ -36,15 +37,27 @@ class TensorBoardSink(Sink):
         return cls(run.own(target) if target else run.path / "tensorboard")
 
     def write(self, row: Row) -> None:
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        values = scalars(row, self._members)
+        self._add(row.env_steps, [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+
+    def video(self, clip: Clip) -> None:
+        from tensorboardX.proto.summary_pb2 import Summary
+
+        width, height = clip.size
+        picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=clip.gif)
+        self._add(clip.env_steps, [Summary.Value(tag="video", image=picture)])
+
+    def _add(self, env_steps: int, values: list[Any]) -> None:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
-        values = _scalars(row, self._members)
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
         with writing(self.directory):
             if self._writer is None:
                 self._open()
-            self._writer.write_event(Event(step=int(row.env_steps), wall_time=time.time(), summary=summary))
+            event = Event(step=int(env_steps), wall_time=time.time(), summary=Summary(value=values))
+            self._writer.write_event(event)
             self._writer.flush()
 
     def _open(self) -> None:
@@ -78,14 +91,17 @@ class TensorBoardSink(Sink):
 class WandbSink(Sink):
     """Weights & Biases: the scalars of TensorBoard over `env_steps`. Needs the extra [wandb].
 
-    W&B cannot delete rows: a resumed run is a new W&B run in the same `group`.
+    A resumed run goes on in its W&B run, whose id is in `wandb.id` of the run directory. W&B cannot
+    delete rows: rows that it has are not sent again. Without the file (a run of an older version) a
+    resume is a new W&B run in the same `group`.
     """
 
     form = "wandb[:PROJECT]"
 
     def __init__(
-        self, project: str, config: dict[str, Any], directory: str | Path, name: str | None = None, group: str | None = None
-    ):
+        self, project: str, config: dict[str, Any], directory: str | Path, name: str | None = None, group: str | None = None,
+        known: str | None = None,
+    ):  # fmt: skip
         try:
             import wandb
         except ImportError as error:
@@ -94,27 +110,41 @@ class WandbSink(Sink):
         if not hasattr(wandb, "init"):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
         self._run: Any = None
+        self._seen = -1  # environment steps of W&B's last row
         self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group)
+        self._settings |= {"id": known, "resume": "allow"} if known else {}
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> WandbSink:
         """Return the sink of a W&B run with the run directory's name, which holds its files."""
-        return cls(target or "jaxrl_fast", run.content, run.path, name=run.path.name, group=run.group)
+        return cls(target or "jaxrl_fast", run.content, run.path, run.path.name, run.group, run.known("wandb"))
 
     def open(self) -> None:
         import wandb
 
-        Path(self._settings["dir"]).mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
+        folder = Path(self._settings["dir"])
+        folder.mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
         try:
             self._run = wandb.init(**self._settings)
         except wandb.errors.Error as error:
             message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
             raise ConfigError("wandb project", self._settings["project"], message) from error
+        (folder / "wandb.id").write_text(self._run.id)
+        if "id" in self._settings:
+            self._seen = int(self._run.summary.get("env_steps") or -1)
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
 
     def write(self, row: Row) -> None:
-        self._run.log({"env_steps": int(row.env_steps), **_scalars(row)})
+        if row.env_steps > self._seen:
+            self._run.log({"env_steps": int(row.env_steps), **scalars(row)})
+
+    def video(self, clip: Clip) -> None:
+        import wandb
+
+        if clip.env_steps > self._seen:
+            source = io.BytesIO(clip.gif) if clip.path is None else str(clip.path)
+            self._run.log({"env_steps": int(clip.env_steps), "video": wandb.Video(source, format="gif")})
 
     def close(self) -> None:
         if self._run is not None:
@@ -122,7 +152,7 @@ class WandbSink(Sink):
             run.finish()
 
 
-def _scalars(row: Row, members: int = _MEMBERS) -> dict[str, float]:
+def scalars(row: Row, members: int = _MEMBERS) -> dict[str, float]:
     """Return {tag: value}: finite means over the members, and up to `members` single members."""
     found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
     for name, values in row.metrics.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import sys
 import time
@@ -15,7 +16,7 @@ import numpy as np
 from jaxrl_fast.logs import svg
 from jaxrl_fast.logs.progress import ProgressSink, summary
 from jaxrl_fast.logs.rows import Row, shown
-from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.logs.sinks import Clip, Sink
 
 SHARE = 100  # an update waits for this multiple of the time that the last one took
 _NOTES = 8  # messages that stay
@@ -25,6 +26,13 @@ def display(total_steps: int, history: Sequence[Row]) -> Sink:
     """Return the display of a run: a cell in a notebook, else a bar or plain lines."""
     shell = rich_shell()
     return ProgressSink(total_steps) if shell is None else NotebookSink(total_steps, history, shell)
+
+
+def picture(clip: Clip) -> str:
+    """Return HTML of a video with its steps below."""
+    data = base64.b64encode(clip.gif).decode()
+    image = f'<img alt="the agent" style="max-width:100%" src="data:image/gif;base64,{data}">'
+    return f"{image}<div>the agent at {clip.env_steps:,} steps</div>"
 
 
 def rich_shell() -> Any:
@@ -52,6 +60,7 @@ class NotebookSink(ProgressSink):
         self._id, self._begun, self._live_cell = f"jaxrl-fast-{uuid.uuid4().hex}", False, True
         self._done, self._line, self._activity, self._evaluated = 0, "", "", ""
         self._notes: list[str] = []
+        self._filmed = False
         self._next = -math.inf  # when the next update is due
 
     def open(self) -> None:
@@ -77,6 +86,16 @@ class NotebookSink(ProgressSink):
         self._activity = now
         if not self._update():
             super().beside(text, now)
+
+    def video(self, clip: Clip) -> None:
+        """Show the newest video in an output of its own below the cell's."""
+        if self._live_cell:
+            data = {"text/plain": f"the agent at {clip.env_steps:,} steps", "text/html": picture(clip)}
+            try:
+                self._publish(data, {}, transient={"display_id": f"{self._id}-video"}, update=self._filmed)
+            except Exception:  # of the front end: it must not fail the run
+                self._live_cell = False
+            self._filmed = True
 
     def close(self) -> None:
         """Show the last state; afterwards only messages are printed."""

@@ -206,7 +206,12 @@ def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
 
 def smoothed(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean, low and high over members [R, K], of each member's mean over `window` rows."""
-    return intervals(_held(_trailing_mean(values, window)))
+    return intervals(held_means(values, window))
+
+
+def held_means(values: np.ndarray, window: int) -> np.ndarray:
+    """Return each member's mean over `window` rows [R, K], kept over gaps."""
+    return _held(_trailing_mean(values, window))
 
 
 def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.ops.aggregate import frame
 from jaxrl_fast.tree import describe
 from jaxrl_fast.types import Mean
@@ -51,6 +52,26 @@ class Measured(NamedTuple):
 
     def row(self, wall_seconds: float, rate: float, columns: Mapping[str, np.ndarray]) -> Row:
         return Row(self.env_steps, wall_seconds, rate, self.metrics | columns)
+
+
+def with_columns(row: Row, columns: Any) -> Row:
+    """Return a row with what a hook returns: None, or {name: a number or [members]}.
+
+    Raises ConfigError for a name that the row has or the library uses, and for other values.
+    """
+    if columns is None:
+        return row
+    if not isinstance(columns, Mapping) or not all(isinstance(name, str) and name for name in columns):
+        raise expected("result of a hook", "None, or a dict of names and numbers", repr(columns)[:100])
+    members, found = next((len(x) for x in row.metrics.values()), 1), {}
+    for name, value in columns.items():
+        if name in row.metrics or name in RESERVED:
+            raise ConfigError("column of a hook", name, "a name that the log rows do not have")
+        try:
+            found[name] = np.broadcast_to(np.asarray(value, np.float64), members).copy()
+        except (TypeError, ValueError) as error:
+            raise expected(f"column {name} of a hook", f"a number, or {members} numbers", repr(value)[:100]) from error
+    return row._replace(metrics=row.metrics | found)
 
 
 def without(values: np.ndarray, lost: Collection[int]) -> np.ndarray:

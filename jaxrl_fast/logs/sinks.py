@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from jaxrl_fast.errors import ConfigError, expected, nearest
+from jaxrl_fast.errors import ConfigError, UserError, brief, expected, nearest
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.registry import Registry
 
@@ -23,6 +25,24 @@ class LoggedRun(NamedTuple):
         """Return `path`, with the seed in its name for seeds that train in turn."""
         path = Path(path)
         return path if self.seed is None else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
+
+    def id(self, kind: str) -> Path:
+        """Return the file with the run's id in a tracker, by which a resume goes on there."""
+        return self.path / f"{kind}.id"
+
+    def known(self, kind: str) -> str | None:
+        """Return a resumed run's id in a tracker, or None."""
+        file = self.id(kind)
+        return file.read_text().strip() if self.resumed and file.is_file() else None
+
+
+class Clip(NamedTuple):
+    """A video of the agent in training."""
+
+    env_steps: int  # of the member so far
+    gif: bytes
+    size: tuple[int, int]  # width, height
+    path: Path | None = None  # of the file in the run directory
 
 
 class Sink:
@@ -44,6 +64,9 @@ class Sink:
 
     def write(self, row: Row) -> None:
         """Log one interval."""
+
+    def video(self, clip: Clip) -> None:
+        """Log a video of an episode, some time after the row of its steps."""
 
     def flush(self) -> None:
         """Put everything on disk; called before a checkpoint commits."""
@@ -67,6 +90,59 @@ class Sink:
         """Leave time, such as a compilation's, out of the forecast."""
 
 
+class Guarded(Sink):
+    """Another sink, which a failure ends with a warning; the run goes on without it.
+
+    Bad settings that its `open` finds are still the user's error.
+    """
+
+    def __init__(self, sink: Sink):
+        self.sink: Sink | None = sink
+
+    def _tell(self, method: str, *args: Any) -> None:
+        if self.sink is None:
+            return
+        try:
+            getattr(self.sink, method)(*args)
+        except Exception as error:
+            if method == "open" and isinstance(error, UserError):
+                raise
+            sink, self.sink = self.sink, None
+            with contextlib.suppress(Exception):
+                sink.close()
+            warnings.warn(f"{type(sink).__name__} failed, and the run goes on without it: {brief(error)}", stacklevel=3)
+
+    def open(self) -> None:
+        self._tell("open")
+
+    def write(self, row: Row) -> None:
+        self._tell("write", row)
+
+    def video(self, clip: Clip) -> None:
+        self._tell("video", clip)
+
+    def flush(self) -> None:
+        self._tell("flush")
+
+    def close(self) -> None:
+        self._tell("close")
+
+    def cut(self, env_steps: int) -> None:
+        self._tell("cut", env_steps)
+
+    def status(self, text: str) -> None:
+        self._tell("status", text)
+
+    def message(self, text: str) -> None:
+        self._tell("message", text)
+
+    def evaluating(self, played: int, episodes: int) -> None:
+        self._tell("evaluating", played, episodes)
+
+    def exclude_time(self, seconds: float) -> None:
+        self._tell("exclude_time", seconds)
+
+
 def _check(name: str, cls: Any) -> None:
     if not (isinstance(cls, type) and issubclass(cls, Sink)):
         raise ConfigError("sink", cls, "a subclass of jf.Sink")
@@ -74,8 +150,11 @@ def _check(name: str, cls: Any) -> None:
 
 SINKS: Registry[type[Sink]] = Registry("sink", "jaxrl_fast.sinks", {
     "jsonl": "jaxrl_fast.logs.jsonl:JsonlSink",
+    "csv": "jaxrl_fast.logs.csv_file:CsvSink",
     "tensorboard": "jaxrl_fast.logs.boards:TensorBoardSink",
     "wandb": "jaxrl_fast.logs.boards:WandbSink",
+    "mlflow": "jaxrl_fast.logs.trackers:MlflowSink",
+    "trackio": "jaxrl_fast.logs.trackers:TrackioSink",
 }, _check)  # fmt: skip
 
 

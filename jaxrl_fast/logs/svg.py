@@ -1,15 +1,19 @@
-"""Learning curves as small SVG pictures, for notebooks: drawn in milliseconds, no matplotlib."""
+"""Learning curves as small SVG pictures, for notebooks and reports: no matplotlib, milliseconds.
+
+In a report they are elements of the page: `logs/page.py` shows the value of a line with `data-label`
+under the pointer, by the axes in the attributes `data-*` of the picture.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 import numpy as np
 
-from jaxrl_fast.logs.plots import PALETTE, Rows, columns, smoothed
+from jaxrl_fast.logs.plots import PALETTE, Rows, columns, held_means, smoothed
 from jaxrl_fast.ops.aggregate import SURE, spread
 
 WIDTH, HEIGHT = 640, 260
@@ -19,20 +23,30 @@ _MOST = 300  # points of a line
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 
 
-def learning_curve(rows_by_run: Mapping[str, Rows], metric: str = "episode_return") -> str:
+def learning_curve(
+    rows_by_run: Mapping[str, Rows], metric: str = "episode_return", members: Sequence[str] = (), evaluations: bool = True
+) -> str:
     """Return SVG like the plot of `plots.learning_curve`: mean and interval of a run's members.
 
     Evaluations are dots. Without a finite value the axes stay empty and say so.
+
+    Args:
+        members: names of a run's members, each of which gets a thin line; () for none.
+        evaluations: whether to draw the dots.
     """
-    lines, dots = {}, {}
+    lines, dots, thin = {}, {}, {}
     for label, rows in rows_by_run.items():
         steps, values = columns(rows, metric)
-        lines[label] = steps, *smoothed(values, max(1, len(rows) // 100)), values.shape[1]
+        window = max(1, len(rows) // 100)
+        lines[label] = steps, *smoothed(values, window), values.shape[1]
+        thin[label] = held_means(values, window)[:, : len(members)]
         evaluated = [row for row in rows if row.get("eval_return") is not None]
-        steps, values = columns(evaluated if metric != "eval_return" else [], "eval_return")
+        shown = evaluations and metric != "eval_return"
+        steps, values = columns(evaluated if shown else [], "eval_return")
         dots[label] = steps, *smoothed(values, 1)
     known = [x[np.isfinite(x)] for _, *curves, _ in lines.values() for x in curves]
     known += [x[np.isfinite(x)] for _, *curves in dots.values() for x in curves]
+    known += [x[np.isfinite(x)] for x in thin.values()]
     seen = np.concatenate([*known, []])
     if not seen.size:
         middle = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
@@ -43,10 +57,12 @@ def learning_curve(rows_by_run: Mapping[str, Rows], metric: str = "episode_retur
     parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()})]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
         colour = PALETTE[i % len(PALETTE)]
-        parts += [_band(place, steps, low, high, colour), _line(place, steps, mean, colour)]
+        named = zip(members, thin[label].T, strict=False) if len(members) > 1 else ()
+        parts += [_line(place, steps, own, colour, 0.8, name, stroke_opacity="0.45") for name, own in named]
+        parts += [_band(place, steps, low, high, colour), _line(place, steps, mean, colour, 2, label or "mean")]
         found = np.stack(dots[label], axis=1)  # [evaluations, 4]
         parts += [_dot(place, colour, *dot) for dot in found[_few(found[:, 1])]]
-    return _svg(parts, HEIGHT + (_LEGEND * len(lines) if len(lines) > 1 else 0))
+    return _svg(parts, HEIGHT + (_LEGEND * len(lines) if len(lines) > 1 else 0), place)
 
 
 def image(svg: str) -> str:
@@ -80,12 +96,14 @@ def _tag(name: str, inner: str = "", **attributes: object) -> str:
     return f"<{name}{given}>{inner}</{name}>"
 
 
-def _svg(parts: Iterable[str], height: int = HEIGHT) -> str:
+def _svg(parts: Iterable[str], height: int = HEIGHT, place: _Place | None = None) -> str:
     ground = _tag("rect", width=WIDTH, height=height, fill="white")
+    frame = f"{_LEFT} {_RIGHT} {_TOP} {_BOTTOM}"
+    axes = {"data_frame": frame, "data_axes": f"{place.last} {place.low} {place.high}"} if place else {}
     return _tag(
         "svg", ground + "".join(parts), xmlns="http://www.w3.org/2000/svg",
         width=WIDTH, height=height, viewBox=f"0 0 {WIDTH} {height}",
-        font_family="sans-serif", font_size=11,
+        font_family="sans-serif", font_size=11, **axes,
     )  # fmt: skip
 
 
@@ -127,13 +145,17 @@ def _few(*arrays: np.ndarray) -> np.ndarray:
     return np.unique(np.append(has[:: -(-len(has) // _MOST) or 1], has[-1:]))
 
 
-def _line(place: _Place, steps: np.ndarray, mean: np.ndarray, colour: str) -> str:
+def _line(
+    place: _Place, steps: np.ndarray, mean: np.ndarray, colour: str, width: float = 2, label: str = "", **more: str
+) -> str:
     kept = _few(mean)
+    if not len(kept):
+        return ""
     if len(kept) == 1:  # a line of one point is invisible
         (x,), (y,) = map(place.x, steps[kept]), map(place.y, mean[kept])
         return _tag("circle", cx=x, cy=y, r=3, fill=colour)
-    points = place.points(steps[kept], mean[kept])
-    return _tag("polyline", points=points, fill="none", stroke=colour, stroke_width=2)
+    points, label = place.points(steps[kept], mean[kept]), escape(label)
+    return _tag("polyline", points=points, fill="none", stroke=colour, stroke_width=width, data_label=label, **more)
 
 
 def _band(place: _Place, steps: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> str:

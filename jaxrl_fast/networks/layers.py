@@ -16,6 +16,7 @@ from jaxrl_fast import random
 from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.ops.precision import rounds_operands
 from jaxrl_fast.ops.stacking import along
+from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
 
 
@@ -206,8 +207,13 @@ def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
     C]. `action_mask` is no feature. Leading batch axes are arbitrary, and stacked frames may widen
     the last axis.
     """
+    with scope(PREPROCESS):
+        return _embed(obs, space, rank)
+
+
+def _embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
     if isinstance(space, Dict):
-        parts = [embed(obs[name], child) for name, child in space.items if name != "action_mask"]
+        parts = [_embed(obs[name], child) for name, child in space.items if name != "action_mask"]
         return jnp.concatenate(parts, axis=-1)
     if isinstance(space, Discrete):
         return jax.nn.one_hot(obs, space.n)

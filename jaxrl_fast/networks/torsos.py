@@ -15,6 +15,7 @@ from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, LayerNorm, NoisyDense, embed
 from jaxrl_fast.ops.precision import products
+from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
@@ -55,7 +56,8 @@ class CNN(nn.Module):
     @nn.compact
     def __call__(self, obs) -> jax.Array:
         if self.image_scale:
-            x = (obs.astype(jnp.float32) - self.image_mean) / self.image_scale
+            with scope(PREPROCESS):
+                x = (obs.astype(jnp.float32) - self.image_mean) / self.image_scale
         else:
             x = embed(obs, self.space, rank=3)
         batch = x.shape[:-3]

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.extend import core
 
 from jaxrl_fast import tree
+from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
 
@@ -38,6 +39,35 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
     """
     select = lambda: tree.where(due, then(), otherwise())
     return on_gpu(select, lambda: jax.lax.cond(due, then, otherwise))
+
+
+def while_at_most(goes_on: Callable, step: Callable, carry: Any, turns: int) -> Any:
+    """Return `jax.lax.while_loop`, of at most `turns` turns (static).
+
+    On a GPU a loop of `turns` turns, whose branch steps or does nothing: XLA records a branch without
+    loops in a CUDA graph, so the host never waits. Under `vmap` it steps while any lane goes on.
+    """
+
+    step = jax.jit(step)  # traced once for both
+    pack, unpack = packing(carry)
+
+    def turn(_, packed):
+        carry = unpack(packed)
+        return jax.lax.cond(_anywhere(goes_on(carry)), lambda: pack(step(carry)), lambda: packed)
+
+    known = lambda carry: unpack(jax.lax.fori_loop(0, turns, turn, pack(carry)))
+    return on_gpu(known, lambda carry: jax.lax.while_loop(goes_on, step, carry), carry)
+
+
+@jax.custom_batching.custom_vmap
+def _anywhere(flag: jax.Array) -> jax.Array:
+    """Return whether a flag is set in any lane: unbatched under `vmap`, so that a branch stays one."""
+    return flag
+
+
+@_anywhere.def_vmap
+def _(size: int, batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]:
+    return _anywhere(jnp.any(flag)) if batched[0] else flag, False
 
 
 def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int = 8) -> tuple[Any, Any]:
@@ -69,30 +99,43 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     return on_gpu(unrolled, plain, carry, xs)
 
 
-def scan_packed(step: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any, Any]:
-    """Return `jax.lax.scan` of `step`, on a GPU with the small leaves of its carry packed.
+def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1) -> tuple[Any, jax.Array]:
+    """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
-    A GPU's loop writes each leaf by a launch of its own, and reads a slice for nothing.
+    A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for nothing:
+    there small leaves are packed, with the sum so far. Elsewhere all y are summed at the end.
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
+      most: steps in a row, if none writes what stays apart. The second writes where the first has
+        read, so no carry is copied; a store that both write to would be.
     """
     step = jax.jit(step)  # traced once for both
-    jaxpr = step.trace(carry, jax.tree.map(lambda x: x[0], xs)).jaxpr.jaxpr
+    first = jax.tree.map(lambda x: x[0], xs)
+    jaxpr = step.trace(carry, first).jaxpr.jaxpr
     given = {*map(id, jaxpr.invars)}
+    same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
     apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
-    apart = [out or id(x) in given for out, x in zip(apart, jaxpr.outvars, strict=False)]  # unchanged leaves are free
-    pack, unpack = packing(carry, apart)
+    writes = any(out and not kept for out, kept in zip(apart, same, strict=True))
+    apart = [out or kept for out, kept in zip(apart, same, strict=True)]
+    zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
+    unroll = 1 if writes else steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
+    pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
 
-    def packed(carry, x):
-        carry, y = step(unpack(carry), x)
-        return pack(carry), y
+    def packed(packed, x):
+        carry, total, lost = unpack(packed)
+        carry, y = step(carry, x)
+        return pack((carry, *sums.add(total, lost, y))), ()
 
     def on_vectors(carry, xs):
-        carry, ys = jax.lax.scan(packed, pack(carry), xs)
-        return unpack(carry), ys
+        carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
+        return carry, total
 
-    return on_gpu(on_vectors, lambda carry, xs: jax.lax.scan(step, carry, xs), carry, xs)
+    def plain(carry, xs):
+        carry, ys = jax.lax.scan(step, carry, xs)
+        return carry, sums.pairwise(ys)
+
+    return on_gpu(on_vectors, plain, carry, xs)
 
 
 SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more
@@ -100,10 +143,10 @@ INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
 def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Callable, Callable]:
-    """Return (pack, unpack) of trees like `like`: its small leaves as two arrays, floats and words.
+    """Return (pack, unpack) of trees like `like`: its small leaves as one float32 array.
 
-    Large leaves and those of other dtypes than float32 and integers stay as they are. Floats are
-    apart because a bit cast has no gradient.
+    Large leaves and those of other dtypes than float32 and integers stay as they are. Integers are
+    bit casts, so that floats keep their gradients; no operation but a copy sees them as floats.
 
     Args:
       apart: for each leaf, whether it stays too.
@@ -112,23 +155,28 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     leaves, structure = jax.tree.flatten(like)
     batch = leaves[0].shape[:lead] if leaves else ()
     fits = lambda x: x.size <= SMALL and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
-    free = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
-    is_float = lambda x: x.dtype == jnp.float32
-    groups = [[i for i in free if is_float(leaves[i])], [i for i in free if not is_float(leaves[i])]]
-    groups = [group for group in groups if len(group) > 1]
+    group = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
+    if len(group) < 2:
+        return lambda tree: tree, lambda tree: tree
+    ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
+
+    def flat(x):
+        x = x if x.dtype == jnp.float32 else jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
+        return x.reshape(*batch, -1)
+
+    def shaped(part, like):
+        if like.dtype != jnp.float32:
+            part = jax.lax.bitcast_convert_type(part, jnp.uint32).astype(like.dtype)
+        return part.reshape(*part.shape[:-1], *like.shape[lead:])
 
     def pack(tree):
         found = dict(enumerate(structure.flatten_up_to(tree)))
-        flat = lambda x: (x if is_float(x) else x.astype(jnp.uint32)).reshape(*batch, -1)
-        return [jnp.concatenate([flat(found.pop(i)) for i in group], axis=-1) for group in groups], found
+        return jnp.concatenate([flat(found.pop(i)) for i in group], axis=-1), found
 
     def unpack(packed):
-        arrays, found = packed
-        found = dict(found)
-        for array, group in zip(arrays, groups, strict=True):
-            ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
-            for i, part in zip(group, jnp.split(array, ends[:-1], axis=-1), strict=True):
-                found[i] = part.reshape(*part.shape[:-1], *leaves[i].shape[lead:]).astype(leaves[i].dtype)
+        array, found = packed
+        parts = jnp.split(array, ends[:-1], axis=-1)
+        found = found | {i: shaped(part, leaves[i]) for i, part in zip(group, parts, strict=True)}
         return structure.unflatten([found[i] for i in range(len(leaves))])
 
     return pack, unpack

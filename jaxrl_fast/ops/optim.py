@@ -16,6 +16,7 @@ import optax
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops.precision import products
+from jaxrl_fast.scopes import OPTIMIZER, scope
 
 
 class Optimizer(NamedTuple):
@@ -142,7 +143,8 @@ def apply(optimizer: Optimizer, learning_rate: Any, params: Any, grads: Any, opt
 
 def polyak(target: Any, params: Any, tau: Any) -> Any:
     """Return (1 - tau) target + tau params; tau = 1 copies bit for bit."""
-    return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
+    with scope(OPTIMIZER):
+        return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
 
 
 def global_norm(tree: Any) -> jax.Array:

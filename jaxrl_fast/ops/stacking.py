@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
+from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.types import EnvSpec, Trajectory
 
@@ -36,7 +37,8 @@ def push(stacked: Any, frame: Any, k: int) -> Any:
 
 def advance(stacked: Any, frame: Any, done: jax.Array, k: int) -> Any:
     """Return the next stack [B], new where the episode ended."""
-    return frame if k == 1 else tree.where(done, start(frame, k), push(stacked, frame, k))
+    with scope(PREPROCESS):
+        return frame if k == 1 else tree.where(done, start(frame, k), push(stacked, frame, k))
 
 
 def observations(trajectory: Trajectory, k: int) -> Any:
@@ -54,7 +56,8 @@ def observations(trajectory: Trajectory, k: int) -> Any:
         x = jax.vmap(lambda x, i: x[i], (1, 1), 1)(jnp.concatenate([older, frames]), frame)
         return jnp.moveaxis(x, 2, -2).reshape(*frames.shape[:-1], -1)
 
-    return jax.tree.map(one, trajectory.first_obs, steps.obs)
+    with scope(PREPROCESS):
+        return jax.tree.map(one, trajectory.first_obs, steps.obs)
 
 
 def successors(trajectory: Trajectory, k: int, t: jax.Array | None = None) -> Any:

@@ -17,7 +17,7 @@ from jaxrl_fast.engine.grid import next_rows
 from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.logs.rows import Measured, Row, measure
+from jaxrl_fast.logs.rows import Measured, Row, measure, with_columns
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
@@ -27,8 +27,9 @@ from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
+from jaxrl_fast.runs.videos import Videos
 
-Hook = Callable[[Result, list[Row]], None]
+Hook = Callable[[Result, list[Row]], Any]
 AS_IT_WAS = "while compiling; the run is as it was"  # after a signal
 NEW = "while compiling; nothing is written"
 
@@ -42,7 +43,9 @@ class Trainer:
         self.run, self.hooks, self.sinks, self.signals = run, hooks, sinks, signals
         self.saver = Saver(run, checkpoints, sinks)
         selection = run.config.selection
-        self.boundaries = selection.boundaries(run.grid) if selection else set()
+        self.videos = Videos(run, sinks)
+        self.selecting = selection.boundaries(run.grid) if selection else set()
+        self.boundaries = self.selecting | self.videos.rows
         self.sanity, self.evaluating = Sanity(run.config.members), EvaluationProgress(run.config, sinks)
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
@@ -54,13 +57,14 @@ class Trainer:
 
     def train(self, given: Given | None = None, saved: Saved | None = None) -> None:
         """Train. given: the new agents' start. saved: the checkpoint to resume from."""
-        self.prepare(given, saved)
-        while not self.run.over:
-            self.turn()
-        if self.pending:
-            self.absorb(False)
-        self.score()
-        self.finish()
+        with self.videos:
+            self.prepare(given, saved)
+            while not self.run.over:
+                self.turn()
+            if self.pending:
+                self.absorb(False)
+            self.score()
+            self.finish()
 
     def prepare(self, given: Given | None, saved: Saved | None) -> None:
         """Compile, make or restore the state, open the sinks and warm up the replay."""
@@ -112,6 +116,7 @@ class Trainer:
         now = at_eval or due or self.signals.caught or self.hooks or run.rows in self.boundaries
         if now or chunk.ready:
             self.absorb(at_eval, chunk.ready)
+            self.videos.at_row(at_eval)
         signum = None if self.pending else self.signals.caught  # save only checked chunks
         if due or signum:
             self.saver.save()
@@ -135,9 +140,7 @@ class Trainer:
         seconds, rate = self.count(t0, chunk)
         self.row_seconds, wall = self.pace(seconds / n), run.wall_seconds
         walls = [wall - (n - 1 - i) * self.row_seconds for i in range(n)]
-        rows = self.log(self.measure(start, n, metrics), finite, walls, rate, busy, score)
-        for hook in self.hooks:
-            hook(run, rows)
+        self.log(self.measure(start, n, metrics), finite, walls, rate, busy, score, self.hooks)
 
     def count(self, t0: int, chunk: Chunk) -> tuple[float, float]:
         """Note a chunk's time -> (seconds, environment steps a second)."""
@@ -161,8 +164,9 @@ class Trainer:
         return found
 
     def log(
-        self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float, busy: bool, score: bool = False
-    ) -> list[Row]:
+        self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float, busy: bool, score: bool = False,
+        hooks: Sequence[Hook] = (),
+    ) -> None:  # fmt: skip
         """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
         run, columns, failed, compiled = self.run, {}, None, self.programs.clock.spent("compile")
         measured, bad = not_finite(run, measured, finite)
@@ -171,13 +175,19 @@ class Trainer:
                 columns, bad = evaluate(run, self.sanity, self.evaluating)
             except HostError as error:  # what was learned stays valid
                 failed = error
-        if run.rows in self.boundaries and bad is None:
+        if run.rows in self.selecting and bad is None:
             last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
             columns |= run.config.selection.select(run, [*measured[:-1], last])
         more = [{}] * (len(measured) - 1) + [columns]
         rows = [one.row(wall, rate, own) for one, wall, own in zip(measured, walls, more, strict=True)]
-        with self.programs.clock.during("log" if busy else "write"):
-            self.emit(rows)
+        run.history.extend(rows)
+        try:
+            for hook in () if bad or failed else hooks:
+                run.history[-1] = rows[-1] = with_columns(rows[-1], hook(run, rows))
+        finally:
+            with self.programs.clock.during("log" if busy else "write"):
+                self.emit(rows)
+                self.videos.deliver()
         compiled = self.programs.clock.spent("compile") - compiled
         if compiled:
             for sink in self.sinks:
@@ -186,13 +196,11 @@ class Trainer:
             self.broken(bad)
         if failed:
             self.give_up(failed)
-        return rows
 
     def emit(self, rows: Sequence[Row]) -> None:
-        """Log rows to the history and the sinks; warn of diverged members."""
+        """Log rows to the sinks; warn of diverged members."""
         for row in rows:
             warn_of(self.run.config, self.sanity.look(row.metrics), row.env_steps)
-        self.run.history.extend(rows)
         for sink in self.sinks:
             for row in rows:
                 sink.write(row)
@@ -219,6 +227,7 @@ class Trainer:
         self.saver.save()
         self.leave(self.signals.caught)
         self.programs.clock.switch("write")
+        self.videos.deliver(wait=True)
         if run.out:
             self.saver.wait()
             for sink in self.sinks:
@@ -235,7 +244,8 @@ class Trainer:
         (measured,), bad = not_finite(run, self.measure(run.rows, 1, chunk.metrics), chunk.finite)
         progress.iterations, progress.part = chunk.iterations, jax.tree.map(lambda x: x[..., 0], part)
         if bad:
-            self.emit([measured.row(run.wall_seconds, 0.0, {})])
+            run.history.append(measured.row(run.wall_seconds, 0.0, {}))
+            self.emit(run.history[-1:])
             self.broken(bad)
         if isinstance(chunk.stopped, Exception):
             self.give_up(chunk.stopped)

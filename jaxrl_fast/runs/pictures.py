@@ -26,15 +26,17 @@ _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
 def film(
-    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0
-) -> Film:
+    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0,
+    most: int | None = None,
+) -> Film:  # fmt: skip
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
     `algo` is bound; `agent` is one member's. The last frame shows the final state, unless
-    `max_steps` cut the episode. patience: seconds to wait for a host environment.
+    `max_steps` cut the episode. patience: seconds to wait for a host environment. most: pictures,
+    evenly spread; None: one of every state.
     """
     check_int("max_steps", max_steps)
-    return backend_of(env).film(env, algo, agent, key, max_steps, patience)
+    return backend_of(env).film(env, algo, agent, key, max_steps, patience, most)
 
 
 class Video(NamedTuple):

@@ -18,7 +18,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run, configure, in_turn
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, check_int, expected
+from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
@@ -78,7 +78,7 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
         raise ConfigError("member", member, f"one that has a checkpoint ({', '.join(map(str, here))})")
 
     def score(i: int) -> float:
-        result = _result(RunDir(folders[i]))
+        result = _result(RunDir(folders[i]), SubstituteWarning)  # without it another seed is the best
         found = result.get("best_eval_return") if order[0] == "best" else next(iter(result.get("eval_return", ())), None)
         return found if isinstance(found, (int, float)) else -math.inf
 
@@ -114,10 +114,10 @@ def _agent(algo: Algorithm, key: jax.Array) -> Any:
     return algo.init(key)
 
 
-def _result(rundir: RunDir) -> dict[str, Any]:
+def _result(rundir: RunDir, category: type[Warning] = UserWarning) -> dict[str, Any]:
     """Return result.json, empty without one; warn of a damaged one, which agents do not need."""
     try:
         return rundir.result() if (rundir.path / "result.json").is_file() else {}
     except ConfigError as error:
-        warnings.warn(str(error), stacklevel=2)
+        warnings.warn(str(error), category, stacklevel=2)
         return {}

@@ -23,6 +23,7 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
+from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
@@ -83,13 +84,15 @@ class RunDir:
         if self.metrics.exists() or self.checkpoints.exists() or self.in_turn:
             return
         shutil.rmtree(self.path / "wandb", ignore_errors=True)
-        (self.path / "config.json").unlink(missing_ok=True)
+        for name in ("wandb.id", "mlflow.id", "config.json"):
+            (self.path / name).unlink(missing_ok=True)
         if self.new:
             with contextlib.suppress(OSError):  # another file appeared there
                 self.path.rmdir()
 
     def sinks(self, tensorboard: bool) -> list[Any]:
-        return [JsonlSink(self.metrics), *([TensorBoardSink(self.path / "tensorboard")] if tensorboard else [])]
+        events = [Guarded(TensorBoardSink(self.path / "tensorboard"))] if tensorboard else []
+        return [JsonlSink(self.metrics), *events]
 
     def history(self, env_steps: float = math.inf) -> list[Row]:
         """Return the log rows up to `env_steps`, read back; null is NaN."""

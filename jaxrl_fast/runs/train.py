@@ -28,7 +28,7 @@ from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.notebook import display
 from jaxrl_fast.logs.rows import Row
-from jaxrl_fast.logs.sinks import Sink, check_hooks, check_sinks
+from jaxrl_fast.logs.sinks import Guarded, Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.memory import identity
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
@@ -206,7 +206,8 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
-        Trainer(run, around.hooks, [*bar, *written, *around.sinks], checkpoints, signals).train(given, saved)
+        sinks = [*bar, *written, *map(Guarded, around.sinks)]
+        Trainer(run, around.hooks, sinks, checkpoints, signals).train(given, saved)
     finally:
         run.lanes.programs.clock.switch("")
     run.go_on = None  # training is finished

@@ -16,9 +16,9 @@ import jax
 import numpy as np
 
 from jaxrl_fast.envs.atari import controls, games, machine, outcomes, snapshot
+from jaxrl_fast.envs.atari.ale import open_ale
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.state import Machine
-from jaxrl_fast.errors import MissingExtraError
 
 _ROM_SIZE = 1 << 15  # addresses; images are padded to a multiple, so that programs are shared
 # Frames cost more than their compilation, even where a process asks for quick compilations.
@@ -41,20 +41,6 @@ class Lane(NamedTuple):
     name: str
     ale: Any
     rng: np.random.Generator
-
-
-def open_ale(image: Path, seed: int) -> Any:
-    """Return ALE with a game that starts, without sticky actions."""
-    try:
-        from ale_py import ALEInterface, LoggerMode
-    except ImportError as error:
-        raise MissingExtraError("check_atari", "atari") from error
-    ALEInterface.setLoggerMode(LoggerMode.Error)
-    ale = ALEInterface()
-    ale.setInt("random_seed", seed)
-    ale.setFloat("repeat_action_probability", 0.0)
-    ale.loadROM(str(image))
-    return ale
 
 
 def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapshot.Start:
@@ -85,7 +71,7 @@ def play(
 ) -> tuple[Machine, controls.Controls]:
     """Return the machines and controllers after one frame."""
     c, inputs = controls.press(c, action)
-    return machine.frame(m, inputs, rom), c
+    return machine.frame(m, inputs, rom, m.done >= 0), c
 
 
 def check_atari(

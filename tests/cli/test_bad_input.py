@@ -251,7 +251,7 @@ TABLE = [
     row("extra gymnax", "train ppo Catch-bsuite", "Catch-bsuite", "pip install", patch=no_gymnax),
     row("extra wandb", f"{PPO} --wandb", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
     row("log wandb", f"{PPO} --log wandb:p", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
-    row("log kind", f"{PPO} --log mlflow:x", "--log", "jsonl:PATH, tensorboard[:DIR] or wandb[:PROJECT]"),
+    row("log kind", f"{PPO} --log neptune:x", "--log", "jsonl:PATH, tensorboard[:DIR], csv:PATH, wandb[:PROJECT]"),
     # modules of the user
     row("import of nothing", f"{PPO} --import no_such_module", "--import must be ", "got 'no_such_module'", "can be imported"),
     row("import that fails", f"{PPO} --import {{file}}", "--import", "SyntaxError"),

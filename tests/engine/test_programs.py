@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import re
+import weakref
 from pathlib import Path
 
 import jax
@@ -164,6 +166,24 @@ def test_programs_compiled_before_the_first_update(cores, everything, beside, mo
     made.compile(made.population.keys(range(made.population.size)), everything)
     assert list(made.memory_analysis()) == ["init", "warmup", "chunk", *["evaluate"] * beside]
     assert [x for x in options if x] == [runtime.once_options("cpu")]
+
+
+def test_functions_live_as_long_as_their_runs_and_those_of_the_latest_run():
+    cartpole = jf.make("CartPole-v1")
+    started = lambda width: programs.Programs(prepare(jf.PPO(num_envs=2, num_steps=4, hidden=(width,)), cartpole, RunConfig()))
+    found = lambda run: weakref.ref(run._functions)
+    first, again = started(4), started(4)
+    assert first._functions is again._functions
+    kept, other = found(first), started(5)
+    gc.collect()
+    assert kept() is not None
+    del first, again
+    gc.collect()
+    assert kept() is None  # and with them their programs
+    latest = found(other)
+    del other
+    gc.collect()
+    assert latest() is started(5)._functions
 
 
 def test_a_program_that_runs_once():

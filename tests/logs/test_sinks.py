@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import struct
 import sys
 import types
@@ -21,7 +22,8 @@ from jaxrl_fast.logs import terminal
 from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.sinks import SINKS, LoggedRun, Row, Sink, sink_of
+from jaxrl_fast.logs.sinks import SINKS, Clip, LoggedRun, Row, Sink, sink_of
+from jaxrl_fast.runs import pictures
 
 
 def row(env_steps, rate=268_123.4, **metrics):
@@ -251,6 +253,17 @@ def test_tensorboard_resumes_within_the_same_second(tmp_path):
 # Weights & Biases
 
 
+def test_tensorboard_shows_videos(tmp_path):
+    frames = [np.full((3, 4, 3), 60 * i, np.uint8) for i in range(4)]
+    content = pictures.gif(frames)
+    sink = TensorBoardSink(tmp_path)
+    sink.write(row(7))
+    sink.video(Clip(7, content, (4, 3)))
+    sink.close()
+    (image,) = [v.image for e in events(tmp_path) for v in e.summary.value if v.tag == "video"]
+    assert image.encoded_image_string == content and (image.width, image.height) == (4, 3)
+
+
 @pytest.mark.parametrize("module", [None, types.ModuleType("wandb")])  # absent; a folder `wandb` that an old run left
 def test_wandb_absent_names_the_extra(tmp_path, modules, module):
     modules(wandb=module)
@@ -269,6 +282,7 @@ class FakeWandb(types.ModuleType):
     def __init__(self, fails=False):
         super().__init__("wandb")
         self.fails, self.logged, self.metrics, self.finished = fails, [], [], 0
+        self.id, self.summary, self.Video = "abc", {}, lambda source, format: (source, format)
 
     def init(self, **kwargs):
         if self.fails:
@@ -303,6 +317,30 @@ def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, modules):
     assert (("*",), {"step_metric": "env_steps"}) in fake.metrics and fake.finished == 1
 
 
+def test_wandb_goes_on_in_its_run_and_is_not_sent_rows_again(tmp_path, modules):
+    fake = FakeWandb()
+    modules(wandb=fake)
+    new = LoggedRun(tmp_path / "run", {})
+    sink = sink_of("wandb:p", new)
+    sink.open()
+    assert "id" not in fake.settings and (tmp_path / "run/wandb.id").read_text() == "abc"
+    for again, group in ((new, None), (new._replace(resumed=True, group="run"), "run")):
+        fake.summary = {"env_steps": 9}
+        sink = sink_of("wandb:p", again)
+        sink.open()
+        assert fake.settings["group"] == group
+    assert fake.settings["id"] == "abc" and fake.settings["resume"] == "allow"
+    fake.logged.clear()
+    for steps in (8, 9, 10):
+        sink.write(row(steps))
+        sink.video(Clip(steps, b"GIF", (4, 3)))
+    assert [x["env_steps"] for x in fake.logged] == [10, 10]
+    source, kind = fake.logged[1]["video"]
+    assert source.getvalue() == b"GIF" and kind == "gif"
+    sink.video(Clip(11, b"GIF", (4, 3), tmp_path / "a.gif"))
+    assert fake.logged[2]["video"] == (str(tmp_path / "a.gif"), "gif")
+
+
 def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, modules):
     fake = FakeWandb()
     modules(wandb=fake)
@@ -313,7 +351,7 @@ def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, modul
         sink.open()
         assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["name"] == "run"
         assert fake.settings["project"] == project
-        (tmp_path / "run").rmdir()
+        shutil.rmtree(tmp_path / "run")
     assert cli_train.sinks_of([], tmp_path, {}, 1) == ()
 
 
@@ -352,7 +390,7 @@ def test_texts_make_sinks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, valid",
     [
-        ("json:x", r"jsonl:PATH, tensorboard\[:DIR\] or wandb\[:PROJECT\], got 'json:x'; did you mean 'jsonl'"), ("",
+        ("json:x", r"jsonl:PATH, tensorboard\[:DIR\], csv:PATH, .* got 'json:x'; did you mean 'jsonl'"), ("",
             "jsonl:PATH"),
         ("jsonl", "jsonl:PATH, got 'jsonl'; the path of a file"), ("jsonl:.",
             "jsonl:PATH, got 'jsonl:.'; the name of a file; this is a directory"),

@@ -37,12 +37,6 @@ class Maze(jf.SingleEnv):
     name: str = "small"
     spec: jf.EnvSpec = jf.EnvSpec("maze", jf.Discrete(2), jf.Discrete(2), 3)
 
-    def reset_one(self, key):
-        return jnp.int32(0), jnp.int32(0)
-
-    def step_one(self, key, state, action):
-        return state + 1, action, jnp.float32(action), state > 1, False
-
 
 def again(entry: dict) -> dict:
     return json.loads(json.dumps(entry))

@@ -232,6 +232,33 @@ def test_both_newest_damaged_leaves_the_older_ones(run):
         jf.load(run, "best")
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # as a user may have set it
+@pytest.mark.parametrize(
+    ("which", "line", "says"),
+    [
+        ("best", "eval {run} --episodes 2", "return "),
+        ("last", "eval {run} --episodes 2 --which last", "return "),
+        ("last", "experience {run} replay", "steps"),
+    ],
+)
+def test_an_answer_from_another_checkpoint_ends_with_code_2(which, line, says, run, run_cli):
+    words = line.format(run=run).split()
+    code, out, err = run_cli(*words)
+    assert code == 0 and says in out and err == "", err
+    shutil.rmtree("replay", ignore_errors=True)
+    flip(max((p for p in newest(run, which).rglob("state/**/*") if p.is_file()), key=lambda p: p.stat().st_size))
+    code, out, err = run_cli(*words)
+    assert code == 2 and says in out, (out, err)
+    assert err.count("\n") == 1 and f"{which}/{newest(run, which).name} is damaged" in err and "in its place" in err, err
+
+
+def test_a_resume_from_an_older_checkpoint_ends_with_code_0(made, tmp_path, run_cli):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    flip(newest(run, "last") / "meta" / "metadata")
+    code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "320", "--horizon", "320")
+    assert code == 0 and "336 steps a member" in out and "in its place" in err, (out, err)
+
+
 def test_checkpoints_without_checksums_load_silently(run):
     for file in run.rglob("checksums.json"):
         file.unlink()

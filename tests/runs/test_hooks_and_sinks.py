@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from unittest import mock
 
 import jax
 import numpy as np
@@ -12,6 +13,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.runs.loop import Trainer
 
 
 class Collects(Sink):
@@ -87,6 +89,47 @@ def test_a_hook_ends_the_run_which_can_resume(unbroken, tmp_path):
     assert tools.logged(tmp_path / "run") == tools.logged(whole_dir)
 
 
+def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
+    whole, _ = unbroken("ppo")
+    twice = lambda session, rows: {"twice": 2 * rows[-1].metrics["episode_length"], "rows": len(session.history)}
+    four = lambda session, rows: {"four": 2 * rows[-1].metrics["twice"]} if "twice" in rows[-1].metrics else None
+    sink = Collects()
+    session = tools.train("ppo", tmp_path / "run", hooks=[twice, four], sinks=[sink], chunk_seconds=1e-9)
+    assert all(a is b for a, b in zip(sink.rows, session.history, strict=True))
+    tools.assert_same(session.state, whole.state)
+    for i, (row, plain) in enumerate(zip(session.history, whole.history, strict=True), 1):
+        np.testing.assert_array_equal(row.metrics["four"], 4 * plain.metrics["episode_length"])
+        assert row.metrics["rows"].tolist() == [i]
+    assert tools.logged(tmp_path / "run")[-1]["rows"] == [len(whole.history)]
+
+
+@pytest.mark.parametrize(("columns", "message"), [
+    (3, "result of a hook must be None, or a dict of names and numbers, got 3"),
+    ({"episode_return": 1}, "column of a hook must be a name that the log rows do not have, got 'episode_return'"),
+    ({"parent": 1}, "column of a hook must be a name that the log rows do not have"),
+    ({"x": [1, 2, 3]}, r"column x of a hook must be a number, or 1 numbers, got \[1, 2, 3\]"),
+    ({"x": "much"}, "column x of a hook must be a number"),
+])  # fmt: skip
+def test_columns_of_hooks_are_checked(columns, message):
+    with pytest.raises(jf.ConfigError, match=message):
+        tools.train("ppo", hooks=[lambda session, rows: columns])
+
+
+@pytest.mark.parametrize("method", ["cut", "open", "write", "flush", "close"])
+def test_a_sink_that_fails_is_left_out_with_a_warning(method, unbroken, tmp_path):
+    whole, _ = unbroken("ppo")
+    failing, other = Collects(), Collects()
+    setattr(failing, method, lambda *args: 1 / 0)
+    tools.train("ppo", tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL)
+    said = "Collects (failed, and the run goes on without it|could not be closed): .*division by zero"
+    with pytest.warns(UserWarning, match=said) as found:
+        session = tools.resume(tmp_path / "run", tools.TOTAL, sinks=[failing, other])
+    assert len([w for w in found if "Collects" in str(w.message)]) == 1
+    tools.assert_same(session.state, whole.state)
+    assert len(other.rows) == (tools.TOTAL - tools.HALF) // 64
+    assert len(failing.rows) == {"cut": 0, "open": 0, "write": 0}.get(method, len(other.rows))
+
+
 def test_an_error_of_a_hook_ends_the_run_and_closes_the_sinks():
     sink = Collects()
     with pytest.raises(ZeroDivisionError):
@@ -115,15 +158,18 @@ def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, devi
 
 
 @pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
-def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path):
+def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeypatch):
     """So that the same command can be given again; only what the run itself has made."""
     run, sink, failing = tmp_path / "run", Collects(), Collects()
-    setattr(failing, "write" if case == "a row" else "open", lambda *row: 1 / 0)
+    failing.open = mock.Mock(side_effect=jf.ConfigError("project", "p", "one that opens"))
+    if case == "a row":
+        failing.open = failing.flush
+        monkeypatch.setattr(Trainer, "turn", mock.Mock(side_effect=ZeroDivisionError))
     if case == "empty":
         run.mkdir()
     if case == "another's file":
         sink.open = lambda: (run / "notes").write_text("keep")
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ZeroDivisionError if case == "a row" else jf.ConfigError):
         tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink, failing])  # DQN's warm-up is a row
     left = sorted(p.name for p in run.iterdir()) if run.exists() else None
     expected = {"new": None, "empty": [], "another's file": ["notes"], "a row": ["config.json", "metrics.jsonl"]}

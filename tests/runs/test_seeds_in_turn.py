@@ -420,6 +420,17 @@ def test_a_result_of_another_form_is_named(whole, tmp_path):
                 jf.resume(out, tensorboard=False)
 
 
+def test_the_best_of_seeds_with_a_damaged_result_ends_with_code_2(whole, tmp_path, run_cli):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    assert run_cli("eval", str(out), "--episodes", "2")[0] == 0
+    (seed_folder(out, 6) / "result.json").write_text("{}")
+    code, printed, err = run_cli("eval", str(out), "--episodes", "2")
+    assert code == 2 and "return " in printed and "seed-6/result.json" in err and err.count("\n") == 1, err
+    code, printed, err = run_cli("eval", str(out), "--episodes", "2", "--member", "0")
+    assert code == 0 and err == "", err
+
+
 def test_a_seed_that_has_ended_gives_its_session_up():
     sessions = []
     run = train(seeds=2, hooks=[lambda session, new: sessions.append(weakref.ref(session))])

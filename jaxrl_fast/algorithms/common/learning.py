@@ -12,7 +12,8 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.ops import lowering, sums
+from jaxrl_fast.ops import lowering
+from jaxrl_fast.scopes import LOSS, SAMPLE, STORE, TARGETS, scope
 from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Trajectory
 
 Metrics = dict[str, Mean]
@@ -44,7 +45,8 @@ class Iteration:
 @functools.partial(jax.jit, inline=True)  # traced once for shapes and use
 def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
     """Return `algo.prepare`: the rows that the memory stores."""
-    return algo.prepare(agent, trajectory)
+    with scope(TARGETS):
+        return algo.prepare(agent, trajectory)
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
@@ -53,24 +55,28 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
     def one(carry, x):
         agent, mem = carry
         plan, key, i = x
-        batch, handle = it.memory.fetch(mem, plan)
-        agent, metrics, priority = algo.update(agent, batch, key, it.clock(i))
-        return (agent, it.memory.feedback(mem, handle, priority)), metrics
+        with scope(SAMPLE):
+            batch, handle = it.memory.fetch(mem, plan)
+        with scope(LOSS):
+            agent, metrics, priority = algo.update(agent, batch, key, it.clock(i))
+        with scope(STORE):
+            mem = it.memory.feedback(mem, handle, priority)
+        return (agent, mem), metrics
 
     count = len(it.keys)
     xs = it.plan, it.keys, jnp.arange(count, dtype=jnp.int32)
     if count == 1:
         (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
     else:  # a replay may be divided over devices, an agent is whole
-        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True))
+        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=2)
     return agent, mem, metrics
 
 
-def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any, Metrics]:
+def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1) -> tuple[Any, Metrics]:
     """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
     Metrics leave the loop as one vector: scalars would be an array each to write every step.
-    apart: see `lowering.scan_packed`.
+    apart, most: see `lowering.scan_sum`.
     """
     structure = None
 
@@ -80,5 +86,5 @@ def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False) -> tuple[Any,
         leaves, structure = jax.tree.flatten(metrics)
         return carry, jnp.stack(leaves)
 
-    carry, rows = lowering.scan_packed(body, carry, xs, apart)
-    return carry, jax.tree.unflatten(structure, list(sums.pairwise(rows)))
+    carry, total = lowering.scan_sum(body, carry, xs, apart, most)
+    return carry, jax.tree.unflatten(structure, list(total))

@@ -12,6 +12,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
+from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import Timestep, Trajectory
 
@@ -25,7 +26,8 @@ def init_moments(wanted: bool, obs: Any) -> Any:
 
 def normalize_obs(space: Space, moments: Any, obs: Any) -> Any:
     """Return the observation with entries normalised that have no scale of their own."""
-    return obs if moments == () else normalized(space, moments.normalize(obs), obs)
+    with scope(PREPROCESS):
+        return obs if moments == () else normalized(space, moments.normalize(obs), obs)
 
 
 def update_moments(moments: Any, obs: Any, use: jax.Array | None = None) -> Any:

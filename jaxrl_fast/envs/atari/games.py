@@ -31,7 +31,6 @@ def rom_path(name: str) -> Path:
     Looks in the folder that the environment variable ALE_ROMS_DIR names, else in the installed
     ale-py.
     """
-    game = snake_case(name)
     folder = os.environ.get(FOLDER)
     if folder is None:
         try:
@@ -40,9 +39,12 @@ def rom_path(name: str) -> Path:
             raise MissingExtraError("an Atari image", "atari") from error
         folder = str(Path(roms.__file__).parent)
     images = {path.stem: path for path in sorted(Path(folder).glob("*.bin"))}
-    if game not in images:
-        raise ConfigError("game", name, f"a game whose image {folder} has{nearest(game, images)}")
-    return images[game]
+    wanted = snake_case(name).replace("_", "")
+    for game, path in images.items():
+        if game.replace("_", "") == wanted:
+            return path
+    hint = nearest(snake_case(name), images)
+    raise ConfigError("game", name, f"a game whose image {folder} has{hint}")
 
 
 def controller(name: str) -> int:

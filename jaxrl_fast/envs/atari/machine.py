@@ -168,9 +168,12 @@ def _commit(
     )
 
 
-def begin(m: Machine) -> Machine:
-    """Return the machine at the start of a call: times count from the frame that begins."""
-    fresh = m.partial == 0
+def begin(m: Machine, on: jax.Array) -> Machine:
+    """Return the machine at the start of a call: times count from the frame that begins.
+
+    Lanes that are not `on` are done.
+    """
+    fresh = (m.partial == 0) & on
     back = jnp.where(fresh, m.cycles, 0)
     clocks = back * 3
     t = m.tia
@@ -185,14 +188,35 @@ def begin(m: Machine) -> Machine:
         charge_at=t.charge_at - back,
     )
     chips = m.riot._replace(set_at=m.riot.set_at - back, late_at=m.riot.late_at - back)
-    one = jnp.ones_like(m.done)
     turns = fresh[:, None, None]
     return m._replace(
-        tia=video, riot=chips, cycles=m.cycles - back, steps=one * 0, partial=one, done=one * m.bad,
+        tia=video, riot=chips, cycles=m.cycles - back, steps=jnp.zeros_like(m.steps),
+        partial=jnp.where(on, 1, m.partial), done=jnp.where(on, m.bad, 1),
         screen=jnp.where(turns, m.other, m.screen), other=jnp.where(turns, m.screen, m.other),
     )  # fmt: skip
 
 
-def frame(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
-    """Return the machine after a frame: up to the end of VSYNC, or 25,000 instructions."""
-    return lax.while_loop(lambda s: jnp.any(s.done == 0), lambda s: step(s, inputs, rom), begin(m))
+@jax.custom_batching.custom_vmap
+def frame(m: Machine, inputs: Inputs, rom: Rom, on: jax.Array) -> Machine:
+    """Return the machine after a frame: up to the end of VSYNC, or 25,000 instructions.
+
+    Lanes that are not `on`, bool [N], stay. Under `vmap` the new axis becomes lanes, so that the
+    conditionals of `step` stay branches.
+    """
+    go = begin(m, on)
+    return lax.while_loop(lambda s: jnp.any(s.done == 0), lambda s: step(s, inputs, rom), go)
+
+
+@frame.def_vmap
+def _frame_of_lanes(size: int, batched, m: Machine, inputs: Inputs, rom: Rom, on: jax.Array):
+    if any(jax.tree.leaves(batched[2])):
+        raise NotImplementedError("vmap over images: join them, and give each lane its `start`.")
+
+    def merged(is_batched: bool, x: jax.Array) -> jax.Array:
+        x = x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
+        return x.reshape(-1, *x.shape[2:])
+
+    lanes = jax.tree.map(merged, (batched[0], batched[1], batched[3]), (m, inputs, on))
+    after = frame(lanes[0], lanes[1], rom, lanes[2])
+    parted = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), after)
+    return parted, jax.tree.map(lambda _: True, parted)

@@ -19,7 +19,6 @@ probe says where:
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import jax
@@ -56,9 +55,9 @@ class Bandit(Env):
         ended = jnp.ones(reward.shape, bool)
         return state, Outcome(state, reward, ended, ~ended)
 
-    @abstractmethod
     def _reward(self, obs: Any, action: jax.Array) -> jax.Array:
         """Return rewards [B]."""
+        raise NotImplementedError
 
 
 class Stages(Env):
@@ -70,9 +69,9 @@ class Stages(Env):
     def reset(self, noise):
         return noise, self._observe(noise)
 
-    @abstractmethod
     def _observe(self, state: jax.Array) -> jax.Array:
         """Return observations [B, ...]."""
+        raise NotImplementedError
 
 
 @tree.settings

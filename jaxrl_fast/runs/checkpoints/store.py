@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed
-from jaxrl_fast.errors import ConfigError, WriteError
+from jaxrl_fast.errors import ConfigError, SubstituteWarning, WriteError
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
 from jaxrl_fast.runs.checkpoints import errors, older_states
@@ -125,7 +125,7 @@ class Checkpoints:
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
         """Return attempt(kind, number) of the newest whole checkpoint, kinds in order, or None.
 
-        Passes over damaged ones with a warning. Raises DamagedError if all are damaged.
+        Passes over damaged ones with a SubstituteWarning. Raises DamagedError if all are damaged.
         """
         failures: list[DamagedError] = []
         for which in order:
@@ -139,7 +139,8 @@ class Checkpoints:
                     continue
                 for bad in failures:
                     instead = self.folder / which / str(number)
-                    warnings.warn(f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: {instead}", stacklevel=3)
+                    text = f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: {instead}"
+                    warnings.warn(text, SubstituteWarning, stacklevel=3)
                 return found
         if not failures:
             return None

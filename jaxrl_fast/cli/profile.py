@@ -1,0 +1,132 @@
+"""`jaxrl-fast profile`: where the time of an iteration goes, and what would save it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrl_fast import runtime
+from jaxrl_fast.cli.args import Option, replaced
+from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.doctor import machine
+from jaxrl_fast.doctor.child import why_not_writable
+from jaxrl_fast.doctor.limits import measure_device
+from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs.terminal import is_terminal
+from jaxrl_fast.profiling import ablation, report
+from jaxrl_fast.profiling.advice import Case, Suggestion, advise
+from jaxrl_fast.profiling.measure import busy, check, measure, with_scopes
+from jaxrl_fast.profiling.timing import started
+from jaxrl_fast.profiling.trials import Trial, tried
+from jaxrl_fast.runs.config_json import write_text
+
+OPTIONS = (
+    Option("out", "path", help="folder for profile.png and profile.json", metavar="DIR",
+           hint="default: profiles/ALGO-ENV-N; the run's own folder"),
+    Option("trace", "path", help="also keep a trace for https://ui.perfetto.dev", metavar="FOLDER", hint="default: none"),
+    Option("try", "bool", False, "run each suggestion and report what it gained"),
+    Option("ablation", "bool", False, "also time pieces of the iteration alone, as a check"),
+    Option("seconds", "float", 3.0, "seconds of each measurement"),
+)  # fmt: skip
+Described = Callable[[Sequence[str]], tuple[Plan, dict[str, Any]]]
+SWITCHES = ("--try", "--ablation")
+
+
+def as_config(argv: Sequence[str]) -> list[str]:
+    """Return the flags for `profile RUN`: the run's settings, results beside it."""
+    names = list(itertools.takewhile(lambda token: not token.startswith("-"), argv))
+    if len(names) != 1 or not Path(names[0]).is_dir():
+        return list(argv)
+    out = () if any(token.partition("=")[0] == "--out" for token in argv) else ("--out", names[0])
+    return ["--config", names[0], *argv[1:], *out]
+
+
+def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
+    """Measure, print the table and the advice, and write profile.json and profile.png.
+
+    describe: see `cli.command`, which reads the command lines of new runs.
+    """
+    argv = as_config(argv)
+    again = lambda more: [*replaced(argv, more), *more]
+    described = lambda more: describe(again(more), "profile", SWITCHES, OPTIONS, ("out", "resume"))
+    plan, given = described(())
+    seconds = given.get("seconds", 3.0)
+    if not seconds > 0:
+        raise ConfigError("--seconds", seconds, "above 0")
+    prepared = _prepared(plan, given)
+    check(prepared)
+    if given.get("ablation"):
+        ablation.check(prepared)
+    out, kept = _folders(plan, given)
+    _warn_of_cache()
+    taken = busy(machine.examine())
+    if taken:
+        warnings.warn(f"the machine is busy ({taken}): times are too long, shares less so", stacklevel=1)
+    if is_terminal(sys.stderr):
+        print("compiling, timing and tracing takes about a minute", file=sys.stderr)
+    limits = measure_device(jax.devices()[0])
+    found, one = measure(prepared, limits, seconds, kept)
+    found = dataclasses.replace(found, busy=taken)
+    if given.get("ablation"):
+        pieces = ablation.shares(ablation.alone(one))
+        found = dataclasses.replace(found, alone=pieces)
+    settings = registry.settings_of(plan.environment) if plan.environment else {}
+    own = {name.removeprefix("env."): value for name, value in given.items() if name.startswith("env.")}
+    case = Case(found, prepared, jax.default_backend(), settings | plan.env | own)
+    suggestions = advise(case)
+    print(report.table(found), flush=True)
+    trials = _trials(described, suggestions, seconds) if given.get("try") else []
+    own = [option.flag for option in OPTIONS]
+    typed = lambda flags: shlex.join(["jaxrl-fast", "train", *replaced(again(flags), own)])
+    print(report.advice_lines(suggestions, trials, typed))
+    out.mkdir(parents=True, exist_ok=True)
+    write_text(out / "profile.json", report.as_json(found, suggestions, trials))
+    print(report.picture(found, out / "profile.png"))
+    if kept:
+        print(f"trace: {kept}, for https://ui.perfetto.dev")
+
+
+def _prepared(plan: Plan, given: dict[str, Any]) -> Prepared:
+    algo, env, config = resolve(plan, given)
+    return prepare(algo, env, config)
+
+
+def _folders(plan: Plan, given: dict[str, Any]) -> tuple[Path, Path | None]:
+    """Return where the results and the trace go. Raises ConfigError for a folder that takes none."""
+    stem = "-".join([plan.cls.name, plan.environment or "run"]).replace("/", "-").replace(":", "-")
+    free = (path for n in itertools.count(1) if not (path := Path("profiles") / f"{stem}-{n}").exists())
+    out = folders.folder_path("--out", given["out"] if "out" in given else next(free))
+    folders.check_writable("--out", out)
+    if "trace" not in given:
+        return out, None
+    kept = folders.folder_path("--trace", given["trace"])
+    if kept.is_dir() and any(kept.iterdir()):
+        raise ConfigError("--trace", str(kept), "a new or empty folder")
+    folders.check_writable("--trace", kept)
+    return out, kept
+
+
+def _warn_of_cache() -> None:
+    folder = runtime.enable_compile_cache()
+    why = why_not_writable(folder) if folder else ""
+    if why:
+        warnings.warn(f"the compile cache {folder} cannot be written ({why}): programs are compiled anew", stacklevel=1)
+
+
+def _trials(described: Described, suggestions: Sequence[Suggestion], seconds: float) -> list[Trial]:
+    """Run each suggestion in turns with the settings without it; the best first."""
+    opened = lambda flags: started(_prepared(*described(flags)))
+    with with_scopes(), opened(()) as base:
+        found = [tried(one, base, lambda one=one: opened(one.flags), seconds) for one in suggestions]
+    return sorted(found, key=lambda trial: -(trial.gain or 0.0))

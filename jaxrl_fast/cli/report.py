@@ -1,0 +1,76 @@
+"""`jaxrl-fast report`: a run or a sweep as one HTML page."""
+
+from __future__ import annotations
+
+import http.server
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.errors import ConfigError, UserError, check_int, expected, one_line
+from jaxrl_fast.values import path as path_of
+
+PORT = 8787
+OPTIONS = (
+    Option("out", "file", None, "page to write", metavar="FILE", hint="default: report.html in the folder"),
+    Option("serve", "bool", False, "show the page at a local address, anew while the training goes on"),
+    Option("port", "int", PORT, "port of --serve; 0: a free one"),
+    IMPORT,
+)
+
+
+def report(argv: list[str]) -> None:
+    """Write the page of a run or a sweep, or serve it."""
+    names, flags = positionals(argv, 2, ("--serve", "--no-serve"))
+    about = "Write a run, or a sweep, as one HTML page that needs no network."
+    given = parse(f"{PROG} report RUN|SWEEP", about, OPTIONS, flags)
+    if len(names) != 1:
+        raise expected("RUN", f"given once: {PROG} report RUN|SWEEP", " ".join(names) or "none")
+    folder = Path(path_of("run", names[0]))
+    check_int("port", given.get("port", PORT), 0, 65535)
+    if "port" in given and not given.get("serve"):
+        raise ConfigError("--port", given["port"], "left out without --serve")
+    from jaxrl_fast.runs.config_json import write_text
+    from jaxrl_fast.sweeps.report import report as page
+
+    content = page(folder, given.get("import", ()), refresh=bool(given.get("serve")))
+    if given.get("serve"):
+        with server(given.get("port", PORT), lambda: page(folder, (), refresh=True)) as serving:
+            print(f"http://127.0.0.1:{serving.server_port}/ (Ctrl-C ends it)", flush=True)
+            return serving.serve_forever()
+    out = Path(given.get("out", folder / "report.html"))
+    try:
+        write_text(out, content)
+    except OSError as error:
+        raise ConfigError("--out", str(out), f"a file that can be written: {error.strerror}") from error
+    print(f"{out} ({len(content.encode()) / 1e6:.1f} MB)")
+
+
+def server(port: int, page: Callable[[], str]) -> http.server.ThreadingHTTPServer:
+    """Return a server at 127.0.0.1 that answers with the page as it is then.
+
+    Raises ConfigError for a port that is taken.
+    """
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            try:
+                here = self.path == "/"
+                code, kind, content = (200, "text/html", page()) if here else (404, "text/plain", "not here")
+            except UserError as error:  # a row that is being written
+                code, kind, content = 503, "text/plain", one_line(str(error))
+            data = content.encode()
+            self.send_response(code)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            """Print nothing for each request."""
+
+    try:
+        return http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except OSError as error:
+        raise ConfigError("--port", port, f"a free port: {error.strerror}; 0 finds one") from error

@@ -1,0 +1,40 @@
+"""Refuse to measure on a busy device, or to write to a cache that cannot be written."""
+
+from __future__ import annotations
+
+from jaxrl_fast.doctor import machine
+from jaxrl_fast.doctor.child import why_not_writable
+from jaxrl_fast.doctor.facts import Machine
+from jaxrl_fast.errors import ConfigError, expected
+
+CARD_BUSY = 0.1  # utilization of a card by others
+
+
+def check_idle(
+    found: Machine | None = None, platform: str = "cpu", override: str = "--busy"
+) -> None:
+    """Raise ConfigError if other processes use the device. override: the flag that allows it.
+
+    found: this machine before JAX used it; None: examine it, in half a second.
+    """
+    found = machine.examine() if found is None else found
+    cards = found.cards if platform == "gpu" else ()
+    taken = [card for card in cards if card.utilization > CARD_BUSY]
+    if taken:
+        state = f"{taken[0].name} {taken[0].utilization:.0%} busy"
+    elif found.busy:
+        load = "" if found.load is None else f", load {found.load:.1f} on {found.all_cores} cores"
+        state = f"busy ({found.share:.0%} of a core for a busy thread{load})"
+    else:
+        return
+    valid = f"idle: what is measured would be too slow. {override} measures all the same"
+    raise expected("the device", valid, state)
+
+
+def check_cache(folder: str | None) -> None:
+    """Raise ConfigError for a compile cache folder that cannot be written; None: it is off."""
+    reason = why_not_writable(folder) if folder else ""
+    if reason:
+        remedy = "JAXRL_FAST_CACHE names another, JAXRL_FAST_CACHE=off does without"
+        valid = f"a folder that can be written ({reason}): {remedy}"
+        raise ConfigError("compile cache", folder, valid)

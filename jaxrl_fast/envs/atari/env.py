@@ -1,0 +1,245 @@
+"""Atari 2600 games on the device, "atari:Pong": the machine, its preprocessing, its episodes.
+
+Settings and episodes are those of `ale:` (`envs.host.ale_adapter`): equal actions give equal
+observations, rewards and ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast import tree
+from jaxrl_fast.envs import wrappers
+from jaxrl_fast.envs.api import LAST, Drawing, Env
+from jaxrl_fast.envs.atari import controls, machine, outcomes, preprocess
+from jaxrl_fast.envs.atari.controls import Controls
+from jaxrl_fast.envs.atari.decode import Rom
+from jaxrl_fast.envs.atari.outcomes import Rules
+from jaxrl_fast.envs.atari.state import WIDTH, Machine
+from jaxrl_fast.envs.resets import OnEnd
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import setting
+from jaxrl_fast.spaces import Box, Discrete
+from jaxrl_fast.types import EnvSpec, Lasting, Outcome
+
+_FRAMES_A_SECOND = 60
+_LARGER = 2  # times that `render` enlarges a screen
+_OWN = ("action_repeat", "sticky_actions", "time_limit")  # common settings that the game's replace
+
+
+class Game(NamedTuple):
+    """Games, [N]."""
+
+    machine: Machine
+    controls: Controls
+    pooled: jax.Array  # uint8 [N, H, W, C]: maximum of the last two frames of a step
+    action: jax.Array  # int32: ALE's number of the last frame's action
+    frames: jax.Array  # int32, of the episode, idle ones included
+
+
+class Life(NamedTuple):
+    """A game that goes on when a life ends an episode."""
+
+    game: Game
+    obs: jax.Array
+    over: jax.Array  # bool: the game itself is over
+
+
+class Console(NamedTuple):
+    """Tables of one game: leaves of the environment, arguments of its programs."""
+
+    rom: Rom
+    rules: Rules
+    starts: Game  # [P]
+    first: jax.Array  # uint8 [P, height, width, C]: observations of the starts
+    actions: jax.Array  # int32 [n]: ALE's numbers of the agent's actions
+    colors: jax.Array  # uint8 [256, C]
+    rgb: jax.Array  # uint8 [256, 3], for pictures
+    zero: jax.Array  # int32 0, for `preprocess.resize`
+
+
+@tree.settings
+class AtariEnv(Env):
+    """An Atari game; see `envs.atari.source.make`."""
+
+    name: str
+    console: Any = dataclasses.field(repr=False)
+    rows: int = 210  # lines of the screen
+    num_actions: int = 18
+    fires: bool = False  # FIRE begins an episode
+    frameskip: int = setting(4, "frames for which an action is held", low=1)
+    maxpool: bool = setting(True, "maximum of the last two frames")
+    grayscale: bool = setting(True, "one grey channel instead of three colors")
+    img_height: int = setting(84, "lines of a picture", low=1)
+    img_width: int = setting(84, "columns of a picture", low=1, high=WIDTH)
+    noop_max: int = setting(30, "fewer idle frames than this begin a game", low=0)
+    repeat_action_probability: float = setting(
+        0.0, "probability that a frame repeats the last action instead", low=0, high=1
+    )
+    full_action_space: bool = setting(False, "every action of the controller")
+    use_fire_reset: bool = setting(True, "FIRE begins a game that has it")
+    episodic_life: bool = setting(False, "a lost life ends the learner's episode, not the game")
+    max_num_frames_per_episode: int = setting(108_000, "frames until an episode is cut", low=1)
+    mode: int | None = setting(None, "ALE's number of the mode", low=0, none="the game's own")
+    difficulty: int | None = setting(
+        None, "ALE's number of the difficulty", low=0, none="the game's own"
+    )
+    on_cpu: bool = setting(False, "run on a CPU, slowly; `ale:` is the way to train there")
+    stack: int = 4
+    reward_scale: float = 1.0
+    reward_clip: float | None = dataclasses.field(default=1.0, metadata={"static": False})
+
+    @property
+    def spec(self) -> EnvSpec:
+        shape = self.img_height, self.img_width, 1 if self.grayscale else 3
+        most = self.max_num_frames_per_episode // self.frameskip + 1
+        picture = Box(0, 255, shape, np.uint8)
+        return EnvSpec(self.name, picture, Discrete(self.num_actions), most, self.stack)
+
+    @property
+    def resets(self) -> OnEnd:
+        return OnEnd()
+
+    def for_evaluation(self) -> AtariEnv:
+        """Return the game itself: whole games, its own rewards."""
+        own = dict(episodic_life=False, reward_scale=1.0, reward_clip=None)
+        return dataclasses.replace(self, **own)
+
+    def draw_reset(self, key: jax.Array, shape: tuple[int, ...], t: jax.Array = LAST) -> jax.Array:
+        """Draw which of the start states begins, int32."""
+        count = self.console.first.shape[0]
+        if not self.fires:
+            return jax.random.randint(key, shape, 0, count)
+        first, second = jax.random.split(key)
+        idle = jax.random.randint(first, shape, 0, count // 2)
+        sticks = jax.random.uniform(second, shape) < self.repeat_action_probability
+        return 2 * idle + sticks.astype(jnp.int32)
+
+    def reset(self, noise: jax.Array) -> tuple[Any, jax.Array]:
+        game, obs = tree.take((self.console.starts, self.console.first), noise)
+        if not self.episodic_life:
+            return game, obs
+        return Lasting(Life(game, obs, jnp.zeros(noise.shape, bool))), obs
+
+    def restart(self, noise: jax.Array, state: Any) -> tuple[Any, jax.Array]:
+        fresh, obs = self.reset(noise)
+        if not self.episodic_life:
+            return fresh, obs
+        life = tree.where(state.value.over, fresh.value, state.value)
+        return Lasting(life), life.obs
+
+    def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> jax.Array:
+        """Draw uniforms for sticky actions, [T, B, frameskip]."""
+        return jax.random.uniform(key, (num_steps, num_envs, self.frameskip), jnp.float32)
+
+    def transition(
+        self, noise: jax.Array, state: Any, action: jax.Array
+    ) -> tuple[Any, Outcome]:
+        game = state.value.game if self.episodic_life else state
+        chosen = self.console.actions[action]
+        lives = self._lives(game)
+        play = _Play(game, jnp.zeros_like(game.pooled), jnp.zeros(chosen.shape, jnp.int32), lives < 0, lives < 0)
+
+        def frame(play: _Play, x: tuple[jax.Array, jax.Array]) -> tuple[_Play, None]:
+            return self._frame(play, chosen, *x), None
+
+        play, _ = jax.lax.scan(frame, play, (jnp.arange(self.frameskip), noise.T))
+        game = play.game
+        if self.maxpool:
+            game = game._replace(pooled=jnp.maximum(game.pooled, play.before))
+        obs = self._observe(game.pooled)
+        left, cut = self._lives(game), play.cut & ~play.over
+        ended = play.over | cut
+        terminated = play.over | ((left < lives) & ~cut if self.episodic_life else False)
+        reward = play.reward.astype(jnp.float32) * self.reward_scale
+        if self.reward_clip is not None:
+            reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
+        info = {"lives": jnp.where(ended, jnp.nan, left.astype(jnp.float32))}
+        outcome = Outcome(obs, reward, terminated, cut, info)
+        return (Lasting(Life(game, obs, ended)) if self.episodic_life else game), outcome
+
+    def _frame(self, play: _Play, chosen: jax.Array, number: jax.Array, uniform: jax.Array) -> _Play:
+        """Return the game after one frame, where it goes on."""
+        game, rules = play.game, self.console.rules
+        on = ~(play.over | play.cut)
+        sticks = uniform < self.repeat_action_probability
+        action = jnp.where(on & ~sticks, chosen, game.action)
+        pressed, inputs = controls.press(game.controls, action)
+        before = _each(outcomes.score, rules, game.machine)
+        m = machine.frame(game.machine, inputs, self.console.rom, on)
+        gained = _each(outcomes.score, rules, m) - before
+        frames = game.frames + on
+        over = play.over | (on & _each(outcomes.over, rules, m))
+        cut = play.cut | (on & (frames > self.max_num_frames_per_episode))
+        draws = on & ~over & ~cut
+        pooled, earlier = self._pool(m, game.pooled, play.before, number, draws)
+        held = tree.where(on, pressed, game.controls)
+        after = Game(m, held, pooled, action, frames)
+        return _Play(after, earlier, play.reward + jnp.where(on, gained, 0), over, cut)
+
+    def _pool(
+        self, m: Machine, pooled: jax.Array, before: jax.Array, number: jax.Array, draws: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Return the pictures of the step's last frame and of the one before it.
+
+        A frame in which the game ends leaves both as they were, as in `ale:`.
+        """
+        turn = number - (self.frameskip - 2)  # 0 and 1: the last two frames
+
+        def drawn(old: jax.Array) -> jax.Array:
+            shown = preprocess.shade(m.screen[:, : self.rows], self.console.colors)
+            return tree.where(draws, shown, old)
+
+        pooled = jax.lax.cond(turn == 1, drawn, lambda old: old, pooled)
+        if self.maxpool:
+            before = jax.lax.cond(turn == 0, drawn, lambda old: old, before)
+        return pooled, before
+
+    def _lives(self, game: Game) -> jax.Array:
+        return _each(outcomes.lives, self.console.rules, game.machine)
+
+    def _observe(self, pooled: jax.Array) -> jax.Array:
+        return preprocess.resize(pooled, self.img_height, self.img_width, self.console.zero)
+
+    @property
+    def drawing(self) -> Drawing:
+        return Drawing(self.render, self.frameskip / _FRAMES_A_SECOND)
+
+    def render(self, state: Any) -> np.ndarray:
+        """Return the screen, uint8 [2 * rows, 4 * 160, 3]: a pixel is twice as wide as tall."""
+        game = state.value.game if self.episodic_life else state
+        shown = np.asarray(self.console.rgb)[np.asarray(game.machine.screen)[: self.rows]]
+        return shown.repeat(_LARGER, 0).repeat(2 * _LARGER, 1)
+
+
+class _Play(NamedTuple):
+    """A step that is played frame by frame."""
+
+    game: Game
+    before: jax.Array  # picture of the last frame but one
+    reward: jax.Array  # int32
+    over: jax.Array
+    cut: jax.Array
+
+
+def _each(read: Any, rules: Rules, m: Machine) -> jax.Array:
+    """Return `read` of each lane's RAM."""
+    return jax.vmap(read, (None, 0))(rules, m.ram)
+
+
+@wrappers.wrap.register
+def _wrap(env: AtariEnv, **common: Any) -> AtariEnv:
+    """Return `env` with the common settings that it has itself."""
+    for name in _OWN:
+        if common.get(name, wrappers.COMMON[name]) != wrappers.COMMON[name]:
+            instead = "frameskip, repeat_action_probability or max_num_frames_per_episode"
+            valid = f"{wrappers.COMMON[name]} for {env.name}: use {instead}"
+            raise ConfigError(f"env.{name}", common[name], valid)
+    kept = {name: value for name, value in common.items() if name not in _OWN}
+    checked = wrappers.Common(**kept)
+    return dataclasses.replace(env, **{name: getattr(checked, name) for name in kept})

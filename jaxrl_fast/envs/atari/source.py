@@ -1,0 +1,90 @@
+"""The source "atari:GAME": tables and start states of a game, from its image and from ALE."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrl_fast.envs.atari import ale, games, outcomes, preprocess, snapshot
+from jaxrl_fast.envs.atari.env import AtariEnv, Console, Game
+from jaxrl_fast.envs.sources import Source
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import check_settings
+
+PREFIX = "atari:"
+INSTALL = "pip install 'jaxrl_fast[atari]'"
+_HELD = ("name", "console", "rows", "num_actions", "fires")
+_COMMON = ("stack", "reward_scale", "reward_clip")
+_FIELDS = {f.name: f for f in dataclasses.fields(AtariEnv)}
+_SETTINGS = {name: f for name, f in _FIELDS.items() if name not in (*_HELD, *_COMMON)}
+
+
+@functools.cache
+def defaults(name: str) -> dict[str, Any]:
+    """Return {setting: default}, those of `ale:` among them."""
+    games.rom_path(name)
+    return {n: f.default for n, f in _SETTINGS.items()} | {"stack": 4, "reward_clip": 1.0}
+
+
+def make(name: str, **settings: Any) -> AtariEnv:
+    """Return the environment of a game, for instance "atari:Pong".
+
+    Raises ConfigError for an image that is missing or is not the game's, a mode or difficulty that
+    the game lacks, a game without outcomes, and a CPU without `on_cpu`.
+    """
+    env = AtariEnv(name.removeprefix(PREFIX), None, **settings)
+    check_settings(env, "env.")
+    _check_device(env)
+    path = games.rom_path(name)
+    game = path.stem
+    rules = outcomes.rules(game)
+    if env.episodic_life and game in outcomes.WITHOUT_LIVES:
+        valid = f"False for {name}, whose lives are not known: ale:{env.name} has them"
+        raise ConfigError("env.episodic_life", True, valid)
+    emulator = ale.open_ale(_checked(path, game))
+    ale.choose(emulator, env.mode, env.difficulty)
+    actions = ale.actions(emulator, env.full_action_space)
+    fires = env.use_fire_reset and ale.FIRE in actions
+    idle = range(max(env.noop_max, 1))
+    found = ale.starts(emulator, path.read_bytes(), game, idle, fires)
+    m, c, rom = snapshot.batch([start for start, _, _ in found])
+    rows, _ = emulator.getScreenDims()
+    if env.img_height > rows:
+        raise ConfigError("env.img_height", env.img_height, f"at most the screen's {rows} lines")
+    shown = ale.colors(bool(m.view.pal[0]))
+    colors = shown.grey if env.grayscale else shown.rgb
+    pooled = colors[m.screen[:, :rows]]
+    action, frames = np.array([(a, n) for _, a, n in found], np.int32).T
+    zero = np.int32(0)
+    resize = jax.jit(preprocess.resize, static_argnums=(1, 2))
+    first = resize(pooled, env.img_height, env.img_width, zero)
+    console = Console(rom, rules, Game(m, c, pooled, action, frames), first, actions, colors, shown.rgb, zero)
+    console = jax.tree.map(jnp.asarray, console)
+    return dataclasses.replace(env, console=console, rows=rows, num_actions=len(actions), fires=fires)
+
+
+def _check_device(env: AtariEnv) -> None:
+    if jax.default_backend() == "cpu" and not env.on_cpu:
+        valid = f"True on a CPU, where a frame takes 200 times as long as by ALE: ale:{env.name} is for CPUs"
+        raise ConfigError("env.on_cpu", False, valid)
+
+
+def _checked(path: Path, game: str) -> Path:
+    """Return the image's path; raises ConfigError unless ALE knows it as the game's."""
+    found = ale.known_as(path)
+    if found != game:
+        what = f"an image of {found}" if found else "an image of another checksum"
+        raise ConfigError(str(path), what, f"the image of {game} that ale-py supports")
+    return path
+
+
+SOURCE = Source(
+    make=make, settings=defaults, prefix=PREFIX, package="ale_py", install=INSTALL,
+    family="atari:Pong and the other games of docs/atari.md, on the device",
+)  # fmt: skip

@@ -1,0 +1,138 @@
+"""Compile, warm and time the program of a run: `time_run(prepared)`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from jaxrl_fast import runtime
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.grid import ROWS
+from jaxrl_fast.engine.iteration import drawn_together
+from jaxrl_fast.engine.members import in_turn
+from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.engine.programs import Chunk, Context
+
+Clock = Callable[[], float]
+LONG = 0.05  # seconds of a call beside which starting it does not count
+FEWEST, MOST = 3, 100  # calls of a measurement
+ROW_STEPS = 50_000  # environment steps of all members in the longest log row that is timed
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """Measured seconds of a run's program on this machine.
+
+    compile: until the first iteration is compiled, from the compile cache if it is there. warmup:
+    of all random steps before the first update. calls: of an iteration of all members, in each call
+    of the program. iterations: in a call. steps: environment steps of an iteration of all members.
+    """
+
+    compile: float
+    warmup: float
+    calls: tuple[float, ...]
+    iterations: int
+    steps: int
+
+    @property
+    def iteration(self) -> float:
+        """Return the median seconds of an iteration of all members."""
+        return statistics.median(self.calls)
+
+    @property
+    def steps_per_second(self) -> float:
+        """Return environment steps (offline: updates) of all members in a second."""
+        return self.steps / self.iteration
+
+
+class Started:
+    """The programs of a run and its state; `warm` them, then `call` trains on."""
+
+    def __init__(self, prepared: Prepared, clock: Clock):
+        self.prepared, self.clock, self.context = prepared, clock, Context()
+        self.programs = backend_of(prepared.env).programs(prepared, self.context)
+        self.context.clock.switch("train")  # compiling and waiting are told apart from here on
+        self.state: Any = None
+        self.iterations, self.rows, self.warmup = 0, 1, 0.0
+
+    def warm(self) -> None:
+        """Compile, train through the warm-up and until a call takes `LONG`."""
+        keys = self.prepared.population.keys(self.prepared.config.member_seeds())
+        self.state = jax.block_until_ready(self.programs.init(keys))
+        if self.prepared.grid.warmup:
+            self.warmup, _ = self.call()
+        self.call()  # compiles
+        taken, _ = self.call()
+        while taken < LONG and self.rows < ROWS:
+            self.rows = min(ROWS, max(2, int(self.rows * LONG / max(taken, 1e-6)) + 1))
+            taken, _ = self.call()
+
+    @property
+    def compiling(self) -> float:
+        """Return the seconds spent on compiling, and on opening host environments."""
+        return self.context.clock.spent("compile")
+
+    def call(self) -> tuple[float, Chunk]:
+        """Train for `rows` log rows (host environments: one) -> (seconds without compiling, chunk)."""
+        before, compiled, began = self.iterations, self.compiling, self.clock()
+        chunk = self.programs.chunk(self.state, before, self.rows)
+        self.state = jax.block_until_ready(chunk.state)
+        if isinstance(chunk.stopped, Exception):
+            raise chunk.stopped
+        self.iterations = chunk.iterations
+        return self.clock() - began - (self.compiling - compiled), chunk
+
+    def timing(self, seconds: float = 3.0) -> Timing:
+        """Return the timing of calls that take about `seconds` in all, three calls at least."""
+        calls, end = [], self.clock() + seconds
+        while len(calls) < FEWEST or (self.clock() < end and len(calls) < MOST):
+            before = self.iterations
+            taken, _ = self.call()
+            each = self.iterations - before
+            calls.append(taken / each)
+        steps = self.prepared.grid.steps * self.prepared.population.size
+        return Timing(self.compiling, self.warmup, tuple(calls), each, steps)
+
+
+@contextlib.contextmanager
+def started(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[Started]:
+    """Compile the programs of a run and train through its warm-up and some calls.
+
+    Seeds that take turns (host environments): the first one. Log rows of more than `ROW_STEPS`
+    environment steps are shortened, to the iterations whose random numbers are drawn together.
+
+    Raises:
+        ConfigError: the run does not fit the device.
+        HostError: a host environment failed.
+    """
+    runtime.enable_compile_cache()
+    if in_turn(prepared.env, prepared.config):
+        prepared = prepared.seed(0)
+    prepared.plan.check()
+    one = Started(with_short_rows(prepared), clock)
+    try:
+        one.warm()
+        yield one
+    finally:
+        one.programs.give_up()  # ends the actors of host environments
+
+
+def with_short_rows(prepared: Prepared) -> Prepared:
+    """Return the run with log rows that a measurement can afford; its iterations are the same."""
+    grid = prepared.grid
+    if grid.row * grid.steps * prepared.population.size <= ROW_STEPS:
+        return prepared
+    row = drawn_together(prepared.members.first, grid.row)
+    return dataclasses.replace(prepared, grid=dataclasses.replace(grid, row=row))
+
+
+def time_run(prepared: Prepared, seconds: float = 3.0, clock: Clock = time.perf_counter) -> Timing:
+    """Compile, warm and time a run for about `seconds` of training; see `started`."""
+    with started(prepared, clock) as one:
+        return one.timing(seconds)

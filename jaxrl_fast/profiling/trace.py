@@ -1,0 +1,198 @@
+"""Time of each instruction, from a trace of JAX's profiler.
+
+A trace of a CPU has an event for each thunk in the thread that runs it, loops around what they
+hold; one of a GPU has an event for each kernel in its stream. Both name the HLO instruction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+Key = tuple[str, str]  # module, instruction
+LONGEST = 2.0  # medians of an instruction's time
+
+
+class Event(NamedTuple):
+    """An executed instruction: start and end in nanoseconds of the trace."""
+
+    module: str
+    op: str
+    start: float
+    end: float
+
+
+@dataclasses.dataclass
+class Spent:
+    """What an instruction took: seconds of each execution without the events inside.
+
+    inner: events directly inside, of all executions.
+    """
+
+    times: list[float] = dataclasses.field(default_factory=list)
+    inner: int = 0
+
+    @property
+    def calls(self) -> int:
+        """Return the number of executions."""
+        return len(self.times)
+
+    @property
+    def least(self) -> float:
+        """Return the sum if each execution took as long as the shortest: for loops."""
+        return self.calls * min(self.times)
+
+    @property
+    def seconds(self) -> float:
+        """Return the sum; an execution counts up to `LONGEST` medians: other processes cut in."""
+        most = LONGEST * statistics.median(self.times)
+        return sum(min(most, time) for time in self.times)
+
+
+class Trace(NamedTuple):
+    """Time by instruction without that of instructions inside it.
+
+    lines: threads or streams that worked. span: seconds between the first start and the last end.
+    busy: seconds in which at least one instruction ran.
+    """
+
+    spent: Mapping[Key, Spent]
+    lines: int
+    span: float
+    busy: float
+
+    @property
+    def events(self) -> int:
+        """Return the number of executions."""
+        return sum(one.calls for one in self.spent.values())
+
+
+@contextlib.contextmanager
+def recording(folder: Path, perfetto: bool = False) -> Iterator[None]:
+    """Record a trace into `folder`, without Python's own calls, which would slow it down.
+
+    perfetto: also a file for https://ui.perfetto.dev.
+    """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    jax.profiler.start_trace(str(folder), create_perfetto_trace=perfetto, profiler_options=options)
+    try:
+        yield
+    finally:
+        jax.profiler.stop_trace()
+
+
+def read(folder: Path) -> Trace:
+    """Return the newest trace in a folder."""
+    files = sorted(folder.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
+    if not files:
+        return summed([])
+    data = jax.profiler.ProfileData.from_file(str(files[-1]))
+    return summed(_lines(data))
+
+
+def _lines(data: Any) -> list[list[Event]]:
+    planes = list(data.planes)
+    devices = [plane for plane in planes if plane.name.startswith("/device:")]
+    found = [line for plane in devices for line in _device_lines(plane)]
+    return found or [events for plane in planes for line in plane.lines if (events := _events(line))]
+
+
+def _device_lines(plane: Any) -> list[list[Event]]:
+    """Return the events of a device's streams, or of a TPU's line of operations."""
+    lines = list(plane.lines)
+    streams = [line for line in lines if line.name.startswith("Stream")]
+    chosen = streams or [line for line in lines if line.name == "XLA Ops"]
+    return [events for line in chosen if (events := _events(line, kernels=True))]
+
+
+def _events(line: Any, kernels: bool = False) -> list[Event]:
+    """Return a line's events that name an instruction; kernels: also those with only a name."""
+    found = []
+    for event in line.events:
+        stats = dict(event.stats)
+        op = stats.get("hlo_op") or (event.name if kernels else None)
+        if op:
+            start = event.start_ns
+            module = str(stats.get("hlo_module", ""))
+            found.append(Event(module, str(op), start, start + event.duration_ns))
+    return found
+
+
+def summed(lines: Iterable[list[Event]]) -> Trace:
+    """Return the time of every instruction: its own, without the events inside."""
+    spent: dict[Key, Spent] = defaultdict(Spent)
+    outer: list[tuple[float, float]] = []
+    count = 0
+    for line in lines:
+        count += 1
+        around: list[tuple[Event, list[float], int]] = []  # with times and place of its own
+        for event in sorted(line, key=lambda e: (e.start, -e.end)):
+            while around and event.start >= around[-1][0].end:
+                around.pop()
+            if around:
+                parent, times, place = around[-1]
+                times[place] -= (min(event.end, parent.end) - event.start) * 1e-9
+                spent[parent.module, parent.op].inner += 1
+            else:
+                outer.append((event.start, event.end))
+            own = spent[event.module, event.op].times
+            own.append((event.end - event.start) * 1e-9)
+            around.append((event, own, len(own) - 1))
+    ends = [end for _, end in outer]
+    span = (max(ends) - min(start for start, _ in outer)) * 1e-9 if outer else 0.0
+    return Trace(dict(spent), count, span, _union(outer) * 1e-9)
+
+
+def pooled(traces: Sequence[Trace]) -> dict[Key, Spent]:
+    """Return the executions of several traces together."""
+    found: dict[Key, Spent] = defaultdict(Spent)
+    for trace in traces:
+        for key, one in trace.spent.items():
+            found[key].times += one.times
+            found[key].inner += one.inner
+    return dict(found)
+
+
+def _union(intervals: list[tuple[float, float]]) -> float:
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(intervals):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
+
+
+CALIBRATION = 1000, 20  # turns of a small loop, calls
+
+
+def event_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds that recording one event adds, by a small loop with and without."""
+    turns, calls = CALIBRATION
+    loop = jax.jit(lambda x: jax.lax.fori_loop(0, turns, lambda i, y: jnp.tanh(y @ x), x))
+    x = jnp.full((8, 8), 0.1)
+
+    def shortest() -> float:
+        taken = []
+        for _ in range(calls):
+            began = clock()
+            loop(x).block_until_ready()
+            taken.append(clock() - began)
+        return min(taken)
+
+    shortest()  # compiles
+    alone = shortest()
+    with tempfile.TemporaryDirectory() as folder:
+        with recording(Path(folder)):
+            recorded = shortest()
+        events = read(Path(folder)).events / calls
+    return max(0.0, recorded - alone) / max(events, 1.0)

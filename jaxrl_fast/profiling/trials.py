@@ -1,0 +1,54 @@
+"""Measure what a suggestion gains, in turns with the settings without it."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from jaxrl_fast.errors import UserError, one_line
+from jaxrl_fast.profiling.advice import Suggestion
+from jaxrl_fast.profiling.timing import Started
+
+ROUNDS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A suggestion that was run: median steps/s without it and with it, in turns.
+
+    gain: the median of the turns' ratios, None if it was refused; refused: why.
+    """
+
+    suggestion: Suggestion
+    before: float = 0.0
+    after: float = 0.0
+    gain: float | None = None
+    refused: str = ""
+
+    @property
+    def text(self) -> str:
+        """Return the result in words."""
+        if self.gain is None:
+            return f"refused ({self.refused})"
+        return f"{self.gain:.2f} times, measured ({self.before:,.0f} to {self.after:,.0f} steps/s)"
+
+
+def tried(
+    suggestion: Suggestion, base: Started, opened: Callable[[], AbstractContextManager[Started]],
+    seconds: float,
+) -> Trial:  # fmt: skip
+    """Run a suggestion for about `seconds`, and `base` as long, in `ROUNDS` turns.
+
+    A load that comes and goes meets both. opened: the run with the suggestion.
+    """
+    try:
+        with opened() as other:
+            one = lambda run: run.timing(seconds / ROUNDS).steps_per_second
+            rounds = [(one(base), one(other)) for _ in range(ROUNDS)]
+    except UserError as error:
+        return Trial(suggestion, refused=one_line(str(error)))
+    before, after = (statistics.median(rates) for rates in zip(*rounds, strict=True))
+    gain = statistics.median(new / old for old, new in rounds)
+    return Trial(suggestion, before, after, gain)

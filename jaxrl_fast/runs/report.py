@@ -1,0 +1,191 @@
+"""The report of a run: one HTML page of what its folder holds, while it runs and after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import UserError
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs import html, svg
+from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.logs.meanings import meaning
+from jaxrl_fast.logs.page import bar, code, figure, grid, page, picture, section, tiles, wide
+from jaxrl_fast.logs.plots import PALETTE
+from jaxrl_fast.logs.rows import FIXED
+from jaxrl_fast.ops.aggregate import span
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.rundir import RunDir, run_path
+
+MOST_LINES = 64  # members with a line of their own
+MOST_VIDEOS = 6  # the newest ones
+AGAIN = 10  # seconds after which the page of a run in training loads again
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """What a run is: config.json, and its objects if their modules can be imported."""
+
+    content: dict[str, Any]
+    algo: Algorithm | None = None
+    env: Environment | None = None
+    config: RunConfig | None = None
+
+    @classmethod
+    def of(cls, content: dict[str, Any], folder: Path | None = None) -> Subject:
+        try:
+            return cls(content, *configs.decode(content, folder))
+        except UserError:  # a module that is not here: the page shows the file
+            return cls(content)
+
+    @property
+    def title(self) -> str:
+        return f"{self.content['algorithm']['name']} on {self.content['environment']['name']}"
+
+    def labels(self) -> list[str]:
+        if self.config is None:
+            return []
+        return [self.config.label(i) for i in range(min(self.config.members, MOST_LINES))]
+
+    def settings(self) -> str:
+        """Return sections of the settings that differ from defaults, and the whole file."""
+        known = [] if self.algo is None else [
+            self.algo._repr_html_(), self.env._repr_html_(), html.block("run", html.settings(self.config)),
+        ]  # fmt: skip
+        return wide("".join(known)) + html.folded("config.json", code(json.dumps(self.content, indent=2)))
+
+    def memory(self) -> str:
+        """Return the memory plan's table, for this machine; nothing without the objects."""
+        if self.algo is None:
+            return ""
+        try:
+            return wide(prepare(self.algo, self.env, self.config, outline=True).plan._repr_html_())
+        except UserError:
+            return ""
+
+    def where(self) -> str:
+        """Return the device and the versions of the libraries."""
+        versions = ", ".join(f"{name} {version}" for name, version in self.content.get("versions", {}).items())
+        return f"{self.content.get('device', '')}; {versions}"
+
+
+def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = False) -> str:
+    """Return the page of a run directory.
+
+    Args:
+        modules: yours to import first, as for `load`.
+        refresh: let a browser load the page again while the run goes on.
+
+    Raises ConfigError for a folder without a run.
+    """
+    path = run_path("run", path)
+    for module in modules:
+        configs.imports.import_user_module(module)
+    subject = Subject.of(configs.read_config(path), path)
+    rundir = RunDir(path)
+    rows = read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
+    result = rundir.result() if (path / "result.json").is_file() else {}
+    going = not result and folders.holder(path) is not None
+    state = "finished" if result else "in training" if going else "not finished"
+    parts = [
+        f"<h1>{escape(subject.title)}</h1>",
+        f'<p class="soft">{escape(f"{path}: {state}. {subject.where()}")}</p>',
+        tiles(_numbers(subject, rows, result)),
+        section("Learning curve", _curve(rows, subject.labels())),
+        section("The agent", grid(_videos(path), "small")),
+        section("Lost members", _lost(result)),
+        section("Metrics", grid(_metrics(rows, subject.labels()))),
+        section("Time", _time(rows, result)),
+        section("Memory", subject.memory()),
+        section("Settings", subject.settings()),
+        section("How to reproduce", reproduce(path, subject.content)),
+    ]
+    return page(subject.title, parts, AGAIN if refresh and going else None)
+
+
+def _numbers(subject: Subject, rows: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, str]:
+    """Return the numbers at the head of the page."""
+    run, found = subject.content["run"], {}
+    scores = [x for x in result.get("eval_return") or () if x is not None]
+    if scores:
+        found[f"final return{span(np.array(scores)).replace(',', ':', 1)}"] = f"{np.mean(scores):,.4g}"
+    if result.get("best_eval_return") is not None:
+        found["best evaluation"] = f"{result['best_eval_return']:,.4g}"
+    last = rows[-1] if rows else {}
+    steps = result.get("env_steps", last.get("env_steps", 0))
+    found["environment steps"] = f"{svg.short(steps)} of {svg.short(run['total_steps'])}"
+    rate = result.get("steps_per_second") or last.get("steps_per_second")
+    found |= {"steps a second": f"{rate:,.0f}"} if rate else {}
+    seconds = result.get("wall_seconds") or last.get("wall_seconds")
+    found |= {"wall clock": f"{seconds:,.1f} s"} if seconds else {}
+    seed, seeds = run.get("seed", 0), run.get("seeds", 1)
+    found["seeds"] = str(seed) if seeds == 1 else f"{seed} to {seed + seeds - 1}"
+    return found
+
+
+def _curve(rows: list[dict[str, Any]], labels: Sequence[str]) -> str:
+    if not rows:
+        return "<p>No log row yet.</p>"
+    told = "Point at a line for its values. Dots are evaluations, with their interval."
+    return grid([figure(svg.learning_curve({"": rows}, members=labels), f"{meaning('episode_return')} {told}")], "whole")
+
+
+def _metrics(rows: list[dict[str, Any]], labels: Sequence[str]) -> list[str]:
+    """Return a figure for every column of the log but the learning curve's."""
+    names = dict.fromkeys(name for row in rows for name in row if name not in ("env_steps", "wall_seconds", "episode_return"))
+    as_lists = [{k: [v] if k in FIXED and k != "env_steps" else v for k, v in row.items()} for row in rows]
+    draw = lambda name: svg.learning_curve({"": as_lists}, name, labels, evaluations=False)
+    return [figure(draw(name), meaning(name), name) for name in names]
+
+
+def _videos(path: Path) -> list[str]:
+    found = sorted([*path.glob("videos/*.gif"), *path.glob("seed-*/videos/*.gif")], key=lambda file: (file.stem, str(file)))
+    ends = [file for file in (path / "rollout.gif", *sorted(path.glob("seed-*/rollout.gif"))) if file.is_file()]
+    at = lambda file: f"after {int(file.stem):,} steps" if file.stem.isdigit() else "at the end"
+    seed = lambda file: "".join(f", {part}" for part in file.relative_to(path).parts if part.startswith("seed-"))
+    shown = [*found[-MOST_VIDEOS:], *ends[:MOST_VIDEOS]]
+    return [figure(picture(file, f"an episode {at(file)}"), f"{at(file)}{seed(file)}") for file in shown]
+
+
+def _lost(result: dict[str, Any]) -> str:
+    rows = [(x.get("member"), f"{x.get('env_steps', 0):,}", x.get("reason")) for x in result.get("lost") or ()]
+    return wide(html.table(rows, ("member", "steps", "reason"), left=3)) if rows else ""
+
+
+def _time(rows: list[dict[str, Any]], result: dict[str, Any]) -> str:
+    """Return seconds by activity, once the run has ended."""
+    seconds = {name: x for name, x in (result.get("seconds") or {}).items() if x}
+    if not seconds:
+        return f"<p>{rows[-1]['wall_seconds']:,.1f} s so far.</p>" if rows else ""
+    total = sum(seconds.values())
+    table = [(name, f"{x:,.1f} s", f"{100 * x / total:.1f}%") for name, x in seconds.items()]
+    return bar({name: x / total for name, x in seconds.items()}, PALETTE) + html.table(table)
+
+
+def reproduce(path: Path, content: dict[str, Any], command: str = "train") -> str:
+    """Return the commands that repeat a run of config.json, and go on from its folder."""
+    where, versions = shlex.quote(str(path)), content.get("versions", {})
+    exact = [f"{name}=={versions[name]}" for name in ("jax", "jaxlib", "flax", "optax") if name in versions]
+    imports = "".join(f" --import {module}" for module in content.get("imports", ()))
+    lines = [
+        f"python -m venv env && . env/bin/activate  # Python {versions.get('python', '3.11')}",
+        f"pip install jaxrl_fast {' '.join(exact)}",
+        f"jaxrl-fast {command} --config {where}/config.json{imports}" if command == "train" else "",
+        f"jaxrl-fast eval {where}{imports}" if command == "train" else "",
+        f"jaxrl-fast {command} --resume {where}{imports}",
+    ]
+    told = "config.json holds every setting and the seed; the same versions on the same kind of device give the same bits."
+    return code("\n".join(filter(None, lines))) + f"<p>{told}</p>"
+
+

@@ -1,0 +1,97 @@
+"""Videos of the agent in training, drawn on a thread while the program runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import distributed, tree
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs.sinks import Clip, Sink
+from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.result import Result
+
+FOLDER = "videos"
+MOST = 150  # pictures of a video: drawing is what costs
+
+
+class Videos:
+    """Films an episode of the best member at evaluations and every `video_every` steps.
+
+    A video that is due while the one before is still being drawn is left out. The sinks get a video
+    on the main thread, as they do rows. rows: the log rows to stop at.
+    """
+
+    def __init__(self, run: Result, sinks: Sequence[Sink]):
+        self.run, self.sinks = run, sinks
+        grid, every = run.grid, run.config.video_every
+        apart = -(-every // (grid.row * grid.steps)) if every else 0
+        self.rows = set(range(apart, grid.rows + 1, apart)) if apart else set()
+        self.left_out, self.failed = 0, False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="video")
+        self._drawing: Future | None = None
+
+    def __enter__(self) -> Videos:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def at_row(self, evaluated: bool) -> None:
+        """Begin a video if one is due at this row; no chunk may be running."""
+        if self.run.config.video_every is None or not (evaluated or self.run.rows in self.rows):
+            return
+        self.deliver()
+        if not distributed.tell(self._free()):
+            return
+        member = self._member()
+        agent = self.run.lanes.agent(member)  # by all processes
+        if distributed.is_first():
+            agent = jax.device_put(jax.jit(tree.copy)(agent), jax.local_devices()[0])  # the next chunk takes the state
+            self._drawing = self._thread.submit(self._draw, self.run.env_steps, *self.run.setup(member), agent)
+
+    def _free(self) -> bool:
+        """Return whether the thread can draw; counts the videos that it could not."""
+        self.left_out += self._drawing is not None
+        return self._drawing is None and not self.failed
+
+    def _member(self) -> int:
+        """Return the best member of the last evaluation that is still trained, or the first one."""
+        found = (row.metrics["eval_return"] for row in reversed(self.run.history) if "eval_return" in row.metrics)
+        scores = np.nan_to_num(next(found, np.zeros(self.run.config.members)), nan=-np.inf)
+        return max(self.run.live or self.run.lanes.members.tolist(), key=lambda i: scores[i])
+
+    def _draw(self, env_steps: int, algo: Any, env: Any, agent: Any) -> Clip:
+        config = self.run.config
+        film = pictures.film(env, algo, agent, jax.random.key(config.seed), 500, config.host_timeout, MOST)
+        video = pictures.Video.of(film, env.spec.name)
+        height, width, _ = video.frames[0].shape
+        clip = Clip(env_steps, pictures.gif(video.frames, video.fps), (width, height))
+        if not self.run.out:
+            return clip
+        path = self.run.out.path / FOLDER / f"{env_steps:012d}.gif"
+        path.parent.mkdir(exist_ok=True)
+        with folders.replacing(path) as temporary:
+            temporary.write_bytes(clip.gif)
+        return clip._replace(path=path)
+
+    def deliver(self, wait: bool = False) -> None:
+        """Hand a finished video to the sinks. wait: for the one in work; says what was left out."""
+        if self._drawing is not None and (wait or self._drawing.done()):
+            drawn, self._drawing = self._drawing, None
+            try:
+                clip = drawn.result()
+                for sink in self.sinks:
+                    sink.video(clip)
+            except Exception as error:
+                self.failed = True
+                warnings.warn(f"no more videos of this run: {error}", stacklevel=2)
+        if wait and self.left_out:
+            for sink in self.sinks:
+                sink.message(f"{self.left_out} videos were left out: the one before was still being drawn")
+            self.left_out = 0

@@ -1,0 +1,39 @@
+"""Measurements are refused on busy devices and caches that cannot be written."""
+
+from __future__ import annotations
+
+import pytest
+
+from jaxrl_fast.doctor.facts import Card, Machine
+from jaxrl_fast.doctor.ready import check_cache, check_idle
+from jaxrl_fast.errors import ConfigError
+
+IDLE = Machine(cores=2, all_cores=2, load=0.3, share=0.99)
+TAKEN = Card("card", "1", 0.0, 1.0, utilization=0.6)
+
+
+def test_an_idle_machine_is_measured():
+    check_idle(IDLE)
+    check_idle(Machine(2, 2, load=0.3, cards=(TAKEN,)), platform="cpu")  # another device
+
+
+@pytest.mark.parametrize(
+    ("found", "platform", "text"),
+    [
+        (Machine(2, 2, load=7.5, share=0.35), "cpu", "busy .35% of a core .*, load 7.5 on 2 cores"),
+        (Machine(2, 2, load=None, share=0.5), "cpu", "50% of a core"),
+        (Machine(2, 2, cards=(TAKEN,)), "gpu", "card 60% busy"),
+    ],
+)
+def test_a_busy_device_is_refused_with_the_flag_that_allows_it(found, platform, text):
+    with pytest.raises(ConfigError, match=f"the device must be idle, got .*{text}.*--busy"):
+        check_idle(found, platform)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path):
+    check_cache(None)
+    check_cache(str(tmp_path / "new"))
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(ConfigError, match="compile cache must be a folder that can be written"):
+        check_cache(str(file))

@@ -1,0 +1,204 @@
+"""`atari:` plays what `ale:` plays: observations, rewards, ends, starts, and its refusals."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.algorithms.presets import find_preset
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.atari import ale, games, preprocess
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.testing import check_env
+
+pytest.importorskip("ale_py")
+# Frames cost more than their compilation, even where a process asks for quick compilations.
+_OPTIONS = {"xla_backend_optimization_level": 3}
+
+
+def _made(name: str, **settings):
+    return jf.make(f"atari:{name}", on_cpu=True, **settings)
+
+
+def _compared(name: str, lanes: int, steps: int, **settings) -> int:
+    """Play both sources from one start, assert that they agree, and return the number of ends."""
+    env = _made(name, noop_max=1, **settings)
+    vector = jf.make(f"ale:{name}", noop_max=1, num_threads=1, **settings).open(lanes, 0)
+    state, obs = env.init(jax.random.key(0), lanes)
+    np.testing.assert_array_equal(obs, vector.reset())
+    noise = env.draw(jax.random.key(1), 1, lanes, jnp.int32(0)).at(0)
+    lowered = jax.jit(type(env).step).lower(env, noise, state, jnp.zeros(lanes, jnp.int32))
+    step = lowered.compile(compiler_options=_OPTIONS)
+    rng, ends = np.random.default_rng(0), 0
+    for _ in range(steps):
+        action = rng.integers(env.spec.action.n, size=lanes).astype(np.int32)
+        vector.send(action)
+        state, obs, ours = step(env, noise, state, jnp.asarray(action))
+        theirs = vector.receive()
+        np.testing.assert_array_equal(obs, theirs.obs)
+        np.testing.assert_array_equal(ours.info["lives"], theirs.info["lives"])
+        for field in ("next_obs", "reward", "terminated", "truncated"):
+            np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), field)
+        ends += int((theirs.terminated | theirs.truncated).sum())
+    vector.close()
+    return ends
+
+
+def test_a_game_equals_ales_and_is_cut_like_it():
+    ends = _compared("Breakout", 3, 14, episodic_life=True, max_num_frames_per_episode=22)
+    assert ends == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Breakout", "Seaquest", "SpaceInvaders"])
+def test_whole_games_equal_ales(name):
+    assert _compared(name, 4, 330, episodic_life=True) >= 4
+
+
+@functools.cache
+def _starts(**settings):
+    return _made("Pong", noop_max=6, **settings)
+
+
+def test_starts_equal_ales_after_each_number_of_idle_frames():
+    from ale_py.vector_env import AtariVectorEnv
+
+    env = _starts()
+    vector = AtariVectorEnv("pong", 16, stack_num=1, noop_max=6, num_threads=1)
+    first, frames = np.asarray(env.console.first), np.asarray(env.console.starts.frames)
+    fired = np.asarray(env.console.starts.action) == ale.FIRE
+    obs, info = vector.reset(seed=0)
+    counts = [int(count) for count in info["episode_frame_number"]]
+    for picture, count in zip(np.asarray(obs), counts, strict=True):
+        (at,) = np.flatnonzero((frames == count) & fired)
+        np.testing.assert_array_equal(first[at, ..., 0], picture[0])
+    assert len(first) == 12 and len(set(counts)) > 3
+    vector.close()
+
+
+def test_a_sticky_action_replaces_fire_at_the_start():
+    noise = _starts().draw_reset(jax.random.key(0), (500,))
+    assert set(np.asarray(noise).tolist()) == set(range(0, 12, 2))
+    sticky = _starts(repeat_action_probability=0.25).draw_reset(jax.random.key(0), (2000,))
+    odd = float((np.asarray(sticky) % 2).mean())
+    assert 0.2 < odd < 0.3
+
+
+@pytest.mark.parametrize("shape", [(84, 84), (42, 42), (84, 42), (105, 80), (70, 40), (210, 160), (63, 97)])
+@pytest.mark.parametrize("grayscale", [True, False])
+def test_pictures_equal_ales_bit_by_bit(shape, grayscale):
+    from ale_py.vector_env import AtariVectorEnv
+
+    settings = dict(img_height=shape[0], img_width=shape[1], grayscale=grayscale)
+    vector = AtariVectorEnv("seaquest", 1, stack_num=1, noop_max=0, num_threads=1, **settings)
+    emulator = ale.open_ale(games.rom_path("seaquest"))
+    emulator.reset_game()
+    emulator.act(ale.FIRE)
+    theirs, _ = vector.reset(seed=0)
+    colors = getattr(ale.colors(False), "grey" if grayscale else "rgb")
+    resize = jax.jit(preprocess.resize, static_argnums=(1, 2))
+    ours = resize(jnp.asarray(colors[emulator.getScreen()])[None], *shape, jnp.int32(0))
+    np.testing.assert_array_equal(ours[0], np.asarray(theirs)[0, 0].reshape(ours.shape[1:]))
+    vector.close()
+
+
+def test_colors_of_random_pictures_are_shrunk_as_opencv_does():
+    cv2 = pytest.importorskip("cv2")
+    rng = np.random.default_rng(0)
+    resize = jax.jit(preprocess.resize, static_argnums=(1, 2))
+    for rows in (210, 250):
+        pictures = rng.integers(0, 256, (8, rows, 160, 1), np.uint8)
+        ours = resize(jnp.asarray(pictures), 84, 84, jnp.int32(0))
+        theirs = [cv2.resize(x, (84, 84), interpolation=cv2.INTER_AREA) for x in pictures]
+        np.testing.assert_array_equal(ours[..., 0], theirs)
+
+
+def test_settings_are_those_of_ale():
+    theirs, ours = registry.settings_of("ale:Pong"), registry.settings_of("atari:Pong")
+    assert {k: v for k, v in theirs.items() if k != "num_threads"}.items() <= ours.items()
+    assert set(ours) - set(theirs) == {"mode", "difficulty", "on_cpu"}
+    for algorithm in ("ppo", "dqn", "pqn"):
+        for game in ("Pong", "Seaquest"):
+            assert find_preset(algorithm, f"atari:{game}") == find_preset(algorithm, f"ale:{game}")
+
+
+def test_the_spec_is_that_of_ale():
+    ours, theirs = _starts().spec, jf.make("ale:Pong").spec
+    assert (ours.observation, ours.action, ours.stack) == (theirs.observation, theirs.action, theirs.stack)
+
+
+def test_a_mode_begins_another_game():
+    usual, other = _starts(), _starts(mode=1)
+    assert (np.asarray(usual.console.starts.machine.ram) != other.console.starts.machine.ram).any()
+
+
+def test_evaluations_play_whole_games_with_their_own_rewards():
+    env = _made("Breakout", noop_max=1, episodic_life=True, reward_scale=0.1)
+    played = env.for_evaluation()
+    assert (played.episodic_life, played.reward_clip, played.reward_scale) == (False, None, 1.0)
+    state, _ = played.init(jax.random.key(0), 1)
+    picture = played.render(jax.tree.map(lambda x: np.asarray(x)[0], state))
+    assert picture.shape == (420, 640, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 6
+
+
+def test_vmap_adds_lanes():
+    env = _starts()
+    state, _ = env.init(jax.random.key(0), 2)
+    twice = jax.tree.map(lambda x: jnp.stack([x] * 3), state)
+    noise = env.draw(jax.random.key(1), 1, 2, jnp.int32(0)).at(0)
+    step = jax.vmap(type(env).step, (None, None, 0, None))
+    traced = str(jax.make_jaxpr(step)(env, noise, twice, jnp.zeros(2, jnp.int32)))
+    assert "u8[6,250,160]" in traced
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), [
+    ("Pnog", {}, "did you mean 'pong'"),
+    ("Pong", {"on_cpu": False}, "env.on_cpu must be True on a CPU.*ale:Pong"),
+    ("Pong", {"mode": 7}, r"env.mode must be one of the game's own \(0, 1\), got 7"),
+    ("Pong", {"difficulty": 9}, "env.difficulty must be one of the game's own"),
+    ("Pong", {"frameskip": 0}, "env.frameskip must be .*got 0"),
+    ("Pong", {"img_height": 211}, "env.img_height must be at most the screen's 210 lines, got 211"),
+    ("Pong", {"img_width": 161}, "env.img_width must be .*got 161"),
+    ("Pong", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*use frameskip"),
+    ("Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
+    ("Pong", {"reward_clip": -1.0}, "env.reward_clip"),
+    ("Pitfall2", {}, "docs/atari.md|one of"),
+])  # fmt: skip
+def test_bad_settings(name, settings, message):
+    with pytest.raises(ConfigError, match=message) as found:
+        _made(name, **settings) if "on_cpu" not in settings else jf.make(f"atari:{name}", **settings)
+    assert "\n" not in str(found.value)
+
+
+def test_an_image_of_another_checksum(monkeypatch, tmp_path):
+    (tmp_path / "pong.bin").write_bytes(bytes(4096))
+    monkeypatch.setenv(games.FOLDER, str(tmp_path))
+    with pytest.raises(ConfigError, match="the image of pong that ale-py supports, got .*checksum"):
+        _made("Pong", noop_max=2)
+    (tmp_path / "pong.bin").unlink()
+    with pytest.raises(ConfigError, match="a game whose image .* has"):
+        _made("Pong", noop_max=3)
+
+
+@pytest.mark.slow
+def test_conforms():
+    env = _made("Pong", noop_max=3, max_num_frames_per_episode=20)
+    report = check_env(env, num_envs=2, num_steps=14)
+    assert report.truncated > 0 and report.longest <= 6 and report.random_resets
+
+
+@pytest.mark.slow
+def test_a_population_trains_and_resumes_exactly(tmp_path):
+    settings = dict(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,), network="mlp")
+    env = _made("Pong", noop_max=2, max_num_frames_per_episode=20, img_height=21, img_width=16, stack=1)
+    algo = jf.PPO(**settings)
+    whole = jf.train(algo, env, 8, seeds=2, eval_every=0)
+    jf.train(algo, env, 4, seeds=2, eval_every=0, out=tmp_path / "run", tensorboard=False)
+    again = jf.resume(tmp_path / "run", 8, tensorboard=False)
+    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -1,0 +1,174 @@
+"""Reports of runs and sweeps: complete, by themselves, and alive in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from html import unescape
+
+import numpy as np
+import pytest
+
+import jaxrl_fast as jf
+from helpers import runs as tools
+from jaxrl_fast.cli.report import server
+from jaxrl_fast.files import folders
+from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.logs.meanings import MEANINGS, meaning
+from jaxrl_fast.runs import pictures
+from jaxrl_fast.sweeps.report import report
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "run"
+    tools.train("ppo", path, seeds=2, batching="vmap", hooks=[lambda run, rows: {"mine": 1}])
+    frames = [np.full((6, 8, 3), 20 * i, np.uint8) for i in range(9)]
+    for name in ("videos/000000000320.gif", "rollout.gif"):
+        pictures.rollout_gif(frames, path / name)
+    return path
+
+
+def texts(page: str) -> str:
+    return unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.S)))
+
+
+def test_a_page_of_a_run_has_all_of_it(run):
+    page = report(run)
+    seen = texts(page)
+    for name in read_jsonl(run / "metrics.jsonl")[-1].keys() - {"env_steps", "wall_seconds", "episode_return"}:
+        assert f" {name} " in seen and meaning(name) in seen, name
+    result = tools.read(run / "result.json")
+    assert f"{np.mean(result['eval_return']):,.4g}" in seen and "finished" in seen
+    assert page.count("data:image/gif;base64,") == 2 and "after 320 steps" in seen and "at the end" in seen
+    assert {"seed 0", "seed 1", "mean"} <= set(re.findall('data-label="([^"]*)"', page))
+    assert f"jaxrl-fast train --config {run}/config.json" in seen and "observations" in seen
+    for words in ("Time", "compile", "Memory", "parameters", "Settings", "num_envs"):
+        assert words in seen, words
+    assert json.dumps(tools.read(run / "config.json")["algorithm"]["settings"]["hidden"]) and '"hidden"' in seen
+
+
+def test_a_page_needs_no_network(run):
+    page = report(run)
+    assert set(re.findall(r"https?://[^\"' <]+", page)) == {"http://www.w3.org/2000/svg"}
+    assert not re.findall(r"<link|<script[^>]+src|@import|url\(", page)
+
+
+def test_the_page_of_a_run_in_training_loads_again(run, tmp_path):
+    going = tmp_path / "run"
+    shutil.copytree(run, going)
+    (going / "result.json").unlink()
+    assert "not finished" in texts(report(going))
+    with folders.held("run", going):
+        assert "in training" in texts(report(going)) and "http-equiv" not in report(going)
+        assert '<meta http-equiv="refresh" content="10">' in report(going, refresh=True)
+    (going / "metrics.jsonl").unlink()
+    assert "No log row yet." in report(going)
+
+
+def test_a_run_of_a_module_that_is_not_here_still_has_its_page(run, tmp_path):
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    content = tools.read(other / "config.json")
+    content["algorithm"]["class"] = "nowhere:Mine"
+    content["algorithm"]["name"] = "mine"
+    (other / "config.json").write_text(json.dumps(content | {"imports": ["nowhere"]}))
+    seen = texts(report(other))
+    assert "mine on" in seen and "nowhere:Mine" in seen and "--import nowhere" in seen
+
+
+def test_names_are_escaped(run, tmp_path):
+    other = tmp_path / "run"
+    shutil.copytree(run, other)
+    content = tools.read(other / "config.json")
+    content["environment"]["name"] = content["algorithm"]["name"] = "<script>alert(1)</script>"
+    (other / "config.json").write_text(json.dumps(content))
+    assert "<script>alert" not in report(other)
+
+
+def test_every_column_has_a_meaning():
+    assert meaning("success_end") == "Mean of success, as the environment reports it, over the steps that end an episode."
+    assert "wall clock" in meaning("time_learn") and "setting" in meaning("algo.learning_rate")
+    assert all(10 < len(text) < 130 and text.endswith(".") for text in MEANINGS.values())
+
+
+def test_a_page_of_a_sweep(tmp_path):
+    grid = {"algo.learning_rate": [1e-3, 1e-2]}
+    settings = tools.RUN | {"total_steps": 320, "pictures": True}
+    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), grid=grid, seeds=2, out=tmp_path / "sweep", **settings)
+    page = report(tmp_path / "sweep")
+    seen = texts(page)
+    assert "2 configurations with 2 seeds each" in seen and "best IQM" in seen
+    assert page.index("Ranking") < page.index("Curves of the best") < page.index("Responses")
+    assert "data:image/png;base64," in page and "response of algo.learning_rate" in seen
+    assert f"{found.table()[0]['iqm']:,.4g}" in seen and f"sweep --resume {tmp_path}/sweep" in seen and "Lineage" not in seen
+
+
+def test_the_lineage_of_a_sweep(tmp_path):
+    settings = tools.RUN | {"total_steps": 640, "pictures": True}
+    pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-2"}, every=128, fraction=0.5)
+    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), members=3, selection=pbt, out=tmp_path / "sweep", **settings)
+    seen = texts(report(tmp_path / "sweep"))
+    took = found.lineage()
+    assert took and f"{len(took)} takeovers" in seen and "schedule of algo.learning_rate" in seen
+    assert f"{int(took[0]['member'])} (seed 0)" in seen
+
+
+def test_the_command_writes_the_page(run, run_cli, tmp_path):
+    code, out, _ = run_cli("report", str(run), "--out", str(tmp_path / "a.html"))
+    assert code == 0 and (tmp_path / "a.html").read_text() == report(run) and "MB" in out
+    code, out, _ = run_cli("report", str(run))
+    assert code == 0 and (run / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ([], "RUN must be given once, got none: jaxrl-fast report RUN|SWEEP"),
+    (["nowhere"], "run must be an existing run directory, got 'nowhere'"),
+    (["RUN", "--port", "80"], "--port must be left out without --serve, got 80"),
+    (["RUN", "--serve", "--port", "70000"], "port must be"),
+])  # fmt: skip
+def test_bad_input_of_the_command(words, message, run, run_cli):
+    code, _, err = run_cli("report", *(str(run) if word == "RUN" else word for word in words))
+    assert code == 2 and message in err and err.count("\n") == 1
+
+
+def test_the_server_answers_with_the_page_of_now():
+    pages = iter(["first", "second"])
+    with server(0, lambda: next(pages)) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        ask = lambda path="": urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/{path}", timeout=10)
+        try:
+            assert [ask().read() for _ in range(2)] == [b"first", b"second"]
+            with pytest.raises(urllib.error.HTTPError):
+                ask("../config.json")
+        finally:
+            serving.shutdown()
+            thread.join()
+        with pytest.raises(jf.ConfigError, match="--port must be a free port"):
+            server(serving.server_port, str)
+
+
+POINT = """<script>
+const svg = document.querySelector('svg[data-axes]'), box = svg.getBoundingClientRect();
+svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width / 2, clientY: box.top + box.height / 2}));
+document.title = [document.querySelector('.tip').textContent, document.documentElement.scrollWidth].join('|');
+</script></body>"""
+
+
+def test_a_browser_shows_values_and_a_phone_the_whole_width(run, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("no Chromium here")
+    file = tmp_path / "page.html"
+    file.write_text(report(run).replace("</body>", POINT))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--window-size=500,900"]
+    done = subprocess.run([browser, *flags, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=100)
+    tip, width = re.search("<title>(.*?)</title>", done.stdout).group(1).split("|")
+    assert re.fullmatch(r"(mean|seed [01]): [\d.]+ at [\d,]+ steps", tip), done.stderr[-2000:]
+    assert int(width) <= 500
