@@ -27,6 +27,9 @@ class SweepSettings(TypedDict, total=False):
     """Seconds of device work between two syncs with the host. Default: 1.0."""
     pictures: bool
     """Draw the learning curve and the trained agent at the end. Default: True."""
+    video_every: int | None
+    """Environment steps between videos of an episode; 0: at evaluations alone. Default: no
+    videos."""
     eval_every: int | None
     """Environment steps between evaluations; 0: only at the end. Default: a tenth of the run."""
     eval_episodes: int | None
