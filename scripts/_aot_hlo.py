@@ -145,12 +145,16 @@ def callbacks(text: str) -> int:
     return len(re.findall(CALLBACKS, text))
 
 
-def products(module: Module, library: bool = False) -> Counter:
-    """Return {(operand type, precision asked for): number} of products and convolutions.
+class Product(NamedTuple):
+    """A product or convolution. `precision`: asked for, see `_precision`."""
 
-    library: only cuBLAS's and cuDNN's; the others are kernels, whose PTX says what they do.
-    """
-    found: Counter = Counter()
+    operand: str  # type of the first operand
+    precision: str
+    op_name: str
+
+
+def each_product(module: Module, library: bool = False) -> Iterator[Product]:
+    """Yield products and convolutions. library: only cuBLAS's and cuDNN's."""
     for body in module.computations.values():
         types = {m.group(1): m.group(2) for one in body if (m := _INSTRUCTION.match(one.text))}
         for one in body:
@@ -163,8 +167,15 @@ def products(module: Module, library: bool = False) -> Counter:
                     if operand
                     else "?"
                 )
-                found[kind, _precision(one.text)] += 1
-    return found
+                yield Product(kind, _precision(one.text), one.op_name)
+
+
+def products(module: Module, library: bool = False) -> Counter:
+    """Return {(operand type, precision asked for): number} of products and convolutions.
+
+    library: only cuBLAS's and cuDNN's; the others are kernels, whose PTX says what they do.
+    """
+    return Counter(one[:2] for one in each_product(module, library))
 
 
 _LIBRARY = re.compile(r'custom_call_target="__(?:cublas|cudnn\$conv)')

@@ -27,11 +27,12 @@ import time
 import warnings
 from typing import Any
 
-import _peers
 import bench_common as bench
 from _brax import ANT, LENGTH, PENDULUM, brax_trainer, in_its_names, iteration_steps, our_ppo, shrunk
 from _sac import sac_pendulum, sac_sbx
 from bench_common import Contestant
+
+from jaxrl_fast.bench import peers
 
 warnings.filterwarnings("ignore", module="brax|mujoco")
 
@@ -297,7 +298,7 @@ ROWS |= {f"resets_{name}": lambda args, name=name: resets(args, name) for name i
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
-    _peers.add_arguments(parser, "rejax")
+    peers.add_arguments(parser, "rejax")
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
     parser.add_argument("--seeds", type=int, default=5, help="of the rows learn_NAME and resets_NAME (default 5)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), default=3_000_000, help="of theirs (default 3e6)")

@@ -18,7 +18,6 @@ import time
 from pathlib import Path
 
 import bench_common as bench
-import bench_ours as ours
 
 ROWS = {  # environment, environment steps; None: the preset's
     "dqn": ("CartPole-v1", None),
@@ -72,7 +71,7 @@ def train(jf, row: str, precision: str, seeds: int, first: int, scale: float) ->
 
     name, steps = ROWS[row]
     algo = row.partition("-")[0]
-    steps = int((steps or ours.preset_run(algo, name)["total_steps"]) * scale)
+    steps = int((steps or bench.preset_run(algo, name)["total_steps"]) * scale)
     began = time.perf_counter()
     run = jf.train(jf.preset(algo, name, precision=precision), jf.make(name), steps, seeds=seeds, seed=first, progress=False,
                    eval_every=0, pictures=False)  # fmt: skip

@@ -20,9 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import _peer_settings as theirs
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, theirs
 
 LIMIT = 300.0  # seconds that one start may take
 

@@ -18,6 +18,7 @@ from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of_f
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, expected
@@ -181,7 +182,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.runs.train import at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
-    prepared = prepare(algo, env, at_start(config), about_of(plan, given))
+    prepared, tuned = taken(prepare(algo, env, at_start(config), about_of(plan, given)))
     name = plan.environment or env.spec.name
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     distributed.on_first(lambda: check_outside(out))
@@ -194,6 +195,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     print(f"run directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
     if len(prepared.population.devices) > 1:
         print(prepared.population, flush=True)
+    if tuned:
+        print(f"speed: {tuned}; --no-tuned leaves it out", flush=True)
     print_end(begin(prepared, out, (), sinks, tensorboard, progress=True))
 
 

@@ -158,6 +158,7 @@ class Placement:
     memory_fraction: float | None = setting(None, "part of a GPU's memory to take at the start; 0: as it is needed", low=0,
                                             high=1, none="JAX's, 0.75")
     unroll: int | None = setting(None, "rollout steps compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
+    tuned: bool = setting(True, "take the settings that `jaxrl-fast tune-speed` found for this program here")
 
     @property
     def env_devices(self) -> int:

@@ -54,6 +54,8 @@ class SweepSettings(TypedDict, total=False):
     """Part of a GPU's memory to take at the start; 0: as it is needed. Default: JAX's, 0.75."""
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
+    tuned: bool
+    """Take the settings that `jaxrl-fast tune-speed` found for this program here. Default: True."""
     actors: int
     """Vectors of environments on the host; they take turns. Default: 1."""
     actors_on: str

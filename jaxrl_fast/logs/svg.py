@@ -37,7 +37,7 @@ def learning_curve(
     lines, dots, thin = {}, {}, {}
     for label, rows in rows_by_run.items():
         steps, values = columns(rows, metric)
-        window = max(1, len(rows) // 100)
+        window = max(1, len(steps) // 100)
         lines[label] = steps, *smoothed(values, window), values.shape[1]
         thin[label] = held_means(values, window)[:, : len(members)]
         evaluated = [row for row in rows if row.get("eval_return") is not None]
@@ -52,7 +52,7 @@ def learning_curve(
         middle = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
         return _svg([_text(*middle, f"no {metric} yet", "middle")])
     ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
-    room = 0.05 * (seen.max() - seen.min()) or 1.0
+    room = 0.05 * (seen.max() - seen.min()) or max(1.0, 1e-3 * abs(seen.max()))
     place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room))
     parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()})]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):

@@ -19,7 +19,8 @@ _BATCH = 1000  # metrics of a request, MLflow's most
 class MlflowSink(Sink):
     """MLflow: the scalars of TensorBoard, videos as artifacts. Needs the extra [mlflow].
 
-    A resumed run goes on in its MLflow run, whose id is in `mlflow.id` of the run directory.
+    A member's metric is `member_007/NAME`. A resumed run goes on in its MLflow run, whose id is in
+    `mlflow.id` of the run directory.
 
     Args:
         uri: of a tracking server or store; None: what MLflow's environment variables say.
@@ -67,7 +68,9 @@ class MlflowSink(Sink):
         from mlflow.entities import Metric
 
         now, step = int(1000 * time.time()), int(row.env_steps)
-        found = [Metric(name, value, now, step) for name, value in scalars(row).items()]
+        # A store of files cannot hold `loss` and `loss/member_000`.
+        named = {"/".join(reversed(tag.split("/"))): value for tag, value in scalars(row).items()}
+        found = [Metric(name, value, now, step) for name, value in named.items()]
         for i in range(0, len(found), _BATCH):
             self._client.log_batch(self._id, found[i : i + _BATCH])
 

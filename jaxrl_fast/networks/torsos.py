@@ -14,7 +14,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, LayerNorm, NoisyDense, embed
-from jaxrl_fast.ops.precision import products
+from jaxrl_fast.ops.precision import multiplied
 from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
 
@@ -230,8 +230,7 @@ def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module]
 
 def forward(module: nn.Module, variables: Any, x: Any, precision: str = "highest", **flags: Any) -> Any:
     """Return `module.apply(variables, x)`: the one place where networks multiply."""
-    with products(precision):
-        return module.apply(variables, x, **flags)
+    return multiplied(lambda: module.apply(variables, x, **flags), precision)
 
 
 def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any, precision: str) -> jax.Array:

@@ -7,12 +7,18 @@ environments, heads and optimizers multiply in float32. A CPU multiplies in floa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import jax
 
+from jaxrl_fast.ops.lowering import on_gpu
+
 PRECISION = "products of the torsos on an accelerator: float32, TF32 or bfloat16"
 _OF_JAX = {"highest": "highest", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
+# TF32 to cuBLAS and cuDNN is float32 to XLA's own kernels, which know TF32 as the default alone.
+_ON_A_GPU = {"tf32": "default"}
 PRECISIONS = tuple(_OF_JAX)
 _ROUNDED = {
     "gpu": {"tf32": "TF32", "bf16": "bfloat16"},
@@ -23,6 +29,17 @@ _ROUNDED = {
 def products(precision: str = "highest") -> AbstractContextManager:
     """Return a context in which products are traced with this precision, gradients included."""
     return jax.default_matmul_precision(_OF_JAX[precision])
+
+
+def multiplied(f: Callable[[], Any], precision: str) -> Any:
+    """Return f(), traced with products of this precision, gradients included."""
+
+    def under(name: str) -> Any:
+        with jax.default_matmul_precision(name):
+            return f()
+
+    gpu, other = _ON_A_GPU.get(precision), _OF_JAX[precision]
+    return under(other) if gpu is None else on_gpu(lambda: under(gpu), lambda: under(other))
 
 
 def rounds_operands() -> bool:

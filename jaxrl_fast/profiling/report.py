@@ -37,7 +37,8 @@ def table(profile: Profile) -> str:
         lines.append(f"  {'pieces alone':22}{'alone':>7}{'here':>10}")
         here = grouped(profile)
         lines += [f"  {name:22}{share:7.1%}{here[name]:10.1%}" for name, share in profile.alone.items()]
-    lines += [f"  {text}" for text in (profile.note, profile.busy and f"busy: {profile.busy}") if text]
+    busy = f"the device is {profile.busy}: times are too long" if profile.busy else ""
+    lines += [f"  {text}" for text in (profile.note, busy) if text]
     return "\n".join(lines)
 
 

@@ -66,8 +66,8 @@ class Subject:
         return wide("".join(known)) + html.folded("config.json", code(json.dumps(self.content, indent=2)))
 
     def memory(self) -> str:
-        """Return the memory plan's table, for this machine; nothing without the objects."""
-        if self.algo is None:
+        """Return the memory plan's table of a run on a CPU, for this machine; "" for other runs."""
+        if self.algo is None or not self.content.get("device", "").endswith("(cpu)"):
             return ""
         try:
             return wide(prepare(self.algo, self.env, self.config, outline=True).plan._repr_html_())
@@ -180,7 +180,7 @@ def reproduce(path: Path, content: dict[str, Any], command: str = "train") -> st
     imports = "".join(f" --import {module}" for module in content.get("imports", ()))
     lines = [
         f"python -m venv env && . env/bin/activate  # Python {versions.get('python', '3.11')}",
-        f"pip install jaxrl_fast {' '.join(exact)}",
+        f"pip install -e CHECKOUT {' '.join(exact)}  # the folder of jaxrl_fast {versions.get('jaxrl_fast', '')}",
         f"jaxrl-fast {command} --config {where}/config.json{imports}" if command == "train" else "",
         f"jaxrl-fast eval {where}{imports}" if command == "train" else "",
         f"jaxrl-fast {command} --resume {where}{imports}",

@@ -22,6 +22,7 @@ from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.engine.programs import Context
+from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
@@ -86,7 +87,9 @@ def start(
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
-    prepared = prepare(algo, env, at_start(run_config(total_steps, settings)), about)
+    prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
+    if tuned and progress:
+        print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
     if out == AUTO:
         out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
         distributed.on_first(lambda: check_outside(out))

@@ -79,3 +79,38 @@ def test_the_host_waits_for_a_loop_without_a_trip_count():
     args = (jax.ShapeDtypeStruct((256,), jnp.float32, sharding=where),)
     found = _aot_compile.compiled(Program(jax.jit(program), args, 5), target)
     assert found["syncs"] == 1 and found["launches"] >= 2 and len(found["waits"]) == 1
+
+
+SMALL = {
+    "ppo": ("CartPole-v1", dict(num_envs=8, num_steps=16, hidden=(32,))),
+    "dqn": ("Breakout-MinAtar", dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
+    "physics": ("brax/inverted_pendulum", dict(num_envs=8, num_steps=4, hidden=(32,))),
+}
+ASKED = {
+    "highest": {("f32", "highest")},
+    "tf32": {("f32", "default")},
+    "bf16": {("f32", "dot_bf16_bf16_f32"), ("bf16", "default")},  # the second: convolutions
+}
+
+
+@pytest.mark.parametrize("precision", ASKED)
+@pytest.mark.parametrize("name", SMALL)
+def test_products_of_a_compiled_program_round_as_named(name, precision):
+    """Torsos as the setting says, in XLA's kernels and in libraries; physics and heads in float32."""
+    import _aot_hlo as hlo
+    import _aot_programs as aot
+
+    import jaxrl_fast as jf
+
+    env, settings = SMALL[name]
+    algo = (jf.DQN if name == "dqn" else jf.PPO)(precision=precision, **settings)
+    target = targets.parse("h100")
+    program = aot.build("iteration", aot.Work(algo, jf.make(env), 20_000), target)
+    found = _aot_compile.compiled(program, target, KEEP)
+    products = list(hlo.each_product(hlo.parse((KEEP / found["digest"] / "hlo.txt").read_text())))
+    of_torsos = [p for p in products if "MLP" in p.op_name or "CNN" in p.op_name or "conv" in p.op_name]
+    others = [p for p in products if p not in of_torsos]
+    assert {p[:2] for p in others} == {("f32", "highest")}
+    assert of_torsos and {p[:2] for p in of_torsos} <= ASKED[precision]
+    kernels = {kind for kind in found["products"] if kind.endswith(" kernels")}  # on tensor cores
+    assert kernels == ({f"{precision} kernels"} if precision != "highest" else set())

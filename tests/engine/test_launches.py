@@ -206,6 +206,21 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
     assert unrolled(row, "cpu")[24] == unrolled(row, "tpu")[24] == {1}
 
 
+@pytest.mark.parametrize(("settings", "steps"), [({}, 2), ({"prioritized": True}, 1)])
+def test_updates_are_two_in_a_row_unless_they_write_to_a_store(settings, steps):
+    """XLA would copy the sum tree between two writes."""
+    row = log_row("dqn", updates_per_iteration=6, **settings)
+    assert unrolled(row, "cuda")[6] == {steps} and unrolled(row, "cpu")[6] == {1}
+
+
+@pytest.mark.parametrize(
+    ("count", "together"), [(1, 1), (10, 10), (64, 64), (490, 49), (97, 97), (134, 67), (131, 1), (122, 61)]
+)
+def test_iterations_of_a_log_row_that_draw_together(count, together):
+    """A divisor up to 64, or the next one where there are only few."""
+    assert iteration.drawn_together(count) == together
+
+
 @pytest.mark.parametrize("unroll", [1, 3])
 def test_a_users_unroll_applies_to_every_platform(unroll):
     """By `make_train`, and of the `Run` that `train` compiles."""

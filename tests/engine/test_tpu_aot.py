@@ -47,3 +47,36 @@ def test_a_population_is_one_module_without_collectives(name, target):
 
 def test_along_the_environments_only_sums_are_sent():
     assert set(chunk("ppo", "v5e:2x2", 4, env_devices=2)["collectives"]) == {"all-reduce"}
+
+
+ASKED = {
+    "highest": {("f32", "highest")},
+    "tf32": {("f32", "high")},
+    "bf16": {("bf16", "default"), ("f32", "default")},  # a float32 operand is rounded as it is read
+}
+TORSOS = {
+    "ppo": ("CartPole-v1", dict(num_envs=8, num_steps=16, hidden=(32,))),
+    "dqn": ("Breakout-MinAtar", dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
+    "physics": ("brax/inverted_pendulum", dict(num_envs=8, num_steps=4, hidden=(32,))),
+}
+
+
+@pytest.mark.parametrize("precision", ASKED)
+@pytest.mark.parametrize("name", TORSOS)
+def test_products_of_a_compiled_program_round_as_named(name, precision, tmp_path):
+    """Torsos as the setting says; physics and heads in float32, by six passes of bfloat16."""
+    import _aot_compile
+    import _aot_hlo as hlo
+    import _aot_programs as aot
+    import _aot_targets as targets
+
+    env, settings = TORSOS[name]
+    algo = (jf.DQN if name == "dqn" else jf.PPO)(precision=precision, **settings)
+    target = targets.parse("v5e:2x2")
+    program = aot.build("chunk", aot.Work(algo, jf.make(env), 20_000, 4), target)
+    found = _aot_compile.compiled(program, target, tmp_path)
+    products = list(hlo.each_product(hlo.parse((tmp_path / found["digest"] / "hlo.txt").read_text())))
+    of_torsos = [p for p in products if "MLP" in p.op_name or "CNN" in p.op_name or "conv" in p.op_name]
+    others = [p for p in products if p not in of_torsos]
+    assert {p[:2] for p in others} == {("f32", "highest")}
+    assert of_torsos and {p[:2] for p in of_torsos} <= ASKED[precision]

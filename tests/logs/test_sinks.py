@@ -390,7 +390,7 @@ def test_texts_make_sinks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, valid",
     [
-        ("json:x", r"jsonl:PATH, tensorboard\[:DIR\], csv:PATH, .* got 'json:x'; did you mean 'jsonl'"), ("",
+        ("json:x", r"jsonl:PATH, csv:PATH, tensorboard\[:DIR\], .* got 'json:x'; did you mean 'jsonl'"), ("",
             "jsonl:PATH"),
         ("jsonl", "jsonl:PATH, got 'jsonl'; the path of a file"), ("jsonl:.",
             "jsonl:PATH, got 'jsonl:.'; the name of a file; this is a directory"),
