@@ -7,15 +7,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import _peer_settings as theirs
-import _sac
-import bench_ours as ours
 from _aot_programs import Work
-from _peers import PeerAbsent
-from bench_common import Contestant
+from bench_common import Contestant, preset_run
 
 import jaxrl_fast as jf
-from jaxrl_fast.algorithms.presets import find_preset
+from jaxrl_fast.bench import ours, pendulum, theirs
+from jaxrl_fast.bench.peers import PeerAbsent
 
 Peers = Callable[[argparse.Namespace, list[str]], list[Contestant]]
 
@@ -53,7 +50,7 @@ def _at(name: str, config: dict, **settings: Any) -> Callable[[], Work]:
 
 def _preset(algo: str, env: str) -> Callable[[], Work]:
     def work():
-        steps = find_preset(algo, env).run["total_steps"]
+        steps = preset_run(algo, env)["total_steps"]
         return Work(jf.preset(algo, env), jf.make(env), steps)
 
     return work
@@ -70,7 +67,7 @@ PQN_CARTPOLE, PQN_BREAKOUT = (
     _scaled(x, ITERATIONS) for x in (theirs.PQN_CARTPOLE, theirs.PQN_MINATAR)
 )
 DQN_CARTPOLE, DQN_BREAKOUT = theirs.DQN_CARTPOLE, theirs.REJAX_BREAKOUT
-PENDULUM_STEPS = _sac.REJAX_SAC["total_timesteps"]
+PENDULUM_STEPS = pendulum.REJAX_SAC["total_timesteps"]
 ANT = theirs.PPO_ANT | {"TOTAL_TIMESTEPS": ITERATIONS * 20_480}
 
 
@@ -96,11 +93,11 @@ def _pqn(config: dict, program: str) -> Peers:
 
 
 def _sac_peer(args, notes):
-    return _sac.pendulum(jf, args.rejax, PENDULUM_STEPS, notes)[1:]
+    return pendulum.pendulum(jf, args.rejax, PENDULUM_STEPS, notes)[1:]
 
 
 def _td3_peer(args, notes):
-    return _sac.rejax_pendulum(args.rejax, "td3", _sac.REJAX_TD3, PENDULUM_STEPS, notes)
+    return pendulum.rejax_pendulum(args.rejax, "td3", pendulum.REJAX_TD3, PENDULUM_STEPS, notes)
 
 
 def _ant_peer(args, notes):
@@ -108,11 +105,11 @@ def _ant_peer(args, notes):
 
 
 def _sac_work() -> Work:
-    return Work(_sac.sac(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
+    return Work(pendulum.sac(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
 
 
 def _td3_work() -> Work:
-    return Work(_sac.td3(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
+    return Work(pendulum.td3(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
 
 
 def _ant_work() -> Work:

@@ -2,48 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-import statistics
-import time
 from collections.abc import Callable
 from typing import Any
 
-import bench_common as bench
-
 NUM_STEPS = 32  # of a rollout
-
-
-@dataclasses.dataclass
-class Loop:
-    """One contestant: `build()` gives a function that takes `steps` environment steps when it is called."""
-
-    name: str
-    steps: int
-    build: Callable[[], Callable[[], Any]]
-
-
-def race(loops: list[Loop], turns: int, log=bench.say) -> dict[str, Any]:
-    """Every loop once unmeasured, then in turns; the form of `bench_common.race`."""
-    plays, results = {}, {}
-    for loop in loops:
-        start = time.perf_counter()
-        plays[loop.name] = loop.build()
-        plays[loop.name]()
-        first = time.perf_counter() - start
-        results[loop.name] = {"steps": loop.steps, "first": first, "seconds": [], "scores": [], "load": []}
-    for turn in range(turns):
-        for loop in loops if turn % 2 == 0 else loops[::-1]:
-            start = time.perf_counter()
-            plays[loop.name]()
-            seconds = time.perf_counter() - start
-            results[loop.name]["seconds"].append(seconds)
-            results[loop.name]["load"].append(bench.load()[:1])
-            log(f"    turn {turn + 1}/{turns}  {loop.name:<28} {seconds:7.2f} s  {loop.steps / seconds:>12,.0f} steps/s")
-    for result in results.values():
-        median = result["median_seconds"] = statistics.median(result["seconds"])
-        result["steps_per_second"] = result["steps"] / median
-        result |= {"trace": 0.0, "lower": 0.0, "compile": max(0.0, result.pop("first") - median)}
-    return {"contestants": results, "ratios": bench.ratios_of(results)}
 
 
 def stepped(make: Callable[[], Any], steps: int) -> Callable[[], Callable[[], Any]]:

@@ -6,74 +6,15 @@ import statistics
 import subprocess
 import time
 
-import _peer_settings as theirs
-import _peers
 import bench_common as bench
-import bench_ours as ours
-from bench_common import Contestant
 
-REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
-    num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01, num_epochs=1,
-    total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
-)  # fmt: skip
-
-
-REJAX_TD3 = dict(
-    num_envs=1, buffer_size=10_000, fill_buffer=1000, batch_size=100, learning_rate=0.001, num_epochs=1, total_timesteps=10_000,
-    gamma=0.99, polyak=0.95, max_grad_norm=100, exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_delay=2,
-    normalize_observations=True,
-)  # fmt: skip
-_COMMON = dict(
-    num_envs=1, updates_per_iteration=1, buffer_size=10_000, discount=0.99, normalize_observations=True, hidden=(64, 64),
-    critic_hidden=(64, 64), activation="silu",
-)  # fmt: skip
-
-
-def sac(jf):
-    """Our SAC at rejax's settings."""
-    return jf.SAC(**_COMMON, learning_starts=256, batch_size=256, learning_rate=0.01, target_tau=0.02)
-
-
-def td3(jf):
-    """Our TD3 at rejax's settings."""
-    return jf.TD3(
-        **_COMMON, learning_starts=1000, batch_size=100, learning_rate=0.001, target_tau=0.05, exploration_noise=0.3,
-        target_noise=0.2, target_noise_clip=0.5, policy_period=2,
-    )  # fmt: skip
-
-
-def _key(turn):
-    import jax
-
-    return (jax.random.key(turn),)
-
-
-def rejax_pendulum(rejax, name, settings, steps, notes):
-    """rejax's `name` on Pendulum-v1, without its evaluations; [] and a note where its checkout is absent."""
-
-    def peer():
-        package = _peers.rejax(rejax)
-        env, params = _peers.legacy_make("Pendulum-v1")
-        own = settings | {"total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
-        made = package.get_algo(name).create(env=env, env_params=params, **own)
-        made = made.replace(eval_callback=lambda algo, state, key: ())
-        return Contestant("rejax", steps, lambda: lambda key: made.train(key), _key)
-
-    return theirs.present(notes, peer)
-
-
-def pendulum(jf, rejax, steps, notes):
-    """Our SAC on Pendulum-v1 and rejax's (from the checkout `rejax`), at rejax's settings, over `steps`."""
-    build = lambda: jf.make_train(sac(jf), jf.make("Pendulum-v1"), total_steps=steps)
-    score = lambda out: ours.final_return(out[1])
-    peer = rejax_pendulum(rejax, "sac", REJAX_SAC | {"agent_kwargs": {"activation": "swish"}}, steps, notes)
-    return [Contestant("jaxrl_fast", steps, build, _key, score, ours.env_steps), *peer]
+from jaxrl_fast.bench import pendulum
 
 
 def sac_pendulum(args):
     jf = bench.prepare()
     notes = []
-    contestants = pendulum(jf, args.rejax, max(500, int(REJAX_SAC["total_timesteps"] * args.scale)), notes)
+    contestants = pendulum.pendulum(jf, args.rejax, max(500, int(pendulum.REJAX_SAC["total_timesteps"] * args.scale)), notes)
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
@@ -81,6 +22,7 @@ SBX = """
 import sys, time, warnings
 warnings.filterwarnings("ignore")
 from sbx import SAC
+from jaxrl_fast.bench import ours, peers, theirs
 updates = int(sys.argv[1])
 model = SAC("MlpPolicy", "Pendulum-v1", learning_starts=300, batch_size=256, buffer_size=100_000,
             policy_kwargs=dict(net_arch=[256, 256]))

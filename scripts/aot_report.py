@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import _aot_targets as targets
-import _peers
 
 if __name__ == "__main__":
     targets.prepare()  # before JAX starts
@@ -32,6 +31,7 @@ import _aot_table as table
 import jax
 
 import jaxrl_fast as jf
+from jaxrl_fast.bench import peers
 from jaxrl_fast.errors import UserError
 
 
@@ -62,8 +62,8 @@ def measure(
 def measure_one(args: argparse.Namespace, target: targets.Target) -> rows.Measured:
     """Compile the program of `--algo` and `--env`."""
     settings = dict(args.set) | ({"num_envs": args.num_envs} if args.num_envs else {})
-    algo, env = jf.preset(args.algo, args.env, **settings), jf.make(args.env)
-    work = programs.Work(algo, env, args.total_steps, args.seeds, args.env_devices)
+    algo: Any = jf.preset(args.algo, args.env, **settings)
+    work = programs.Work(algo, jf.make(args.env), args.total_steps, args.seeds, args.env_devices)
     found = _aot_compile.compiled(programs.build(args.what, work, target), target, args.keep)
     own = [
         f"num_envs={algo.num_envs}",
@@ -145,7 +145,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tree", action="store_true", help="print every loop of each program (with --keep)"
     )
-    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     return parser.parse_args(argv)
 
 

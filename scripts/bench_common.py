@@ -8,21 +8,29 @@ ratio is the median over the turns of the ratio within a turn.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from jaxrl_fast.bench.race import (  # noqa: F401, used as `bench.NAME` by every benchmark
+    Compiled,
+    Contestant,
+    compile_apart,
+    load,
+    machine,
+    race,
+    ratios_of,
+    say,
+)
+from jaxrl_fast.runtime import cpu_count as cores  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -30,7 +38,7 @@ HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 
 
 def prepare(host_devices: int = 1, cache: str | None = None):
-    """Before anything of XLA starts. Returns the `jaxrl_fast` package, or None where it is not installed.
+    """Before anything of XLA starts. Returns the `jaxrl_fast` package.
 
     host_devices: CPU devices to ask for (no effect on an accelerator). cache: a folder, or None for no compile cache.
     """
@@ -42,13 +50,9 @@ def prepare(host_devices: int = 1, cache: str | None = None):
         flags += f" {HANG_FLAG}=false"
     os.environ["XLA_FLAGS"] = flags.strip()
     os.environ["JAXRL_FAST_CACHE"] = cache or "off"
-    try:
-        import jaxrl_fast
-    except ImportError as error:
-        if not (error.name or "").startswith("jaxrl_fast"):
-            raise
-        jaxrl_fast = None
     import jax
+
+    import jaxrl_fast
 
     jax.config.update("jax_enable_compilation_cache", cache is not None)
     if cache:
@@ -58,137 +62,13 @@ def prepare(host_devices: int = 1, cache: str | None = None):
     return jaxrl_fast
 
 
-def cores() -> int:
-    """Cores that this process may use, NPROC respected (as XLA respects it)."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = os.environ.get("NPROC", "")
-    return max(1, min(count, int(limit))) if limit.isdigit() and int(limit) else count
+def preset_run(algorithm: str, environment: str) -> dict[str, Any]:
+    """Return the settings of a preset's run; the preset must be there."""
+    from jaxrl_fast.algorithms.presets import find_preset
 
-
-def machine() -> dict[str, Any]:
-    """Where and under what load a number was taken."""
-    import jax
-
-    versions = {"python": platform.python_version()}
-    for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "flashbax", "numpy"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    device = jax.devices()[0]
-    cpu = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    return {
-        "device": f"{len(jax.devices())} x {device.device_kind} ({device.platform})",
-        "cpu": cpu or platform.processor(),
-        "cores": cores(),
-        "nproc": os.environ.get("NPROC", "unset"),
-        "xla_flags": os.environ.get("XLA_FLAGS", ""),
-        "load": load(),
-        "versions": versions,
-        "date": time.strftime("%Y-%m-%d %H:%M:%S"),
-    }
-
-
-def load() -> list[float]:
-    return [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else []
-
-
-@dataclasses.dataclass
-class Contestant:
-    """One program. `build()` gives `fn`, `args(turn)` its arguments, `score(result)` the mean return at the end.
-
-    steps: environment steps it is asked for; `count(result)`, where given, is how many it really took.
-    donate: which arguments the program may write over; `args` makes them again for every turn, outside the timing.
-    """
-
-    name: str
-    steps: int
-    build: Callable[[], Callable]
-    args: Callable[[int], tuple]
-    score: Callable[[Any], float] | None = None
-    count: Callable[[Any], int] | None = None
-    donate: tuple[int, ...] = ()
-
-
-@dataclasses.dataclass
-class Compiled:
-    call: Callable
-    trace: float
-    lower: float
-    compile: float
-
-
-def compile_apart(fn: Callable, args: tuple, donate: tuple[int, ...] = ()) -> Compiled:
-    """Trace, lower and backend-compile `fn`, each timed."""
-    import jax
-
-    t0 = time.perf_counter()
-    traced = jax.jit(fn, donate_argnums=donate).trace(*args)
-    t1 = time.perf_counter()
-    lowered = traced.lower()
-    t2 = time.perf_counter()
-    compiled = lowered.compile()
-    t3 = time.perf_counter()
-    return Compiled(compiled, t1 - t0, t2 - t1, t3 - t2)
-
-
-def say(text: str) -> None:
-    print(text, flush=True)  # a row that is ended for its time limit has still said what it measured
-
-
-def race(contestants: list[Contestant], turns: int, log=say) -> dict[str, Any]:
-    """Compile every contestant, run each once unmeasured, then let them take turns."""
-    import jax
-
-    programs, results = {}, {}
-    for one in contestants:
-        program = compile_apart(one.build(), one.args(0), one.donate)
-        out = jax.block_until_ready(program.call(*one.args(0)))
-        programs[one.name] = program
-        results[one.name] = {
-            "steps": one.count(out) if one.count else one.steps,
-            "trace": program.trace,
-            "lower": program.lower,
-            "compile": program.compile,
-            "seconds": [],
-            "scores": [],
-            "load": [],
-        }
-        del out
-    for turn in range(turns):
-        order = contestants if turn % 2 == 0 else contestants[::-1]
-        for one in order:
-            args = one.args(turn)
-            jax.block_until_ready(args)
-            start = time.perf_counter()
-            out = jax.block_until_ready(programs[one.name].call(*args))
-            seconds = time.perf_counter() - start
-            result = results[one.name]
-            result["seconds"].append(seconds)
-            result["load"].append(load()[:1])
-            if one.score:
-                result["scores"].append(one.score(jax.device_get(out)))
-            speed = f"{seconds:7.2f} s  {result['steps'] / seconds:>12,.0f} steps/s"
-            score = f", return {result['scores'][-1]:.1f}" if one.score else ""
-            log(f"    turn {turn + 1}/{turns}  {one.name:<24} {speed}{score}")
-            del out
-    for result in results.values():
-        result["median_seconds"] = statistics.median(result["seconds"])
-        result["steps_per_second"] = result["steps"] / result["median_seconds"]
-    return {"contestants": results, "ratios": ratios_of(results)}
-
-
-def ratios_of(results: dict[str, Any]) -> dict[str, Any]:
-    """Speed of each of ours to that of each other, turn by turn."""
-    ratios = {}
-    for name, mine in results.items():
-        for other, peer in results.items():
-            if name.startswith("jaxrl_fast") and not other.startswith("jaxrl_fast"):
-                work = mine["steps"] / peer["steps"]
-                pairs = [p / m * work for p, m in zip(peer["seconds"], mine["seconds"], strict=True)]
-                ratios[f"{name} / {other}"] = {"median": statistics.median(pairs), "turns": pairs}
-    return ratios
+    found = find_preset(algorithm, environment)
+    assert found is not None, f"{algorithm}/{environment} has no preset"
+    return found.run
 
 
 def report(row: dict[str, Any], log=say) -> None:
@@ -225,7 +105,7 @@ def interval(scores):
     return (T[n - 1] if n <= len(T) else 1.96) * statistics.stdev(scores) / math.sqrt(n)
 
 
-def parser(doc: str, rows: dict[str, Any], turns: int = 5) -> argparse.ArgumentParser:
+def parser(doc: str | None, rows: dict[str, Any], turns: int = 5) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rows", nargs="+", choices=list(rows), default=list(rows), help="default: all")
     p.add_argument("--turns", type=int, default=turns, help=f"measured runs of each contestant (default {turns})")

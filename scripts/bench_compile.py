@@ -12,10 +12,10 @@ import statistics
 import sys
 import tempfile
 
-import _peer_settings as theirs
-import _peers
+import _populations as populations
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 STAGES = ("trace", "lower", "compile")
 
@@ -24,12 +24,12 @@ def programs(args, jf, algorithm, notes):
     """{name: build} of a whole training run at PureJaxRL's CartPole settings."""
     config = ours.scaled(theirs.PPO_CARTPOLE if algorithm == "PPO" else theirs.DQN_CARTPOLE, args.scale)
     found = {}
-    if ours.usable(jf, algorithm, notes):
+    if populations.usable(jf, algorithm, notes):
         found["jaxrl_fast"] = ours.run(jf, algorithm, config).build
     try:
-        make_train = _peers.purejaxrl(args.purejaxrl, algorithm.lower())
+        make_train = peers.purejaxrl(args.purejaxrl, algorithm.lower())
         found["PureJaxRL"] = lambda: make_train(dict(config))
-    except _peers.PeerAbsent as absent:
+    except peers.PeerAbsent as absent:
         notes.append(f"peer absent, {absent}")
     return found
 
@@ -77,7 +77,7 @@ ROWS = {
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peers.add_arguments(parser, "purejaxrl")
+    peers.add_arguments(parser, "purejaxrl")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

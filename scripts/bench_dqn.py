@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings as theirs
-import _peers
+import _populations as populations
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 
 def cartpole(args):
@@ -21,7 +21,7 @@ def cartpole(args):
     jf = bench.prepare()
     notes, contestants = [], []
     config = ours.scaled(theirs.DQN_CARTPOLE, args.scale)
-    if ours.usable(jf, "DQN", notes):
+    if populations.usable(jf, "DQN", notes):
         contestants.append(ours.run(jf, "DQN", config))
     contestants += theirs.purejaxrl(args.purejaxrl, "dqn", config, notes)
     contestants += theirs.rejax(args.rejax, "dqn", config, notes)
@@ -33,7 +33,7 @@ ROWS = {"cartpole": cartpole}
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peers.add_arguments(parser, "purejaxrl", "rejax")
+    peers.add_arguments(parser, "purejaxrl", "rejax")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

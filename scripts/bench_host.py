@@ -22,7 +22,9 @@ from collections.abc import Callable
 from typing import Any
 
 import bench_common as bench
-from _host_loops import NUM_STEPS, Loop, in_program, played, race, raw_vector, stepped, vector_actions
+from _host_loops import NUM_STEPS, in_program, played, raw_vector, stepped, vector_actions
+
+from jaxrl_fast.bench.race import Loop
 
 
 def vectors(args: argparse.Namespace) -> dict[str, Any]:
@@ -38,7 +40,7 @@ def vectors(args: argparse.Namespace) -> dict[str, Any]:
         "gymnasium next_step": lambda: gymnasium.make_vec("CartPole-v1", num_envs, vectorization_mode="vector_entry_point"),
     }
     loops = [Loop(name, steps * num_envs, stepped(make, steps)) for name, make in makes.items()]
-    return {"machine": bench.machine()} | race(loops, args.turns)
+    return {"machine": bench.machine()} | bench.race(loops, args.turns)
 
 
 def inline(args: argparse.Namespace) -> dict[str, Any]:
@@ -74,10 +76,12 @@ def single(args: argparse.Namespace) -> dict[str, Any]:
         "gymnasium": lambda: gymnasium.make("CartPole-v1"),
     }
     loops = [Loop(name, steps, lambda make=make: build(make)) for name, make in makes.items()]
-    return {"machine": bench.machine()} | race(loops, args.turns)
+    return {"machine": bench.machine()} | bench.race(loops, args.turns)
 
 
-def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[], Callable[[], Any]]) -> dict[str, Any]:
+def acted(
+    args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[int], Callable[[], Any]]
+) -> dict[str, Any]:  # fmt: skip
     """Our actors, one and two groups, and the package's environments in a program, against `raw`, which builds what takes
     `steps` steps of `num_envs`."""
     jf = bench.prepare()
@@ -108,13 +112,13 @@ def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: C
         several = lambda: [inside() for _ in range(rollouts)]
         loops.append(Loop("one program, its xla()", total, lambda: several))
     loops.append(Loop("raw vector", total, lambda: raw(rollouts * NUM_STEPS)))
-    return {"machine": bench.machine()} | race(loops, args.turns)
+    return {"machine": bench.machine()} | bench.race(loops, args.turns)
 
 
 def scheduling(args: argparse.Namespace) -> dict[str, Any]:
     """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in turns; and our actors."""
     bench.prepare()
-    import envpool
+    import envpool  # pyright: ignore[reportMissingImports]
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -156,12 +160,12 @@ def scheduling(args: argparse.Namespace) -> dict[str, Any]:
     for name, groups, batch in (("batch_size 16 of 32", 1, 16), ("2 actors of 16", 2, 0), ("1 actor of 32", 1, 0)):
         ours = lambda g=groups, b=batch: played(Actors, "envpool:Pong-v5", 32, rollouts, g, (args.hidden,), batch_size=b)
         loops.append(Loop(f"jaxrl_fast, {name}", rollouts * NUM_STEPS * 32, ours))
-    return {"machine": bench.machine()} | race(loops, args.turns)
+    return {"machine": bench.machine()} | bench.race(loops, args.turns)
 
 
 def processes(args: argparse.Namespace) -> dict[str, Any]:
     bench.prepare()
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]
 
     from jaxrl_fast.actors.ray import RayActors
     from jaxrl_fast.actors.threads import Actors
@@ -175,7 +179,7 @@ def processes(args: argparse.Namespace) -> dict[str, Any]:
         for kind in kinds
         for groups in (1, 2, 4)
     ]
-    found = {"machine": bench.machine()} | race(loops, args.turns)
+    found = {"machine": bench.machine()} | bench.race(loops, args.turns)
     ray.shutdown()
     return found
 

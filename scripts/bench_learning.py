@@ -23,10 +23,10 @@ import statistics
 import sys
 from pathlib import Path
 
-import _peer_settings as theirs
-import _peers
+import _populations as populations
 import bench_common as bench
-import bench_ours as ours
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 ALGORITHMS = ("dqn", "rainbow", "qr_dqn", "pqn", "ppo")
 GAMES = ("Breakout-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar", "SpaceInvaders-MinAtar", "Seaquest-MinAtar")
@@ -204,7 +204,7 @@ def beside(args, algorithm, config):
     jf = bench.prepare()
     config = ours.scaled(config, args.scale)
     notes = []
-    contestants = [ours.run(jf, algorithm, config)] if ours.usable(jf, algorithm, notes) else []
+    contestants = [ours.run(jf, algorithm, config)] if populations.usable(jf, algorithm, notes) else []
     contestants += theirs.purejaxrl(args.purejaxrl, algorithm.lower(), config, notes)
     row = {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.seeds)
     for name, result in row["contestants"].items():
@@ -245,7 +245,7 @@ def main(argv):
     parser = bench.parser(__doc__, rows)
     parser.set_defaults(timeout=6 * 3600, json="learning.json")
     add_choices(parser)
-    _peers.add_arguments(parser, "purejaxrl")
+    peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--seeds", type=int, default=5, help="so many, from --first-seed on (default 5)")
     parser.add_argument("--first-seed", type=int, default=0, help="100 for seeds on which no setting was chosen (default 0)")
     parser.add_argument("--total-steps", type=lambda x: int(float(x)), help="default: 2e6 on a CPU, 1e7 elsewhere")

@@ -21,11 +21,11 @@ import tempfile
 import time
 from pathlib import Path
 
-import _peer_settings as theirs
-import _peers
+import _populations as populations
 import bench_common as bench
-import bench_ours as ours
 import bench_ppo
+
+from jaxrl_fast.bench import ours, peers, theirs
 
 
 def devices(args):
@@ -34,7 +34,7 @@ def devices(args):
 
     config = ours.scaled(theirs.PPO_CARTPOLE, args.scale)
     one = ours.run(jf, "PPO", config, "one seed on one device")
-    both = ours.members(one, 2, ours.population_mode(), "jaxrl_fast, one seed on each of two")
+    both = populations.members(one, 2, populations.population_mode(), "jaxrl_fast, one seed on each of two")
     notes = [f"{len(jax.local_devices())} devices; the ratio is steps a second of both to those of one"]
     return {"machine": bench.machine(), "notes": notes} | bench.race([both, one], args.turns)
 
@@ -100,7 +100,7 @@ def agents(args):
     jf = bench.prepare(host_devices=bench.cores())
     config = ours.scaled(theirs.PPO_CARTPOLE, args.scale)
     one = ours.run(jf, "PPO", config)
-    many = ours.members(one, args.agents, ours.population_mode(), f"jaxrl_fast, {args.agents} agents")
+    many = populations.members(one, args.agents, populations.population_mode(), f"jaxrl_fast, {args.agents} agents")
     notes = [f"{args.agents} agents of {config['TOTAL_TIMESTEPS']:,} steps; PureJaxRL's README: 2,048 in 98 s on an A100"]
     return {"machine": bench.machine(), "notes": notes} | bench.race([many], 1)
 
@@ -110,7 +110,7 @@ ROWS = {"seeds": bench_ppo.population, "devices": devices, "sweep": sweep, "pbt"
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
-    _peers.add_arguments(parser, "purejaxrl")
+    peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--members", type=int, default=64, help="members of the rows seeds and pbt (default 64)")
     parser.add_argument("--rates", type=int, default=16, help="learning rates of the row sweep (default 16)")
     parser.add_argument("--agents", type=int, default=2048, help="agents of that row (default 2,048)")

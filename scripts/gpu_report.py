@@ -30,8 +30,9 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import _gpu_rows as rows  # noqa: E402
-import _peers  # noqa: E402
 import bench_common as bench  # noqa: E402
+
+from jaxrl_fast.bench import peers  # noqa: E402
 
 COMPILE = ("ppo_4", "ppo_breakout", "dqn_cartpole")  # measured alone as well
 
@@ -92,7 +93,7 @@ def made(name: str, args: argparse.Namespace) -> Made:
 
 
 def facts(program: bench.Compiled) -> dict[str, Any]:
-    memory = program.call.memory_analysis()
+    memory: Any = program.call.memory_analysis()
     seconds = {"trace": program.trace, "lower": program.lower, "compile": program.compile}
     return seconds | {"temporary_bytes": memory.temp_size_in_bytes, "output_bytes": memory.output_size_in_bytes}
 
@@ -239,7 +240,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--show", type=Path, help="print the rows of a report and end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     return parser.parse_args(argv)
 
 

@@ -53,7 +53,9 @@ SMALL = {
                         "50_000": "512", "20_000": "64"},
     "docs/agents.md": {"100_000": "512", "num_envs=16": "num_envs=4, num_steps=16, hidden=(8,)"},
     "docs/doctor.md": {},
+    "docs/profile.md": {"num_envs=8": "num_envs=4, num_steps=8, hidden=(8,)", "100_000": "1_000", "seconds=1.0": "seconds=0.05"},
     "docs/forecast.md": {},
+    "docs/bench.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
 SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
@@ -193,6 +195,12 @@ def test_links_have_targets(document: str):
             continue
         file = (ROOT / document).parent / target.split("#")[0]
         assert file.exists(), f"{document} links to {target}, which is not there"
+
+
+def test_the_site_lists_every_page():
+    listed = re.findall(r"([\w-]+)\.md$", (ROOT / ".ci/site/mkdocs.yml").read_text(), re.M)
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages - {"benchmarks"} <= set(listed), "a page is not in the navigation of .ci/site/mkdocs.yml"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

@@ -21,7 +21,7 @@ FLOORS = [  # the folders of the package, each importing only from its own floor
     "algorithms testing",
     "engine",
     "actors",
-    "runs profiling forecast",
+    "runs profiling forecast bench speed",
     "sweeps",
     "cli __main__",
 ]

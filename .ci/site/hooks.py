@@ -15,7 +15,7 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 import jaxrl_fast as jf
-from jaxrl_fast.cli import command
+from jaxrl_fast.cli import command, overview
 
 ROOT = Path(__file__).resolve().parents[2]
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
@@ -77,7 +77,7 @@ def _moved(text: str) -> str:
 
 def cli() -> str:
     """Return the page of the command line: the help of every command."""
-    commands = re.findall(r"^  ([a-z][\w-]*)", command.HELP, flags=re.M)
+    commands = re.findall(r"^  ([a-z][\w-]*)", overview.HELP, flags=re.M)
     parts = ["# Command line", _help()]
     for name in dict.fromkeys(commands):
         parts += [f"## {name}", _help(name)]

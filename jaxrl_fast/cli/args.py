@@ -9,6 +9,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
+import os
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -58,7 +60,7 @@ class Option:
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, tensorboard[:DIR], csv:PATH, wandb[:PROJECT], mlflow[:URI], "
+    Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT], mlflow[:URI], "
            "trackio[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events"),
@@ -143,15 +145,15 @@ def show_help(prog: str, description: str, options: Sequence[Option]) -> None:
     import tyro
 
     names = {o.key: f"option_{i}" for i, o in enumerate(options)}  # a flag's name may be no identifier
-    fields = [_field(names[o.key], o) for o in options if not (o.group or o.panel)]
+    fields = [field_of(names[o.key], o) for o in options if not (o.group or o.panel)]
     for panel in dict.fromkeys(o.group or o.panel for o in options if o.group or o.panel):
-        part = dataclasses.make_dataclass(panel, [_field(names[o.key], o) for o in options if panel == (o.group or o.panel)])
+        part = dataclasses.make_dataclass(panel, [field_of(names[o.key], o) for o in options if panel == (o.group or o.panel)])
         fields.append((panel, part, dataclasses.field(default_factory=part)))
     shape = dataclasses.make_dataclass("Options", fields)
     tyro.cli(shape, prog=prog, description=description, args=["--help"], config=())
 
 
-def _field(name: str, option: Option) -> tuple[str, Any, Any]:
+def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
     import tyro
 
     kinds = {"bool": bool, "ints": tuple[str, ...], "numbers": tuple[str, ...]}
@@ -165,6 +167,11 @@ def _field(name: str, option: Option) -> tuple[str, Any, Any]:
         help_behavior_hint=f"({option.hint or f'default: {show(option.default)}'})",
     )  # fmt: skip
     return name, Annotated[kind, arg], dataclasses.field(default=default)
+
+
+def heading(text: str) -> str:
+    """Return a title, bold on a terminal that has not NO_COLOR."""
+    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
 
 
 def is_flag(token: str) -> bool:

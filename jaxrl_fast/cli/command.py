@@ -1,7 +1,7 @@
 """The command `jaxrl-fast`: bad input ends in one line, exit code 2 and nothing written.
 
 Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM. A
-command of `READERS` also ends with 2 if it has read another checkpoint than the asked one.
+command that does not train also ends with 2 if it has read another checkpoint than the asked one.
 JAXRL_FAST_DEBUG=1 shows the traceback.
 """
 
@@ -18,41 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli import args
+from jaxrl_fast.cli import args, overview
 from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_flag, parse, peek, positionals
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
-HELP = """usage: jaxrl-fast COMMAND ...
-
-Reinforcement learning where the whole training run is one XLA program.
-
-  train ALGO ENV [flags]           train, and write a run directory
-  train --config FILE [flags]      repeat a run from its config.json; flags override
-  train --resume RUN [flags]       resume a run from its last checkpoint
-  sweep ALGO ENV [flags]           many settings times many seeds as one population; ranked in a table
-  sweep --resume DIR               resume a sweep
-  compare RUN RUN [RUN ...]        final scores of runs side by side
-  plan ALGO ENV [flags]            the device memory that such a run takes
-  forecast ALGO ENV [flags]        time, memory and money that such a run takes, here or on another device
-  compile ALGO ENV [flags]         compile such a run into the compile cache, without training
-  eval RUN [flags]                 play episodes with a trained agent
-  experience SOURCE FOLDER         save a run's replay, or a dataset, for other runs
-  plot RUN [RUN ...] [flags]       draw the learning curves of runs into one picture
-  report RUN|SWEEP [flags]         a run or a sweep as one HTML page; --serve shows it live
-  list                             algorithms, environments, presets
-  doctor                           what this machine can do, what is wrong, what to type
-  profile ALGO ENV|RUN [flags]     where the time of an iteration goes, and what would save it
-  ladder pong [flags]              one game, learned faster rung by rung
-
-  --help                           this text; `jaxrl-fast COMMAND --help` for the flags of a command
-  --version                        versions of jaxrl-fast, jax and python
-
-Begin with:  jaxrl-fast train ppo CartPole-v1
-"""
-
-
-READERS = ("eval", "experience")  # give what is in a checkpoint; a resume goes on from any whole one
+TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole checkpoint
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _plain_warnings() as shown:
             _dispatch(words)
             sys.stdout.flush()
-        return 2 if SubstituteWarning in shown and words[0] in READERS else 0
+        return 2 if SubstituteWarning in shown and words[0] not in TRAINERS else 0
     except SystemExit as end:  # tyro, after it printed a help text
         if isinstance(end.code, str):  # other libraries end a program with a text
             print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)
@@ -125,12 +96,15 @@ def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
         "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _about_run("plan", "plan", "print_plan"),
         "compile": _about_run("compile", "ahead", "compile_ahead"), "forecast": _about_run("forecast", "forecast", "tell"),
+        "tune-speed": _about_run("tune-speed", "tune_speed", "tune"),
         "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
-        "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
+        "bench": _of("bench", "compare"), "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
+        "export": _of("export", "export"), "push": _of("push", "push"),
+        "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(HELP, end="")
+        overview.show()
     elif argv[0] in ("-V", "--version"):
         from jaxrl_fast import __version__
 

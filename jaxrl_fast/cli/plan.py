@@ -47,15 +47,15 @@ def compile_programs(prepared: Prepared) -> dict[str, Any]:
 
 def compare(forecast: Any, compiled: dict[str, Any]) -> str:
     """Return a line a program with bytes on one device, beside the forecast for the chunk."""
-    from jaxrl_fast.engine.memory_plan import show
+    from jaxrl_fast.doctor.quantities import gib
 
     lines = [f"  {'compiled, on one device':32}{'arguments':>12}{'results':>12}{'temporaries':>14}"]
     for name, x in compiled.items():
         sizes = x.argument_size_in_bytes, x.output_size_in_bytes, x.temp_size_in_bytes
-        lines.append("  {:32}{:>12}{:>12}{:>14}".format(name, *map(show, sizes)))
+        lines.append("  {:32}{:>12}{:>12}{:>14}".format(name, *map(gib, sizes)))
     there = compiled["chunk"].argument_size_in_bytes, compiled["chunk"].output_size_in_bytes
     guess = forecast.arguments, forecast.results
     off = [f"{100 * (g - t) / t:+.1f}%" for g, t in zip(guess, there, strict=True)]
-    lines.append("  {:32}{:>12}{:>12}".format("forecast for the chunk", *map(show, guess)))
+    lines.append("  {:32}{:>12}{:>12}".format("forecast for the chunk", *map(gib, guess)))
     lines.append(f"  {'off by':32}{off[0]:>12}{off[1]:>12}")
     return "\n".join(lines)

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import shlex
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,8 @@ from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import Option, replaced
 from jaxrl_fast.cli.train import Plan, resolve
 from jaxrl_fast.doctor import machine
-from jaxrl_fast.doctor.child import why_not_writable
 from jaxrl_fast.doctor.limits import measure_device
+from jaxrl_fast.doctor.ready import busy, check_cache, check_idle
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError
@@ -26,7 +25,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.terminal import is_terminal
 from jaxrl_fast.profiling import ablation, report
 from jaxrl_fast.profiling.advice import Case, Suggestion, advise
-from jaxrl_fast.profiling.measure import busy, check, measure, with_scopes
+from jaxrl_fast.profiling.measure import check, measure, with_scopes
 from jaxrl_fast.profiling.timing import started
 from jaxrl_fast.profiling.trials import Trial, tried
 from jaxrl_fast.runs.config_json import write_text
@@ -37,10 +36,11 @@ OPTIONS = (
     Option("trace", "path", help="also keep a trace for https://ui.perfetto.dev", metavar="FOLDER", hint="default: none"),
     Option("try", "bool", False, "run each suggestion and report what it gained"),
     Option("ablation", "bool", False, "also time pieces of the iteration alone, as a check"),
+    Option("busy", "bool", False, "measure although other processes use the device"),
     Option("seconds", "float", 3.0, "seconds of each measurement"),
 )  # fmt: skip
 Described = Callable[[Sequence[str]], tuple[Plan, dict[str, Any]]]
-SWITCHES = ("--try", "--ablation")
+SWITCHES = ("--try", "--ablation", "--busy")
 
 
 def as_config(argv: Sequence[str]) -> list[str]:
@@ -64,20 +64,20 @@ def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
     seconds = given.get("seconds", 3.0)
     if not seconds > 0:
         raise ConfigError("--seconds", seconds, "above 0")
+    check(resolve(plan, given)[2])
+    here = machine.examine()  # before JAX uses the device
+    if not given.get("busy"):
+        check_idle(here, jax.default_backend())
     prepared = _prepared(plan, given)
-    check(prepared)
     if given.get("ablation"):
         ablation.check(prepared)
     out, kept = _folders(plan, given)
-    _warn_of_cache()
-    taken = busy(machine.examine())
-    if taken:
-        warnings.warn(f"the machine is busy ({taken}): times are too long, shares less so", stacklevel=1)
+    check_cache(runtime.enable_compile_cache())
     if is_terminal(sys.stderr):
         print("compiling, timing and tracing takes about a minute", file=sys.stderr)
     limits = measure_device(jax.devices()[0])
     found, one = measure(prepared, limits, seconds, kept)
-    found = dataclasses.replace(found, busy=taken)
+    found = dataclasses.replace(found, busy=busy(here, jax.default_backend()))
     if given.get("ablation"):
         pieces = ablation.shares(ablation.alone(one))
         found = dataclasses.replace(found, alone=pieces)
@@ -115,13 +115,6 @@ def _folders(plan: Plan, given: dict[str, Any]) -> tuple[Path, Path | None]:
         raise ConfigError("--trace", str(kept), "a new or empty folder")
     folders.check_writable("--trace", kept)
     return out, kept
-
-
-def _warn_of_cache() -> None:
-    folder = runtime.enable_compile_cache()
-    why = why_not_writable(folder) if folder else ""
-    if why:
-        warnings.warn(f"the compile cache {folder} cannot be written ({why}): programs are compiled anew", stacklevel=1)
 
 
 def _trials(described: Described, suggestions: Sequence[Suggestion], seconds: float) -> list[Trial]:

@@ -17,18 +17,21 @@ def check_idle(
 
     found: this machine before JAX used it; None: examine it, in half a second.
     """
-    found = machine.examine() if found is None else found
+    state = busy(machine.examine() if found is None else found, platform)
+    if state:
+        valid = f"idle: measured speeds would be too low. {override} measures all the same"
+        raise expected("the device", valid, state)
+
+
+def busy(found: Machine, platform: str = "cpu") -> str:
+    """Return how other processes use the device, "" if they do not."""
     cards = found.cards if platform == "gpu" else ()
     taken = [card for card in cards if card.utilization > CARD_BUSY]
     if taken:
-        state = f"{taken[0].name} {taken[0].utilization:.0%} busy"
-    elif found.busy:
-        load = "" if found.load is None else f", load {found.load:.1f} on {found.all_cores} cores"
-        state = f"busy ({found.share:.0%} of a core for a busy thread{load})"
-    else:
-        return
-    valid = f"idle: what is measured would be too slow. {override} measures all the same"
-    raise expected("the device", valid, state)
+        return f"{taken[0].name} {taken[0].utilization:.0%} busy"
+    load = "" if found.load is None else f", load {found.load:.1f} on {found.all_cores} cores"
+    share = f"busy ({found.share:.0%} of a core for a busy thread{load})"
+    return share if found.busy else ""
 
 
 def check_cache(folder: str | None) -> None:

@@ -158,6 +158,7 @@ class Placement:
     memory_fraction: float | None = setting(None, "part of a GPU's memory to take at the start; 0: as it is needed", low=0,
                                             high=1, none="JAX's, 0.75")
     unroll: int | None = setting(None, "rollout steps compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
+    tuned: bool = setting(True, "take the settings that `jaxrl-fast tune-speed` found for this program here")
 
     @property
     def env_devices(self) -> int:
@@ -242,9 +243,9 @@ def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str =
             raise ConfigError(prefix + name, value, valid + nearest(name, names))
 
 
-def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
+def run_config(total_steps: int, settings: Mapping[str, Any]) -> RunConfig:
     """Make a RunConfig of `train`'s keywords. Raises ConfigError for an unknown or bad setting."""
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
-        settings = settings | {"start_from": IN_MEMORY}
+        settings = {**settings, "start_from": IN_MEMORY}
     return RunConfig(total_steps=total_steps, **settings)

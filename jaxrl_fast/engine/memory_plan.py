@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributed, random, runtime, tree
+from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
@@ -40,7 +41,7 @@ _GROWS = {
 }  # fmt: skip
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class MemoryPlan:
     """Bytes of one member by part; `need`: of `population` in one device's memory.
 
@@ -138,12 +139,12 @@ class MemoryPlan:
             return
         if self.temporaries is not None:  # unknown for other settings before another compilation
             which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
-            advice = f"{show(self.temporaries)} of it are XLA's temporaries: {which}"
+            advice = f"{gib(self.temporaries)} of it are XLA's temporaries: {which}"
         else:
             found = " or ".join(f"{name} = {value}" for name, value in self.remedies().items())
             advice = f"the run fits with {found}" if found else "lower buffer_size, hidden, num_envs or num_steps"
         where = self.population.devices[0].device_kind
-        raise ConfigError("memory", show(self.need), f"at most the {show(self.have)} of {where}; {advice}")
+        raise ConfigError("memory", gib(self.need), f"at most the {gib(self.have)} of {where}; {advice}")
 
     def remedies(self) -> dict[str, int]:
         """Return {setting: largest value found that fits}, each alone; empty if none does."""
@@ -194,6 +195,8 @@ class MemoryPlan:
         text = [f"  {part:32}{one:>12}{times:>8}{every:>12}" for part, one, times, every in lines]
         return "\n".join([title, *text, f"  {note}", *verdict])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         title, (head, *lines), notes = cells(self)
         return html.block(title, html.table(lines, head), html.lines(*notes))
@@ -239,24 +242,18 @@ def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
     parts = [row for row in (*plan.resident(), *plan.passing()) if row[1] * row[2]]
     if plan.temporaries is not None:
         parts.append(("compiled temporaries", plan.temporaries, plan.places))
-    lines = [(part, show(size), str(count), show(size * count)) for part, size, count in parts]
+    lines = [(part, gib(size), str(count), gib(size * count)) for part, size, count in parts]
     device = f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
     fits = f"the memory of {device} is not known"
     if plan.have is not None:
-        share = f"{100 * plan.need / plan.have:.0f}% of the {show(plan.have)} of {device}"
+        share = f"{100 * plan.need / plan.have:.0f}% of the {gib(plan.have)} of {device}"
         fits = f"{'fits' if plan.fits else 'does not fit'}: {share}"
     note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
-    disk = f"checkpoints: at most {show(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})"
+    disk = f"checkpoints: at most {gib(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})"
     used = precision.in_force(plan.run.algo.precision, p.devices[0].platform)
     notes = [f"({note} training and evaluation, which take turns)", fits, used, disk]
-    head, total = ("", "one", "times", "all"), ("total", "", "", show(plan.need))
+    head, total = ("", "one", "times", "all"), ("total", "", "", gib(plan.need))
     return f"{plan.name}: {many}", [head, *lines, total], notes
-
-
-def show(size: int) -> str:
-    """Return bytes in the unit with one to four digits before the point."""
-    power = next((k for k in range(3) if size < 1024 ** (k + 1)), 3)
-    return f"{size / 1024**power:,.1f} {('B', 'KiB', 'MiB', 'GiB')[power]}" if power else f"{size:.0f} B"
 
 
 def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> dict[str, Any]:

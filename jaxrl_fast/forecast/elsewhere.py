@@ -32,9 +32,9 @@ from jaxrl_fast.forecast.here import count as evaluations
 from jaxrl_fast.forecast.sheets import Sheet
 
 # launches of an operation: a product, one of few terms, a reduction, a turn of a loop
-LAUNCHES = {"products": 1.952, "tiny": 0.576, "reductions": 0.683, "turns": 7.043}
-LAUNCH = 1.486e-6  # seconds
-TRAFFIC, ARITHMETIC = 0.911, 2.456  # times the seconds of bytes and FLOPs at the peaks
+LAUNCHES = {"products": 1.955, "tiny": 0.640, "reductions": 0.628, "turns": 5.092}
+LAUNCH = 1.598e-6  # seconds
+TRAFFIC, ARITHMETIC = 0.798, 2.656  # times the seconds of bytes and FLOPs at the peaks
 JAX_TAKES = 0.75  # of an accelerator's memory
 START, COMPILE, WRITE = between(3, 15), between(5, 90), between(2, 10)  # seconds, assumed
 
@@ -76,7 +76,7 @@ class Traced:
 
     def evaluation(self, config: RunConfig) -> Counter:
         """Return the counts of `BLOCK` steps of an evaluation."""
-        chosen = config.most_episodes, config.eval_mode
+        chosen = config.most_episodes, config.eval_mode, BLOCK
         score = lambda run, agent, key: judge(run.env, run.algo, agent, key, *chosen)
         agent, score = self.state.agent, self.lift(score, None, 0, 0)
         return work.of(score, self.run, agent, self.keys, platform=self.platform)

@@ -33,7 +33,7 @@ def _tpu(name: str, bf16: float, bandwidth: float, memory: float) -> Sheet:
 
 
 # NVIDIA: whitepapers of the architectures and data sheets, dense rates. TPU: the system
-# architecture of each version at cloud.google.com/tpu/docs, a chip. Spread: 1.65 is the worst of
+# architecture of each version at cloud.google.com/tpu/docs, a chip. Spread: 1.7 is the worst of
 # the programs that scripts/fit_gpu_model.py compares with an H200; the others are assumed.
 SHEETS = {
     "t4": _gpu("NVIDIA T4", 8.1, 320, 16),
@@ -42,7 +42,7 @@ SHEETS = {
     "rtx4090": _gpu("NVIDIA GeForce RTX 4090", 82.6, 1008, 24),
     "a100": _gpu("NVIDIA A100 80 GB", 19.5, 2039, 80),
     "h100": _gpu("NVIDIA H100 SXM", 66.9, 3350, 80, 2.0),
-    "h200": _gpu("NVIDIA H200", 66.9, 4800, 141, 1.65),
+    "h200": _gpu("NVIDIA H200", 66.9, 4800, 141, 1.7),
     "v4": _tpu("TPU v4", 275, 1228, 32),
     "v5e": _tpu("TPU v5e", 197, 819, 16),
     "v5p": _tpu("TPU v5p", 459, 2765, 95),

@@ -138,7 +138,8 @@ def check_optimizer(name: str, optimizer: Any) -> Optimizer:
 
 def apply(optimizer: Optimizer, learning_rate: Any, params: Any, grads: Any, opt_state: Any) -> tuple[Any, Any]:
     """Take one descent step -> (params, opt_state)."""
-    return check_optimizer("optimizer", optimizer).step(learning_rate, params, grads, opt_state)
+    with scope(OPTIMIZER):
+        return check_optimizer("optimizer", optimizer).step(learning_rate, params, grads, opt_state)
 
 
 def polyak(target: Any, params: Any, tau: Any) -> Any:

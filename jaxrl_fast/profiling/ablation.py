@@ -22,7 +22,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.profiling import hlo
-from jaxrl_fast.profiling.parts import Profile
+from jaxrl_fast.profiling.parts import LEARN, Profile
 from jaxrl_fast.profiling.timing import Started
 from jaxrl_fast.types import RunState
 
@@ -38,14 +38,19 @@ GROUPS = {  # {piece: parts of a trace}
     LEARNING: (hlo.FORWARD, hlo.BACKWARD, scopes.OPTIMIZER),
     RANDOM: (scopes.RANDOM,),
 }
-REPEATS = 3  # measurements of a piece, of which the shortest counts
+PARTS = {  # {piece: its name among the parts}
+    ENVIRONMENT: scopes.ENVIRONMENT, POLICY: scopes.POLICY, STORING: scopes.STORE,
+    SAMPLING: scopes.SAMPLE, LEARNING: LEARN, RANDOM: scopes.RANDOM,
+}  # fmt: skip
+PLANS = 64  # iterations whose rows are sampled
+REPEATS = 3  # measurements of a piece; the shortest counts
 
 
 class Piece(NamedTuple):
-    """A part alone: `turn(carry, i) -> carry` many times from `carry`; its inputs lie in both."""
+    """A part alone, many times from `carry`, with inputs that change from turn to turn."""
 
     turn: Callable[[Any, Any, jax.Array], Any]  # (inputs, carry, i) -> carry
-    inputs: Any
+    inputs: Any  # [n, ...], of n turns
     carry: Any
 
 
@@ -97,17 +102,25 @@ def pieces(run: Run, state: RunState, t: int) -> dict[str, Piece]:
         return iteration.draw(run, given, at + i)
 
     def with_rows(turn, given, carry):
-        rows = jax.eval_shape(lambda: turn(given, (carry, None), at)[1])
+        given = _twice(given)
+        rows = jax.eval_shape(lambda: turn(tree.take(given, 0), (carry, None), at)[1])
         return Piece(turn, given, (carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows)))
 
+    # other rows in every turn, as in a run: those of the last turn are in the processor's caches
+    plans = jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(at + jnp.arange(PLANS))
     return {
         ENVIRONMENT: with_rows(environments, (draws.rollout, played.steps.action), actor.env),
         POLICY: with_rows(policy, (state.agent, seen, draws.rollout.act), actor.carry),
-        STORING: Piece(storing, (state.agent, played), written),
-        SAMPLING: Piece(sampling, draws.plan, (written, jnp.float32(0))),
-        LEARNING: Piece(learning, (draws.plan, draws.keys), (state.agent, written)),
-        RANDOM: Piece(random, state.key, draws),
+        STORING: Piece(storing, _twice((state.agent, played)), written),
+        SAMPLING: Piece(sampling, plans[0], (written, jnp.float32(0))),
+        LEARNING: Piece(learning, plans, (state.agent, written)),
+        RANDOM: Piece(random, _twice(state.key), draws),
     }
+
+
+def _twice(x: Any) -> Any:
+    """Return inputs of two turns: of inputs that never change, XLA computes a piece but once."""
+    return jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), x)
 
 
 def _checksum(batch: Any) -> jax.Array:
@@ -125,11 +138,9 @@ def _stepped(env: Any, noise: Any, state: Any, x: Any) -> tuple[Any, Any]:
 def seconds(piece: Piece, budget: float, clock: Clock) -> float:
     """Return the seconds of one turn of a piece, measured for about `budget` seconds."""
     def turns_of(given, carry, n):
-        twice = jax.tree.map(lambda x: jnp.stack([x, x]), given)
-
-        def body(i, carry):  # of inputs that never change, XLA would compute the piece but once
-            given = jax.tree.map(lambda x: x[i % 2], twice)
-            return tree.strong(piece.turn(given, carry, i))
+        def body(i, carry):
+            own = jax.tree.map(lambda x: x[i % len(x)], given)
+            return tree.strong(piece.turn(own, carry, i))
 
         return jax.lax.fori_loop(0, n, body, tree.strong(carry))
 

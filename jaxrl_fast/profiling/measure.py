@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,11 +13,13 @@ import jax
 
 from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.walltime import ACTORS as OF_ACTORS
-from jaxrl_fast.profiling import hlo, trace
+from jaxrl_fast.profiling import ablation, hlo, trace
 from jaxrl_fast.profiling.parts import (
     ACTORS,
     HOST,
@@ -67,11 +68,11 @@ def with_scopes() -> Iterator[None]:
         jax.config.update(name, before)
 
 
-def check(prepared: Prepared) -> None:
-    """Raise ConfigError for a run without environment steps, or of several processes."""
-    if prepared.config.offline:
-        valid = "a run that steps its environment: an offline run is updates alone"
-        raise ConfigError("profile", prepared.env.spec.name, valid)
+def check(config: RunConfig) -> None:
+    """Raise ConfigError for an offline run."""
+    if config.offline:
+        valid = "below 1 for a profile: an offline run steps no environment, its updates are all of it"
+        raise ConfigError("experience_fraction", config.experience_fraction, valid)
 
 
 def measure(
@@ -84,7 +85,7 @@ def measure(
         seconds: of the timed training.
         folder: of the trace that is kept, for Perfetto; None: no trace is kept.
     """
-    check(prepared)
+    check(prepared.config)
     with with_scopes(), started(prepared) as one:
         if backend_of(prepared.env).one_program:
             return on_device(one, limits, seconds, folder), one
@@ -100,15 +101,27 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     recorded, call = _record(one, folder)
     iterations, one.rows = TRACES * one.rows * one.prepared.grid.row, whole
     spent = trace.pooled(recorded)
-    found = _attributed(spent, _modules(spent), trace.event_seconds(), iterations)
-    platform = one.programs.population.devices[0].platform
+    found = attributed(spent, _modules(spent), _overhead(one), iterations)
+    devices = one.programs.population.devices
     gap = max(0.0, call - min(each.span for each in recorded))
     apart = {HOST: gap / _iterations_between_syncs(one, timing)}
-    if platform != "cpu":  # its work is done beside the host's
-        apart[IDLE] = max(0.0, timing.iteration - sum(each.seconds for each in found.values()))
+    if devices[0].platform != "cpu":  # its work is done beside the host's
+        busy = sum(each.seconds for each in found.values()) / len(devices)
+        apart[IDLE] = max(0.0, timing.iteration - apart[HOST] - busy)
     parts = _shared(PROGRAM, found, apart, timing.iteration)
-    note = "" if found else "the profiler recorded no instruction of the program"
-    return _profile(one, "trace", timing, parts, limits, note)
+    if found:
+        return _profile(one, "trace", timing, parts, limits)
+    ablation.check(one.prepared)
+    parts = _shared(PROGRAM, _alone(one, timing), {}, timing.iteration)
+    note = "the profiler recorded no instruction of the program: these are pieces alone"
+    return _profile(one, "ablation", timing, parts, limits, note)
+
+
+def _alone(one: Started, timing: Timing) -> dict[str, Sum]:
+    """Return the pieces of an iteration alone, and what is left of its time."""
+    pieces = {ablation.PARTS[name]: Sum(taken) for name, taken in ablation.alone(one).items()}
+    rest = timing.iteration - sum(piece.seconds for piece in pieces.values())
+    return pieces | {hlo.OTHER: Sum(max(0.0, rest))}
 
 
 def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | None) -> Profile:
@@ -116,22 +129,13 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
 
     The learner's updates are divided by a trace of its program.
     """
-    calls: list[Any] = []
-    record = one.call
-
-    def keep() -> tuple[float, Any]:
-        taken, chunk = record()
-        calls.append(chunk.metrics)
-        return taken, chunk
-
-    one.call = keep
-    timing = one.timing(seconds)
-    one.call = record
+    chunks: list[Chunk] = []
+    timing = one.timing(seconds, chunks.append)
     recorded, _ = _record(one, folder)
     learner = {key: spent for key, spent in trace.pooled(recorded).items() if key[0] == LEARN}
     iterations = TRACES * one.prepared.grid.row
-    inside = _attributed(learner, _modules(learner), trace.event_seconds(), iterations)
-    shares = _clock_shares(calls)
+    inside = attributed(learner, _modules(learner), _overhead(one), iterations)
+    shares = _clock_shares([chunk.metrics for chunk in chunks])
     each = timing.iteration
     actors = dict(zip(OF_ACTORS, (ENVIRONMENT, TRANSFER, POLICY, WAITING), strict=True))
     parts = [
@@ -197,14 +201,14 @@ def _held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
     return sum(op in module.instructions or op in module.kernels for op in wanted)
 
 
-def _attributed(
-    spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module], overhead: float,
+def attributed(
+    spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module], overhead: trace.Overhead,
     iterations: int,
 ) -> dict[str, Sum]:  # fmt: skip
     """Return what each part takes in an iteration."""
     found: dict[str, Sum] = {}
     for (name, op), each in spent.items():
-        module = modules.get(name)
+        module = modules.get(name) or next((m for m in modules.values() if op in m.kernels), None)
         instruction = module and module.instructions.get(module.kernels.get(op, op))
         part, cost = hlo.OTHER, hlo.Cost()
         if instruction:
@@ -213,13 +217,19 @@ def _attributed(
             cost = hlo.Cost() if each.inner else module.cost(instruction.name)
         elif op.startswith("Memcpy") and "DtoD" not in op and "D2D" not in op:
             part = TRANSFER
-        # an event is written after its end, in the time of the instruction around it
         own = each.least if each.inner else each.seconds
-        seconds = max(0.0, own - overhead * each.inner) / iterations
+        recording = overhead.own * each.calls + overhead.around * each.inner
+        seconds = max(0.0, own - recording) / iterations
         calls = each.calls / iterations
         starts = 0.0 if each.inner else calls
         found[part] = found.get(part, Sum()).plus(seconds, cost.flops * calls, cost.bytes * calls, starts)
     return found
+
+
+def _overhead(one: Started) -> trace.Overhead:
+    """Return what recording adds: on accelerators nothing, their clocks are in hardware."""
+    on_cpu = one.programs.population.devices[0].platform == "cpu"
+    return trace.overhead() if on_cpu else trace.Overhead()
 
 
 def _iterations_between_syncs(one: Started, timing: Timing) -> int:
@@ -230,7 +240,7 @@ def _iterations_between_syncs(one: Started, timing: Timing) -> int:
 
 
 def _shared(side: str, found: Mapping[str, Sum], apart: Mapping[str, float], iteration: float) -> list[Part]:
-    """Return parts whose shares sum to 1: the program's take what is not `apart`."""
+    """Return parts whose shares sum to 1: the parts of the program share the rest of `apart`."""
     left = max(0.0, iteration - sum(apart.values()))
     total = sum(one.seconds for one in found.values()) or 1.0
     parts = [
@@ -250,19 +260,3 @@ def _clock_shares(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
                 sums[name] += float(mean.total.sum())
                 lengths[name] += float(mean.count.sum())
     return {name: sums[name] / lengths[name] for name in sums if lengths[name]}
-
-
-def busy(machine: Any) -> str:
-    """Return what other processes do to a measurement on this machine, "" if it is free."""
-    taken = [card for card in machine.cards if card.utilization > 0.1]
-    if taken:
-        return f"others use the {taken[0].name} ({taken[0].utilization:.0%} busy)"
-    if not machine.busy:
-        return ""
-    load = "" if machine.load is None else f"load {machine.load:.1f} on {machine.all_cores} cores, "
-    return f"{load}{machine.share:.0%} of a core for a busy thread"
-
-
-def with_alone(profile: Profile, alone: Mapping[str, float]) -> Profile:
-    """Return the profile with the shares of pieces that were timed alone."""
-    return dataclasses.replace(profile, alone=dict(alone))

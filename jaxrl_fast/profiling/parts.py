@@ -10,6 +10,7 @@ from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.profiling import hlo
 from jaxrl_fast.profiling.timing import Timing
 
+LEARN = "learn"  # loss and optimizer together, where only pieces are timed
 PROGRAM, ACTORS, LEARNER = "program", "actors", "learner"
 LOOPS, TRANSFER, IDLE, HOST, WAITING = "loops", "transfer", "idle", "host", "waiting"
 NAMES = {  # in the order of an iteration
@@ -24,6 +25,7 @@ NAMES = {  # in the order of an iteration
     hlo.FORWARD: "loss forward",
     hlo.BACKWARD: "loss backward",
     scopes.OPTIMIZER: "optimizer",
+    LEARN: "learning",
     LOOPS: "loops",
     hlo.OTHER: "rest of the program",
     TRANSFER: "transfer",

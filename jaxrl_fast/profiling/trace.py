@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
 import tempfile
 import time
 from collections import defaultdict
@@ -20,7 +19,6 @@ import jax
 import jax.numpy as jnp
 
 Key = tuple[str, str]  # module, instruction
-LONGEST = 2.0  # medians of an instruction's time
 
 
 class Event(NamedTuple):
@@ -54,9 +52,8 @@ class Spent:
 
     @property
     def seconds(self) -> float:
-        """Return the sum; an execution counts up to `LONGEST` medians: other processes cut in."""
-        most = LONGEST * statistics.median(self.times)
-        return sum(min(most, time) for time in self.times)
+        """Return the sum if each took the lower quartile: other processes lengthen many."""
+        return self.calls * sorted(self.times)[(self.calls - 1) // 4]
 
 
 class Trace(NamedTuple):
@@ -175,8 +172,15 @@ def _union(intervals: list[tuple[float, float]]) -> float:
 CALIBRATION = 1000, 20  # turns of a small loop, calls
 
 
-def event_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the seconds that recording one event adds, by a small loop with and without."""
+class Overhead(NamedTuple):
+    """Seconds that recording an event adds to its own time, and to the loop around it."""
+
+    own: float = 0.0
+    around: float = 0.0
+
+
+def overhead(clock: Callable[[], float] = time.perf_counter) -> Overhead:
+    """Return what recording costs in a thread of a CPU, by a small loop with and without."""
     turns, calls = CALIBRATION
     loop = jax.jit(lambda x: jax.lax.fori_loop(0, turns, lambda i, y: jnp.tanh(y @ x), x))
     x = jnp.full((8, 8), 0.1)
@@ -193,6 +197,9 @@ def event_seconds(clock: Callable[[], float] = time.perf_counter) -> float:
     alone = shortest()
     with tempfile.TemporaryDirectory() as folder:
         with recording(Path(folder)):
-            recorded = shortest()
-        events = read(Path(folder)).events / calls
-    return max(0.0, recorded - alone) / max(events, 1.0)
+            shortest()
+        spent = read(Path(folder)).spent.values()
+    inside = [one for one in spent if not one.inner]
+    events = max(sum(one.calls for one in inside), 1)
+    own = sum(one.seconds for one in inside) - calls * alone  # all of the loop's own time is in there
+    return Overhead(max(0.0, own) / events, sum(one.least for one in spent if one.inner) / events)

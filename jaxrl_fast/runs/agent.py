@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.export.formats import export
 from jaxrl_fast.runs.player import Player
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, EnvSpec
@@ -189,20 +191,35 @@ class Agent:
         key = jax.random.key(0) if key is None else random.typed_key(key)
         return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
 
-    def evaluate(self, episodes: int = 128, seed: int = 0, mode: str | None = None) -> Evaluation:
-        """Play `episodes` episodes in the training environment."""
+    def evaluate(
+        self, episodes: int = 128, seed: int = 0, mode: str | None = None, env: Environment | None = None
+    ) -> Evaluation:
+        """Play `episodes` episodes.
+
+        env: another environment with the same spaces; None: the training environment.
+        """
+        env = self._playable(env)
         check_int("episodes", episodes, 1, 1_000_000)
         check_seed("seed", seed)
         check_choice("mode", mode or "greedy", MODES)
         mode, key = mode or self.config.eval_mode, jax.random.key(seed)
-        return backend_of(self.env).evaluate(self.env, self.algo, self.state, key, episodes, mode, self.config)
+        return backend_of(env).evaluate(env, self.algo, self.state, key, episodes, mode, self.config)
 
-    def check_spaces(self, spec: EnvSpec) -> None:
-        """Raise ConfigError for the spec of an environment in which the agent cannot play."""
-        for name in ("observation", "action", "stack"):
-            own, other = getattr(self.spec, name), getattr(spec, name)
-            if own != other:
-                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
+    def export(self, path: str | Path, format: str = "stablehlo") -> Path:
+        """Write the greedy policy for other programs, and return the path.
+
+        It has its normalisation, frame stack and memory, and takes a batch of any size
+        (docs/agents.md).
+
+        Args:
+            path: a new file; for safetensors a new folder.
+            format: "stablehlo", "onnx" (extra [onnx]) or "safetensors" (extra [safetensors]), which
+                `jf.load` takes back.
+
+        Raises:
+            ConfigError: for a path that exists, or a policy that the format cannot hold.
+        """
+        return export(self, path, format)
 
     def video(self, env: Environment | None = None, seed: int = 0, max_steps: int = 500) -> pictures.Video:
         """Play one greedy episode, and return its pictures, which a notebook shows.
@@ -210,12 +227,20 @@ class Agent:
         env: another environment with the same spaces; None: the training environment.
         """
         check_seed("seed", seed)
-        env = self.env if env is None else env
-        backend_of(env)  # refuses what is no environment
-        self.check_spaces(env.spec)
+        env = self._playable(env)
         key = jax.random.key(seed)
         film = pictures.film(env, self.algo, self.state, key, max_steps, self.config.host_timeout)
         return pictures.Video.of(film, env.spec.name)
+
+    def _playable(self, env: Environment | None) -> Environment:
+        """Return `env`, by default the agent's; raises ConfigError for other spaces."""
+        env = self.env if env is None else env
+        backend_of(env)  # refuses other objects
+        for name in ("observation", "action", "stack"):
+            own, other = getattr(self.spec, name), getattr(env.spec, name)
+            if own != other:
+                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
+        return env
 
 
 def _batch(obs: Any) -> int:

@@ -20,9 +20,11 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs import hub
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.export import safetensors
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
@@ -36,14 +38,19 @@ HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a re
 
 
 def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
-    """Return the agent of a run directory.
+    """Return the agent of a run directory, or of an exported policy.
 
+    path: a run directory, a folder that `Agent.export` wrote in safetensors, or
+        "hf://OWNER/NAME[@REVISION]" (extra [hub]).
     which: "best" by evaluation, "last", or "auto": the best if there is one.
     member: seed of a population. None: the best at the time of the checkpoint "best"; for "last",
         the best at the end (the first without a result).
     """
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
+    path = hub.fetch("path", path) if hub.is_remote(path) else path
+    if isinstance(path, (str, Path)) and safetensors.is_exported(Path(path)):
+        return Agent(*safetensors.load(Path(path), which, member, modules))
     run, env, config, agent, row, _, score = read_member(path, order, member, modules)
     whole = isinstance(agent, RunState)
     return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)

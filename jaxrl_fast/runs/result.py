@@ -49,7 +49,9 @@ class AnyResult:
     def _told(self) -> tuple[str, str, str]:
         """Return the title of a run's short form and its lines."""
         scores, seeds = self.eval_return, self.config.member_seeds()
-        which = f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} members, seeds {seeds[0]} to {seeds[-1]}"
+        first, last = min(seeds), max(seeds)
+        which = f"seed {first}" if first == last else f"seeds {first} to {last}"
+        which = which if len(seeds) == 1 else f"{len(seeds)} members, {which}"
         lost = f", {len(self.lost)} of them lost" if self.lost else ""
         known = scores is not None and np.isfinite(scores).any()
         final = f"mean return {np.nanmean(scores):,.4g} at the end" if known else "not evaluated at the end"

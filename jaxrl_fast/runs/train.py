@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 
@@ -18,9 +18,11 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.engine.programs import Context
+from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
@@ -45,7 +47,7 @@ from jaxrl_fast.runs.start_from import given_by
 def train(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, out: str | Path | None = None,
     hooks: Sequence[Hook] = (), sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
-    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Unpack[RunSettings],
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Train one seed or a population in one program, and return the run.
 
@@ -85,7 +87,9 @@ def start(
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
     progress = is_watched(sys.stderr) if progress is None else progress
-    prepared = prepare(algo, env, at_start(run_config(total_steps, settings)), about)
+    prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
+    if tuned and progress:
+        print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
     if out == AUTO:
         out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
         distributed.on_first(lambda: check_outside(out))
@@ -200,7 +204,7 @@ def _warn_of_idle_card() -> None:
 def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack, bar, given=None, saved=None) -> None:
     written = run.out.sinks(around.tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
-        stack.callback(_close, sink)
+        stack.push(functools.partial(_close, sink))
     keep = run.config.keep_checkpoints
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
@@ -240,13 +244,18 @@ def _closing(
     with contextlib.ExitStack() as stack:
         bar = [display(grid.env_steps(grid.rows), history)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
-            stack.callback(_close, sink)
+            stack.push(functools.partial(_close, sink))
         yield stack, bar
 
 
-def _close(sink: Sink) -> None:
-    """Close a sink; a failure (a full disk) must not hide the run's own error."""
+def _close(sink: Sink, error: type[BaseException] | None, *_: Any) -> None:
+    """Close a sink; a failure (a full disk) must not hide the run's own error.
+
+    error: the class of the run's error, None without one.
+    """
+    failed = "interrupted" if error and issubclass(error, KeyboardInterrupt) else "failed"
     try:
+        sink.ended(failed if error else "finished")
         sink.close()
     except Exception as error:
         warnings.warn(f"{type(sink).__name__} could not be closed: {error}", stacklevel=1)

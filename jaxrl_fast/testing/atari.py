@@ -54,9 +54,11 @@ def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapsh
 
 
 @jax.jit
-def read_outcomes(rules: outcomes.Rules, ram: jax.Array) -> outcomes.Outcome:
-    """Return each lane's score, lives and end."""
-    return jax.vmap(outcomes.read)(rules, ram)
+def read_outcomes(
+    rules: outcomes.Rules, ram: jax.Array, lives: jax.Array
+) -> outcomes.Outcome:
+    """Return each lane's score, lives and end; `lives`: of the frame before."""
+    return jax.vmap(outcomes.read)(rules, ram, lives)
 
 
 def pad(rom: Rom) -> Rom:
@@ -98,13 +100,14 @@ def check_atari(
     rom = pad(rom)
     report = AtariReport(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {})
     judged, rules = _rules(lanes)
-    before = read_outcomes(rules, m.ram)
+    lives = np.array([lane.ale.lives() for lane in lanes], np.int32)
+    before = read_outcomes(rules, m.ram, lives)._replace(lives=lives)
     over = {i for i, lane in enumerate(lanes) if lane.ale.game_over()}
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)
         ours = jax.device_get((m.ram, m.screen, m.bad))
-        after = jax.device_get(read_outcomes(rules, m.ram))
+        after = jax.device_get(read_outcomes(rules, m.ram, before.lives))
         for i, lane in enumerate(lanes):
             if i in over:
                 continue
@@ -168,7 +171,5 @@ def _misjudged(lane: Lane, reward: int, gained: int, lives: int, over: int) -> s
     """Return which of reward, lives and end differs, or None."""
     theirs = {"reward": reward, "lives": lane.ale.lives(), "end": int(lane.ale.game_over())}
     mine = {"reward": gained, "lives": lives, "end": over}
-    if lane.name in outcomes.WITHOUT_LIVES:
-        mine["lives"] = theirs["lives"]
     wrong = [what for what in theirs if mine[what] != theirs[what]]
     return "; ".join(f"{what} {mine[what]}, ALE's {theirs[what]}" for what in wrong) or None

@@ -171,6 +171,7 @@ TABLE = [
     row("a flag of train, misspelled", "sweep ppo CartPole-v1 --no-tensorbord", "--no-tensorboard is a flag of"),
     row("a resume's flag of new runs", "train --resume {run} --seeds 3", "--seeds is a flag of `jaxrl-fast train`"),
     row("a flag of eval", f"{PPO} --episodes 3", "--episodes is a flag of `jaxrl-fast eval`"),
+    row("a flag that no command has", "plot {run} --title x", "got '--title'\n"),
     row("unknown flag of eval", "eval {run} --episode 3", "'--episode'", "did you mean '--episodes'"),
     row("flag without a value", f"{PPO} --seed", "--seed must be given a value, got none: --seed INT", "--help"),
     row("stray word", f"{PPO} Pendulum-v1", "argument must be a flag", "got 'Pendulum-v1'", "--help"),
@@ -251,7 +252,7 @@ TABLE = [
     row("extra gymnax", "train ppo Catch-bsuite", "Catch-bsuite", "pip install", patch=no_gymnax),
     row("extra wandb", f"{PPO} --wandb", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
     row("log wandb", f"{PPO} --log wandb:p", "wandb", "pip install 'jaxrl_fast[wandb]'", patch=no_wandb),
-    row("log kind", f"{PPO} --log neptune:x", "--log", "jsonl:PATH, tensorboard[:DIR], csv:PATH, wandb[:PROJECT]"),
+    row("log kind", f"{PPO} --log neptune:x", "--log", "jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT]"),
     # modules of the user
     row("import of nothing", f"{PPO} --import no_such_module", "--import must be ", "got 'no_such_module'", "can be imported"),
     row("import that fails", f"{PPO} --import {{file}}", "--import", "SyntaxError"),

@@ -21,6 +21,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli import overview
 from jaxrl_fast.cli.train import describe_train
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
@@ -316,7 +317,7 @@ def test_list(run_cli):
 
 
 def test_help_of_everything(run_cli):
-    assert run_cli() == run_cli("--help") == (0, cli.HELP, "")
+    assert run_cli() == run_cli("--help") == (0, overview.HELP, "")
     assert "jaxrl-fast 0." in run_cli("--version")[1]
     for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"), ("list", "--import MODULE")):
         code, out, _ = run_cli(command, "--help")

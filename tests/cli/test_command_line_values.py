@@ -38,7 +38,7 @@ BAD = {  # of every kind
 COMMANDS = [
     "train dqn CartPole-v1", "train ppo brax/ant", "sweep ppo CartPole-v1", "plan c51 CartPole-v1", "train --resume .",
     "sweep --resume .", "eval .", "plot .", "compare . .", "experience a b", "list", "doctor", "ladder pong",
-    "forecast ppo CartPole-v1",
+    "forecast ppo CartPole-v1", "bench", "tune-speed ppo CartPole-v1",
 ]  # fmt: skip
 
 

@@ -14,9 +14,10 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import tree
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine import programs
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.memory_plan import MemoryPlan, show
+from jaxrl_fast.engine.memory_plan import MemoryPlan
 from jaxrl_fast.engine.population import Population, plan_population
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError
@@ -236,6 +237,6 @@ def test_bad_input(capsys):
 
 
 def test_bytes_are_shown_in_their_unit():
-    assert [show(x) for x in (0, 1023, 1024, 3 * MIB // 2, 2**30, 3 * 2**42)] == [
-        "0 B", "1023 B", "1.0 KiB", "1.5 MiB", "1.0 GiB", "12,288.0 GiB",
+    assert [gib(x) for x in (0, 1023, 1024, 3 * MIB // 2, 2**30, 3 * 2**42)] == [
+        "0 B", "1,023 B", "1.0 KiB", "1.5 MiB", "1.0 GiB", "12,288.0 GiB",
     ]  # fmt: skip

@@ -50,7 +50,7 @@ def _compared(name: str, lanes: int, steps: int, **settings) -> int:
 
 
 def test_a_game_equals_ales_and_is_cut_like_it():
-    ends = _compared("Breakout", 3, 14, episodic_life=True, max_num_frames_per_episode=22)
+    ends = _compared("Breakout", 3, 8, episodic_life=True, max_num_frames_per_episode=14)
     assert ends == 6
 
 
@@ -89,7 +89,9 @@ def test_a_sticky_action_replaces_fire_at_the_start():
     assert 0.2 < odd < 0.3
 
 
-@pytest.mark.parametrize("shape", [(84, 84), (42, 42), (84, 42), (105, 80), (70, 40), (210, 160), (63, 97)])
+@pytest.mark.parametrize(
+    "shape", [(84, 84), (42, 42), (84, 42), (105, 80), (70, 40), (210, 160), (63, 97)]
+)
 @pytest.mark.parametrize("grayscale", [True, False])
 def test_pictures_equal_ales_bit_by_bit(shape, grayscale):
     from ale_py.vector_env import AtariVectorEnv
@@ -129,7 +131,8 @@ def test_settings_are_those_of_ale():
 
 def test_the_spec_is_that_of_ale():
     ours, theirs = _starts().spec, jf.make("ale:Pong").spec
-    assert (ours.observation, ours.action, ours.stack) == (theirs.observation, theirs.action, theirs.stack)
+    for field in ("name", "observation", "action", "stack"):
+        assert getattr(ours, field) == getattr(theirs, field)
 
 
 def test_a_mode_begins_another_game():
@@ -167,11 +170,11 @@ def test_vmap_adds_lanes():
     ("Pong", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*use frameskip"),
     ("Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
     ("Pong", {"reward_clip": -1.0}, "env.reward_clip"),
-    ("Pitfall2", {}, "docs/atari.md|one of"),
+    ("Pitfall2", {}, "game must be one of "),
 ])  # fmt: skip
 def test_bad_settings(name, settings, message):
     with pytest.raises(ConfigError, match=message) as found:
-        _made(name, **settings) if "on_cpu" not in settings else jf.make(f"atari:{name}", **settings)
+        jf.make(f"atari:{name}", **dict(on_cpu=True) | settings)
     assert "\n" not in str(found.value)
 
 
@@ -193,12 +196,14 @@ def test_conforms():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_population_trains_and_resumes_exactly(tmp_path):
-    settings = dict(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,), network="mlp")
-    env = _made("Pong", noop_max=2, max_num_frames_per_episode=20, img_height=21, img_width=16, stack=1)
-    algo = jf.PPO(**settings)
-    whole = jf.train(algo, env, 8, seeds=2, eval_every=0)
-    jf.train(algo, env, 4, seeds=2, eval_every=0, out=tmp_path / "run", tensorboard=False)
+    small = dict(img_height=21, img_width=16, frameskip=1, max_num_frames_per_episode=8)
+    env = _made("Pong", noop_max=2, episodic_life=True, **small)
+    algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,))
+    run = dict(seeds=2, eval_every=0, eval_episodes=1)
+    whole = jf.train(algo, env, 8, **run)
+    jf.train(algo, env, 4, out=tmp_path / "run", tensorboard=False, **run)
     again = jf.resume(tmp_path / "run", 8, tensorboard=False)
     for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
         np.testing.assert_array_equal(a, b)

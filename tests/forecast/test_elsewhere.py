@@ -45,6 +45,12 @@ def test_a_speed_on_record_is_in_the_range():
     assert found.low <= speed <= found.high
 
 
+def test_a_block_of_an_evaluation_is_counted_alike_on_each_platform():
+    run = prepared(jf.A2C(hidden=(16,)), "CartPole-v1")
+    found = [Traced(run.members.first, 1, x).evaluation(run.config) for x in ("cuda", "tpu")]
+    assert found[0]["products"] == found[1]["products"] > 0
+
+
 def test_members_are_divided_among_devices_and_a_member_is_not():
     run = prepared(jf.A2C(hidden=(8,)), "CartPole-v1", seeds=8, devices=1)
     one, eight, many = (elsewhere.forecast(run, sheets.SHEETS["v5e"], n) for n in (1, 8, 16))

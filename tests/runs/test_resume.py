@@ -203,12 +203,14 @@ def test_with_physics_and_statistics(name, num_steps, tmp_path):
 KILLED = """
 import os, signal, sys
 from helpers import runs as tools
+from jaxrl_fast import Sink
 
-def die(session, rows):
-    if session.rows >= 9:
-        os.kill(os.getpid(), signal.SIGKILL)
+class Dies(Sink):  # gets a row after metrics.jsonl has it
+    def write(self, row):
+        if row.env_steps >= int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
 
-tools.train(sys.argv[1], sys.argv[2], hooks=[die], checkpoint_minutes=1e-9, chunk_seconds=1e-9)
+tools.train(sys.argv[1], sys.argv[2], sinks=[Dies()], hooks=[lambda *_: None], checkpoint_minutes=1e-9, chunk_seconds=1e-9)
 """
 
 
@@ -216,7 +218,7 @@ tools.train(sys.argv[1], sys.argv[2], hooks=[die], checkpoint_minutes=1e-9, chun
 def test_a_killed_run_resumes(name, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = tmp_path / "run"
-    ended = tools.python(KILLED, name, run)
+    ended = tools.python(KILLED, name, run, str(whole.grid.env_steps(9)))
     assert ended.returncode == -9, ended.stderr
     checkpoints = Checkpoints(run / "checkpoints", read_only=True)
     saved = checkpoints.latest("last")

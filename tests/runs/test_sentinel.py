@@ -115,6 +115,7 @@ def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
     assert np.isnan(s.eval_return[1]) and (s.eval_return[[0, 2]] == 4.0).all()
     assert np.isfinite(s.history[4].metrics["value_loss"]).all() and np.isnan(s.history[5].metrics["value_loss"][1])
     assert (jf.load(run, "best", member=2).evaluate(2).ret == 4.0).all()
+    assert "3 members, seed 0, 1 of them lost" in repr(s)
     with pytest.raises(jf.NonFiniteError, match="eval_return is nan at 1,280 environment steps in member 0"):
         tools.train("ppo", env=env, eval_every=0)  # at the end
 

@@ -9,7 +9,6 @@ import jax
 
 from jaxrl_fast.ops import optim
 from jaxrl_fast.ops.optimizer_settings import optimizer_of
-from jaxrl_fast.scopes import OPTIMIZER, scope
 from jaxrl_fast.types import Clock
 
 
@@ -40,8 +39,7 @@ def gradient_step(
     algo: Any, clock: Clock, params: Any, grads: Any, opt_state: Any, layers: optim.View | None = None, period: int = 1
 ) -> tuple[Any, Any]:
     """Take one step down `grads` -> (params, opt_state); period: updates for each step of it."""
-    with scope(OPTIMIZER):
-        return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period), params, grads, opt_state)
+    return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period), params, grads, opt_state)
 
 
 def agent_step(

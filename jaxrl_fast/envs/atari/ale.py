@@ -29,6 +29,15 @@ class Colors(NamedTuple):
     rgb: np.ndarray  # uint8 [256, 3]
 
 
+class Begin(NamedTuple):
+    """A state in which an episode begins."""
+
+    start: snapshot.Start
+    action: int  # the last one
+    frames: int
+    lives: int
+
+
 def open_ale(image: Path, seed: int = 0) -> Any:
     """Return ALE with a game that starts, without sticky actions."""
     try:
@@ -72,19 +81,19 @@ def actions(ale: Any, full: bool) -> np.ndarray:
 
 def starts(
     ale: Any, image: bytes, name: str, noops: range, fires: bool
-) -> list[tuple[snapshot.Start, int, int]]:
-    """Return the states in which an episode begins, each with its last action and its frames.
+) -> list[Begin]:
+    """Return the states in which an episode begins.
 
     After each number of idle frames in `noops`; with `fires` FIRE follows, or, where a sticky
     action replaces it, one idle frame more.
     """
     controller, combs = games.controller(name), games.has_combs(name)
-    found = []
+    found: list[Begin] = []
 
     def add(before: np.ndarray, action: int) -> None:
         data, shown = ale.cloneState().serialize(), ale.getScreen()
         start = snapshot.parse(data, image, controller, shown, before, combs)
-        found.append((start, action, ale.getEpisodeFrameNumber()))
+        found.append(Begin(start, action, ale.getEpisodeFrameNumber(), ale.lives()))
 
     ale.reset_game()
     before = ale.getScreen().copy()

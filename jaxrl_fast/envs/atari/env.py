@@ -40,6 +40,7 @@ class Game(NamedTuple):
     pooled: jax.Array  # uint8 [N, H, W, C]: maximum of the last two frames of a step
     action: jax.Array  # int32: ALE's number of the last frame's action
     frames: jax.Array  # int32, of the episode, idle ones included
+    lives: jax.Array  # int32
 
 
 class Life(NamedTuple):
@@ -142,8 +143,9 @@ class AtariEnv(Env):
     ) -> tuple[Any, Outcome]:
         game = state.value.game if self.episodic_life else state
         chosen = self.console.actions[action]
-        lives = self._lives(game)
-        play = _Play(game, jnp.zeros_like(game.pooled), jnp.zeros(chosen.shape, jnp.int32), lives < 0, lives < 0)
+        none = jnp.zeros(chosen.shape, jnp.int32)
+        play = _Play(game, jnp.zeros_like(game.pooled), none, none > 0, none > 0)
+        lives = game.lives
 
         def frame(play: _Play, x: tuple[jax.Array, jax.Array]) -> tuple[_Play, None]:
             return self._frame(play, chosen, *x), None
@@ -153,17 +155,23 @@ class AtariEnv(Env):
         if self.maxpool:
             game = game._replace(pooled=jnp.maximum(game.pooled, play.before))
         obs = self._observe(game.pooled)
-        left, cut = self._lives(game), play.cut & ~play.over
+        stuck = game.machine.bad > 0  # an opcode that is not supported: the picture stands still
+        left, cut = game.lives, (play.cut | stuck) & ~play.over
         ended = play.over | cut
         terminated = play.over | ((left < lives) & ~cut if self.episodic_life else False)
         reward = play.reward.astype(jnp.float32) * self.reward_scale
         if self.reward_clip is not None:
             reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
-        info = {"lives": jnp.where(ended, jnp.nan, left.astype(jnp.float32))}
+        info = {
+            "lives": jnp.where(ended, jnp.nan, left.astype(jnp.float32)),
+            "unsupported": stuck.astype(jnp.float32),
+        }
         outcome = Outcome(obs, reward, terminated, cut, info)
         return (Lasting(Life(game, obs, ended)) if self.episodic_life else game), outcome
 
-    def _frame(self, play: _Play, chosen: jax.Array, number: jax.Array, uniform: jax.Array) -> _Play:
+    def _frame(
+        self, play: _Play, chosen: jax.Array, number: jax.Array, uniform: jax.Array
+    ) -> _Play:
         """Return the game after one frame, where it goes on."""
         game, rules = play.game, self.console.rules
         on = ~(play.over | play.cut)
@@ -179,7 +187,9 @@ class AtariEnv(Env):
         draws = on & ~over & ~cut
         pooled, earlier = self._pool(m, game.pooled, play.before, number, draws)
         held = tree.where(on, pressed, game.controls)
-        after = Game(m, held, pooled, action, frames)
+        left = jax.vmap(outcomes.lives, (None, 0, 0))(rules, m.ram, game.lives)
+        left = jnp.where(on, left, game.lives)
+        after = Game(m, held, pooled, action, frames, left)
         return _Play(after, earlier, play.reward + jnp.where(on, gained, 0), over, cut)
 
     def _pool(
@@ -199,9 +209,6 @@ class AtariEnv(Env):
         if self.maxpool:
             before = jax.lax.cond(turn == 0, drawn, lambda old: old, before)
         return pooled, before
-
-    def _lives(self, game: Game) -> jax.Array:
-        return _each(outcomes.lives, self.console.rules, game.machine)
 
     def _observe(self, pooled: jax.Array) -> jax.Array:
         return preprocess.resize(pooled, self.img_height, self.img_width, self.console.zero)

@@ -1,7 +1,7 @@
 """Rewards, lives and ends of a game, read from a few bytes of its RAM.
 
-The bytes were found with ALE as a black box: each byte of a snapshot is set to each value, and what
-ALE then reports tells its place in the score, the lives and the end.
+`outcome_table` has the bytes. They were found with ALE as a black box by
+scripts/atari_outcomes.py.
 """
 
 from __future__ import annotations
@@ -13,71 +13,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.atari.games import snake_case
+from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, FIRST, GAMES, Game
 from jaxrl_fast.errors import ConfigError, nearest
 
-_RAM = 0x80  # the address of the first byte
-_TERMS, _TESTS = 3, 2
+_TERMS, _GROUPS, _TESTS = 7, 4, 4
+_HOLDS, _FAILS = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)  # tests that are always and never true
 
 
 class Rules(NamedTuple):
     """How to read one game's RAM; of several games, with a lane axis in front."""
 
-    score_at: jax.Array  # int32 [3]: bytes of the score
-    high: jax.Array  # [3]: points of the upper four bits
-    low: jax.Array  # [3]: points of the lower four bits
-    lives_at: jax.Array
-    lives_scale: jax.Array  # 0 for a game without lives
-    lives_add: jax.Array
-    test_at: jax.Array  # [2]: bytes that tell the end
-    mask: jax.Array  # [2]
-    value: jax.Array  # [2]: over where the masked byte is this
-    differs: jax.Array  # [2]: 1: over where it is not
-
-
-class _Game(NamedTuple):
-    score: tuple[tuple[int, int, int], ...]  # address, points of the upper and of the lower bits
-    lives: tuple[int, int, int] = (_RAM, 0, 0)  # address, factor, sum
-    tests: tuple[tuple[int, int, int, int], ...] = ()  # address, mask, value, differs
-
-
-def _decimal(*addresses: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the terms of a score of two decimal digits a byte, the lowest byte first."""
-    return tuple((at, 10 * 100**i, 100**i) for i, at in enumerate(addresses))
-
-
-_GAMES = {
-    "beam_rider": _Game(_decimal(0x89, 0x8A, 0x8B), tests=((0x85, 0xFF, 0xFF, 0),)),
-    "breakout": _Game(((0xCD, 10, 1), (0xCC, 0, 100)), (0xB9, 1, 0), ((0xB9, 0xFF, 0, 0),)),
-    "freeway": _Game(_decimal(0xE7), tests=((0x82, 0xFF, 0, 0),)),
-    "pong": _Game(
-        ((0x8E, 16, 1), (0x8D, -16, -1)), tests=((0x8D, 0xFF, 21, 0), (0x8E, 0xFF, 21, 0))
-    ),
-    "seaquest": _Game(_decimal(0xBA, 0xB9, 0xB8), (0xBB, 1, 1), ((0xA3, 0xFF, 0, 1),)),
-    "space_invaders": _Game(
-        _decimal(0xE8, 0xE6), (0xC9, 1, 0), ((0x98, 0x80, 0x80, 0), (0xC9, 0xFF, 0, 0))
-    ),
-}
-GAMES = tuple(_GAMES)
-WITHOUT_LIVES = ("beam_rider",)  # ALE's count follows the byte late
-
-
-def rules(name: str) -> Rules:
-    """Return the rules of a game, for instance "Pong" or "pong"."""
-    game = _GAMES.get(snake_case(name))
-    if game is None:
-        raise ConfigError("game", name, f"one of {', '.join(GAMES)}{nearest(name, GAMES)}")
-    score = np.array([*game.score, *[(_RAM, 0, 0)] * _TERMS][:_TERMS], np.int32)
-    never = (_RAM, 0, 1, 0)
-    tests = np.array([*game.tests, *[never] * _TESTS][:_TESTS], np.int32)
-    at, scale, add = game.lives
-    return Rules(
-        score[:, 0] - _RAM,
-        score[:, 1],
-        score[:, 2],
-        *np.array([at - _RAM, scale, add], np.int32),
-        tests[:, 0] - _RAM,
-        *tests.T[1:],
-    )
+    score: jax.Array  # int32 [terms, 5]: byte, points of its upper and lower bits, shift, blank
+    unset: jax.Array  # [4]: byte, mask, value, relation
+    lives: jax.Array  # [5]: byte, mask, shift, factor, sum
+    loss: jax.Array  # [4]: byte, mask, value, relation
+    jumps: jax.Array
+    ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
 
 
 class Outcome(NamedTuple):
@@ -88,24 +39,66 @@ class Outcome(NamedTuple):
     over: jax.Array
 
 
-def read(rules: Rules, ram: jax.Array) -> Outcome:
-    """Return the score, of which a frame's reward is the change, the lives and the end."""
-    return Outcome(score(rules, ram), lives(rules, ram), over(rules, ram))
+def pack(game: Game) -> Rules:
+    """Return the rules as arrays of one size for every game."""
+    score = [(*term, 0, 0)[:5] for term in game.score]
+    score += [(FIRST, 0, 0, 0, 0)] * (_TERMS - len(score))
+    groups = [[*group, *[_HOLDS] * (_TESTS - len(group))] for group in game.ends]
+    groups += [[_FAILS] * _TESTS] * (_GROUPS - len(groups))
+    raw = score, game.unset, game.lives, game.loss, groups
+    parts = [np.array(part, np.int32) for part in raw]
+    for part in parts:
+        part[..., 0] -= FIRST
+    terms, unset, lives, loss, ends = parts
+    return Rules(terms, unset, lives, loss, np.int32(game.jumps), ends)
+
+
+def rules(name: str) -> Rules:
+    """Return the rules of a game, for instance "Pong" or "pong"."""
+    game = GAMES.get(snake_case(name))
+    if game is None:
+        raise ConfigError("game", name, f"one of {', '.join(GAMES)}{nearest(name, GAMES)}")
+    return pack(game)
+
+
+def read(rules: Rules, ram: jax.Array, before: jax.Array) -> Outcome:
+    """Return score, lives and end; the change of the score is a frame's reward.
+
+    `before`: the lives of the frame before.
+    """
+    return Outcome(score(rules, ram), lives(rules, ram, before), over(rules, ram))
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the score, of which a frame's reward is the change; `ram` is uint8 [128]."""
-    byte = ram[rules.score_at].astype(jnp.int32)
-    return jnp.sum((byte >> 4) * rules.high + (byte & 15) * rules.low)
+    """Return the score of `ram`, uint8 [128]; its change is a frame's reward."""
+    at, high, low, shift, blank = rules.score.T
+    byte = ram[at].astype(jnp.int32) >> shift
+
+    def digit(value: jax.Array) -> jax.Array:
+        return jnp.where((blank > 0) & (value == blank), 0, value)
+
+    total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low)
+    return jnp.where(holds(rules.unset, ram), 0, total)
+
+
+def holds(test: jax.Array, ram: jax.Array | np.ndarray) -> jax.Array:
+    """Return whether tests [..., 4] hold, bool [...]."""
+    at, mask, value, relation = jnp.moveaxis(jnp.asarray(test), -1, 0)
+    byte = ram[at].astype(jnp.int32) & mask
+    same = (byte == value) ^ (relation == DIFFERS)
+    return jnp.where(relation == AT_LEAST, byte >= value, same)
 
 
 def over(rules: Rules, ram: jax.Array) -> jax.Array:
     """Return whether the game is over."""
-    byte = ram[rules.test_at].astype(jnp.int32) & rules.mask
-    return jnp.any((byte == rules.value) ^ (rules.differs == 1))
+    return jnp.any(jnp.all(holds(rules.ends, ram), -1))
 
 
-def lives(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the lives that are left, 0 when the game is over."""
-    left = ram[rules.lives_at].astype(jnp.int32) * rules.lives_scale + rules.lives_add
-    return jnp.where(over(rules, ram), 0, left)
+def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
+    """Return the lives that are left after a frame with `before`, 0 when the game is over."""
+    at, mask, shift, factor, plus = rules.lives
+    byte = ram[at].astype(jnp.int32) & mask
+    part = jnp.where(shift == COUNT, jax.lax.population_count(byte), byte >> shift)
+    left = (part * factor + plus) & 0xFF
+    counts = jnp.where(left == before - 1, holds(rules.loss, ram), rules.jumps == 1)
+    return jnp.where(over(rules, ram), 0, jnp.where(counts, left, before))

@@ -44,34 +44,34 @@ def make(name: str, **settings: Any) -> AtariEnv:
     path = games.rom_path(name)
     game = path.stem
     rules = outcomes.rules(game)
-    if env.episodic_life and game in outcomes.WITHOUT_LIVES:
-        valid = f"False for {name}, whose lives are not known: ale:{env.name} has them"
-        raise ConfigError("env.episodic_life", True, valid)
     emulator = ale.open_ale(_checked(path, game))
     ale.choose(emulator, env.mode, env.difficulty)
     actions = ale.actions(emulator, env.full_action_space)
     fires = env.use_fire_reset and ale.FIRE in actions
     idle = range(max(env.noop_max, 1))
     found = ale.starts(emulator, path.read_bytes(), game, idle, fires)
-    m, c, rom = snapshot.batch([start for start, _, _ in found])
+    m, c, rom = snapshot.batch([begin.start for begin in found])
     rows, _ = emulator.getScreenDims()
     if env.img_height > rows:
         raise ConfigError("env.img_height", env.img_height, f"at most the screen's {rows} lines")
     shown = ale.colors(bool(m.view.pal[0]))
     colors = shown.grey if env.grayscale else shown.rgb
     pooled = colors[m.screen[:, :rows]]
-    action, frames = np.array([(a, n) for _, a, n in found], np.int32).T
+    action, frames, lives = np.array([begin[1:] for begin in found], np.int32).T
     zero = np.int32(0)
     resize = jax.jit(preprocess.resize, static_argnums=(1, 2))
     first = resize(pooled, env.img_height, env.img_width, zero)
-    console = Console(rom, rules, Game(m, c, pooled, action, frames), first, actions, colors, shown.rgb, zero)
+    starts = Game(m, c, pooled, action, frames, lives)
+    console = Console(rom, rules, starts, first, actions, colors, shown.rgb, zero)
     console = jax.tree.map(jnp.asarray, console)
-    return dataclasses.replace(env, console=console, rows=rows, num_actions=len(actions), fires=fires)
+    found = dict(console=console, rows=rows, num_actions=len(actions), fires=fires)
+    return dataclasses.replace(env, **found)
 
 
 def _check_device(env: AtariEnv) -> None:
     if jax.default_backend() == "cpu" and not env.on_cpu:
-        valid = f"True on a CPU, where a frame takes 200 times as long as by ALE: ale:{env.name} is for CPUs"
+        slow = "the emulator in JAX is 200 times as slow as ALE there"
+        valid = f"True on a CPU: {slow}; ale:{env.name} is for CPUs"
         raise ConfigError("env.on_cpu", False, valid)
 
 

@@ -1,0 +1,98 @@
+"""Results of `jaxrl-fast bench`: lines as in docs/benchmarks/results, a table, a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrl_fast.bench.rows import Row
+from jaxrl_fast.logs import plots
+
+OURS = "jaxrl_fast"
+Line = dict[str, Any]
+
+
+def lines(name: str, row: Row, raced: dict[str, Any], machine: dict[str, Any]) -> list[Line]:
+    """Return a line for each peer of a row, or one without a peer.
+
+    value, peer_value: steps a second. ratio: ours over the peer's, the median of `turns`. compile,
+    peer_compile: seconds of tracing and compiling; of a loop on the host, until it runs.
+    """
+    found, (mine, *peers) = raced["contestants"], list(raced["contestants"])
+    compiling = lambda one: round(one["trace"] + one["lower"] + one["compile"], 2)
+    load = [one for result in found.values() for turn in result["load"] for one in turn]
+    common = {
+        "table": "rows", "row": name, "what": row.what, "unit": row.unit, "seeds": None,
+        "value": round(found[mine]["steps_per_second"]), "compile": compiling(found[mine]),
+        "command": f"jaxrl-fast bench {name}", "date": machine["date"][:10], **about(machine),
+        "load": [min(load), max(load)] if load else None,
+    }  # fmt: skip
+    if not peers:
+        return [common | {"peer": None, "turns": None}]
+    compared = []
+    for peer in peers:
+        ratio = raced["ratios"][f"{mine} / {peer}"]
+        compared.append(common | {
+            "peer": peer, "peer_value": round(found[peer]["steps_per_second"]),
+            "peer_compile": compiling(found[peer]), "ratio": round(ratio["median"], 2),
+            "turns": [round(x, 3) for x in ratio["turns"]],
+        })  # fmt: skip
+    return compared
+
+
+def about(machine: dict[str, Any]) -> dict[str, str]:
+    """Return a machine and its versions as text."""
+    kind = re.fullmatch(r"\d+ x (.*) \((\w+)\)", machine["device"])
+    cores = f"{machine['cores']} CPU cores" if kind[2] != "cpu" else f"{machine['cores']} cores"
+    chip = kind[1] if kind[2] != "cpu" else machine["cpu"] or "CPU"
+    versions = (f"{'Python' if k == 'python' else k} {v}" for k, v in machine["versions"].items())
+    return {"machine": f"{chip}, {cores}", "versions": ", ".join(versions)}
+
+
+def table(found: Sequence[Line]) -> str:
+    """Return the comparisons as text, a line each."""
+    shown = [("work", "ours", "peer", "peer's", "speed", "compile", "peer's")]
+    for one in found:
+        speed, peer = f"{one['value']:,} {one['unit']}", one["peer"]
+        theirs = (peer, f"{one['peer_value']:,}", f"{one['ratio']:.2f}") if peer else ("", "", "")
+        compiled = f"{one['compile']:.1f} s", f"{one['peer_compile']:.1f} s" if peer else ""
+        shown.append((one["what"], speed, *theirs, *compiled))
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    wide = lambda cells: (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
+    return "\n".join("  ".join(wide(cells)).rstrip() for cells in shown)
+
+
+def write(found: Sequence[Line], path: Path) -> None:
+    """Write a line of JSON each."""
+    path.write_text("".join(json.dumps(one) + "\n" for one in found))
+
+
+def draw(found: Sequence[Line], path: str | Path) -> Path:
+    """Draw our speed over each peer's, with the range of the turns; orange: slower."""
+    compared = [one for one in found if one["peer"] is not None]
+    canvas, axes = plots.figure()
+    canvas.set_size_inches(8.4, 1.4 + 0.32 * len(compared))
+    for place, one in enumerate(compared):
+        middle, turns = one["ratio"], one["turns"]
+        ends = [[max(middle - min(turns), 0)], [max(max(turns) - middle, 0)]]
+        colour = plots.PALETTE[0 if middle >= 1 else 1]
+        axes.barh(place, middle - 1, left=1, color=colour, height=0.6)
+        axes.errorbar(middle, place, xerr=ends, color="#2b2d33", capsize=3, linewidth=1)
+        right = max(middle, *turns)
+        axes.text(1.03 * right, place, f"{middle:.2f}", va="center", fontsize=8)
+    labels = [plots.folded(f"{one['what']} / {one['peer']}", 52) for one in compared]
+    plots.style(axes, "our speed / the peer's", "", found[0]["machine"] if found else None)
+    axes.axvline(1.0, color="#2b2d33", linewidth=1, linestyle="--")
+    axes.set_yticks(range(len(compared)), labels, fontsize=8)
+    axes.set_xscale("log")
+    ratios = [x for one in compared for x in (one["ratio"], *one["turns"])]
+    powers = range(math.floor(math.log2(min(ratios))), math.ceil(math.log2(max(ratios))) + 1)
+    axes.set_xticks([2.0**n for n in powers], [f"{2.0**n:g}" for n in powers])
+    axes.minorticks_off()
+    axes.invert_yaxis()
+    axes.margins(x=0.12, y=0.01)
+    return plots.save(canvas, Path(path))

@@ -1,0 +1,117 @@
+"""`jaxrl-fast new`: a working algorithm, environment or package to begin with."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from importlib import resources
+from pathlib import Path
+
+from jaxrl_fast.algorithms import ALGORITHMS
+from jaxrl_fast.cli.args import PROG, parse, positionals
+from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import ConfigError, check_choice, expected
+
+KINDS = ("algorithm", "environment", "project")
+PYPROJECT = """[build-system]
+requires = ["setuptools>=77"]
+build-backend = "setuptools.build_meta"
+
+[project]
+name = "{dashed}"
+version = "0.1.0"
+description = "An algorithm and an environment for jaxrl_fast"
+requires-python = ">=3.11"
+dependencies = ["jaxrl_fast"]
+
+[project.optional-dependencies]
+dev = ["pytest>=8"]
+
+[project.entry-points."jaxrl_fast.algorithms"]
+{dashed} = "{module}.algorithm:{cls}"
+
+[project.entry-points."jaxrl_fast.environments"]
+{dashed} = "{module}.environment:SOURCE"
+
+[tool.setuptools]
+packages = ["{module}"]
+"""
+README = """# {dashed}
+
+An algorithm and an environment for jaxrl_fast; their names work after `pip install -e .`.
+
+```bash
+pip install -e '.[dev]' && pytest
+jaxrl-fast train {dashed} {dashed}/walk
+jaxrl-fast train ppo {dashed}/walk
+jaxrl-fast train {dashed} CartPole-v1
+```
+"""
+
+
+def new(argv: list[str]) -> None:
+    """Write the skeleton, and print what to type next."""
+    names, flags = positionals(argv, 3)
+    parse(f"{PROG} new KIND NAME", f"Write a working skeleton here: KIND is {', '.join(KINDS)}.", (), flags)
+    if len(names) != 2:
+        raise expected("KIND NAME", f"given: {PROG} new environment my_env", " ".join(names) or "none")
+    kind, name = names
+    check_choice("KIND", kind, KINDS)
+    files, hints = (_project if kind == "project" else _module)(kind, _checked(name))
+    there = next((path for path in files if path.exists()), None)
+    if there is not None:
+        raise ConfigError("NAME", name, f"one whose file {there} is not there yet")
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        print(path)
+    print("what comes next:", *(f"  {hint}" for hint in hints), sep="\n")
+
+
+def _checked(name: str) -> str:
+    """Return the module's name. Raises ConfigError for one that Python or the library cannot take."""
+    module = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module) or module.startswith("test_"):
+        raise ConfigError("NAME", name, "the name of a module: lower-case letters, digits and _, such as my_env")
+    if name in ALGORITHMS or module in ALGORITHMS or module == "jaxrl_fast" or name in registry.list_environments():
+        raise ConfigError("NAME", name, "a name that jaxrl_fast does not use itself")
+    return module
+
+
+def _class(module: str) -> str:
+    return "".join(part.capitalize() for part in module.split("_"))
+
+
+def _text(file: str, module: str) -> str:
+    """Return a skeleton's text with the new name."""
+    text = (resources.files("jaxrl_fast.cli.skeletons") / file).read_text()
+    text = re.sub("The (algorithm|environment) skeleton", _class(module), text)
+    return text.replace("Skeleton", _class(module)).replace("skeleton", module)
+
+
+def _module(kind: str, module: str) -> tuple[dict[Path, str], list[str]]:
+    files = {Path(f"{module}.py"): _text(f"{kind}.py", module), Path(f"test_{module}.py"): _text(f"test_{kind}.py", module)}
+    subject = f"{module} CartPole-v1" if kind == "algorithm" else f"ppo {module}"
+    return files, [f"{PROG} train {subject} --import {module}", f"pytest test_{module}.py"]
+
+
+def _project(_: str, module: str) -> tuple[dict[Path, str], list[str]]:
+    """Return a package with one of each, found by entry points."""
+    dashed, cls, root = module.replace("_", "-"), _class(module), Path(module.replace("_", "-"))
+    algorithm = _text("algorithm.py", module).replace("@jf.register_algorithm\n", "").replace(f'"{module}"', f'"{dashed}"')
+    environment, walk = _text("environment.py", module), f"{dashed}/walk"
+    environment = environment.replace(f'jf.register("{module}", {cls})', f'SOURCE = table("{dashed}/", {{"{walk}": {cls}}})')
+    environment = environment.replace(f'"{module}"', f'"{walk}"')
+    line = "from jaxrl_fast import random\n"
+    environment = environment.replace(line, f"{line}from jaxrl_fast.envs import table\n")
+    of_algorithm = _text("test_algorithm.py", module).replace(f"from {module} import", f"from {module}.algorithm import")
+    of_environment = _text("test_environment.py", module).replace(f"\nimport {module}  # noqa: F401 - registers it\n", "")
+    files = {
+        "pyproject.toml": PYPROJECT.format(dashed=dashed, module=module, cls=cls), "README.md": README.format(dashed=dashed),
+        f"{module}/__init__.py": '"""An algorithm and an environment for jaxrl_fast."""\n',
+        f"{module}/algorithm.py": algorithm, f"{module}/environment.py": environment,
+        "tests/test_algorithm.py": of_algorithm,
+        "tests/test_environment.py": of_environment.replace(f'"{module}"', f'"{walk}"'),
+    }  # fmt: skip
+    hints = [f"cd {root} && pip install -e '.[dev]' && pytest", f"{PROG} train {dashed} {walk}"]
+    return {root / name: text for name, text in files.items()}, hints

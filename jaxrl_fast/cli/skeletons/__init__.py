@@ -1,0 +1,1 @@
+"""Files that `jaxrl-fast new` copies: `skeleton` and `Skeleton` become the new name."""

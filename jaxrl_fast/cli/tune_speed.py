@@ -1,0 +1,53 @@
+"""`jaxrl-fast tune-speed`: search settings that change speed and not numbers, and keep the best."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+
+from jaxrl_fast import runtime
+from jaxrl_fast.cli.args import Option
+from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.doctor import machine, ready
+from jaxrl_fast.engine import tuned
+from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runs.train import at_start
+from jaxrl_fast.values import new_file
+
+OPTIONS = (
+    Option("busy", "bool", False, "measure although other processes use the device"),
+    Option("picture", "path", help="draw what was tried into this file", metavar="FILE",
+           hint="default: none"),
+)  # fmt: skip
+
+
+def tune(plan: Plan, given: dict[str, Any]) -> None:
+    """Try settings of the run that `train` would start; later runs take the best."""
+    picture = new_file("--picture", given["picture"]) if "picture" in given else None
+    before = None if given.get("busy") else machine.examine()
+    algo, env, config = resolve(plan, given)
+    prepared = prepare(algo, env, at_start(dataclasses.replace(config, tuned=False)))
+    folder = runtime.enable_compile_cache()
+    if folder is None:
+        valid = "a folder or unset: tune-speed keeps its result beside the compile cache"
+        raise ConfigError("JAXRL_FAST_CACHE", "off", valid)
+    ready.check_cache(folder)
+    tuned.name_of(prepared)  # refuses a run that cannot be found again
+    if before:
+        ready.check_idle(before, jax.default_backend())
+    from jaxrl_fast.speed.picture import draw
+    from jaxrl_fast.speed.search import search
+
+    title = f"{algo.name} on {plan.environment or env.spec.name}"
+    print(f"{title}: {plan.source}", flush=True)
+    found, tried = search(prepared, lambda text: print(f"  {text}", flush=True))
+    if picture:
+        draw(title, tried, picture)
+    if not found.settings:
+        tuned.forget(prepared)
+        print(f"none of {len(tried)} choices is faster: runs keep the defaults")
+        return
+    print(f"{found}\nkept in {tuned.keep(prepared, found)}: new runs of this program take it")

@@ -1,0 +1,94 @@
+"""safetensors: parameters and statistics as arrays beside a config.json, which `jf.load` takes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxrl_fast import runtime
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, first_line
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.rundir import device_name
+from jaxrl_fast.runs.start_from import Given, fitted, found_in
+
+if TYPE_CHECKING:
+    from jaxrl_fast.runs.agent import Agent
+
+FILE = "policy.safetensors"
+FOLDER = (FILE, "config.json")  # what an exported folder holds
+
+
+def _library() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise MissingExtraError("a policy in safetensors", "safetensors") from error
+    return safetensors
+
+
+def export(agent: Agent, path: Path) -> None:
+    """Write a folder with policy.safetensors and config.json. Raises ConfigError for an agent without `params`."""
+    library, given = _library(), found_in(agent)
+    fitted(given, agent.algo)  # a load must be able to make the agent of it
+    arrays = {jax.tree_util.keystr(where): np.asarray(x) for where, x in jax.tree.leaves_with_path(given)}
+    alone = {"population": None, "selection": None, "seeds": 1, "experience": None, "start_from": None, "experience_id": None}
+    alone |= {"experience_fraction": RunConfig.experience_fraction}
+    content = {
+        "format": configs.FORMAT,
+        "algorithm": configs.encode_algorithm(agent.algo),
+        "environment": configs.encode_environment(agent.env),
+        "run": configs.encode_run(dataclasses.replace(agent.config, **alone)),
+        "device": device_name(),
+        "versions": runtime.versions(),
+        "exported": {"iteration": agent.iteration, "score": agent.score if _finite(agent.score) else None},
+    }
+    path.mkdir(parents=True, exist_ok=True)
+    library.numpy.save_file(arrays, path / FILE, metadata={"format": "jaxrl_fast"})
+    configs.write_json(path / "config.json", content)
+
+
+def _finite(score: float | None) -> bool:
+    return score is not None and math.isfinite(score)
+
+
+def is_exported(path: Path) -> bool:
+    return (path / FILE).is_file()
+
+
+def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> tuple[Any, ...]:
+    """Return the arguments of `Agent` from an exported folder; runs no code of the file."""
+    check_choice("which", which, ("auto",))
+    if member not in (None, 0):
+        raise ConfigError("member", member, "None: an exported policy is one member's")
+    algo, env, config, content = configs.load(path, tuple(modules))
+    algo = algo.bind(env.spec)
+    try:
+        arrays = _library().numpy.load_file(path / FILE)
+    except _library().SafetensorError as error:
+        raise ConfigError("run", str(path / FILE), f"a whole file of safetensors: {first_line(error)}") from error
+    like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
+    parts = {part: {name.removeprefix(f".{part}"): x for name, x in arrays.items() if name.startswith(f".{part}")}
+             for part in Given._fields}  # fmt: skip
+    given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE)) for part in Given._fields))
+    given = fitted(given, algo)
+    about = content.get("exported") or {}
+    return algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about.get("iteration", 0), about.get("score")
+
+
+def _tree(found: dict[str, np.ndarray], like: Any, file: str) -> Any:
+    """Return arrays by path as a tree like `like`. Raises ConfigError for other names."""
+    names = [jax.tree_util.keystr(where) for where, _ in jax.tree.leaves_with_path(like)]
+    if set(names) != set(found):
+        differs = sorted(set(names) ^ set(found))[0]
+        what = "missing" if differs in names else "of no layer"
+        raise ConfigError("run", file, f"a file with the parameters of its config.json; {differs} is {what}")
+    return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in names])
+
+

@@ -1,0 +1,385 @@
+"""Find where Atari games keep score, lives and end, with ALE as a black box.
+
+    python scripts/atari_outcomes.py seaquest qbert    # prints lines of outcome_table.py
+    python scripts/atari_outcomes.py --check seaquest  # plays whole games against the table
+
+ALE takes any image under a game's name and reads that game's outcomes from its RAM. The image here
+never writes RAM after its start, so ALE's answers are a function of bytes that this script sets:
+each byte of RAMs of the real game is set to each value. Rewards, lives and ends of whole games of
+random play must follow from what was found, or the game is reported as failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from jaxrl_fast.envs.atari import ale, games, outcomes
+from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, EQUAL, FIRST, GAMES, Game
+
+RAM = 128
+_COLUMNS = 100
+_ROWS = 8192
+_TIGHT = ",_"  # between numbers that stay on one line
+_ORIGIN = 0xF000
+_PROBES = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF)  # changes that show a byte matters
+
+
+class Trace(NamedTuple):
+    """Frames of whole games on ALE: arrays [T, ...]."""
+
+    ram: np.ndarray  # [T, 128] after the frame
+    reward: np.ndarray
+    lives: np.ndarray
+    over: np.ndarray
+    first: np.ndarray  # bool: the state in which a game begins; no frame was played
+
+
+def play(name: str, frames: int, seed: int = 0, hold: int = 6) -> Trace:
+    """Return frames of random play; an action is held for up to `hold` frames."""
+    emulator, rng = ale.open_ale(games.rom_path(name), seed + 1), np.random.default_rng(seed)
+    known = emulator.getMinimalActionSet()
+    rows: list[tuple] = []
+
+    def add(reward: int, first: bool) -> None:
+        state = emulator.getRAM().copy(), reward, emulator.lives(), emulator.game_over(), first
+        rows.append(state)
+
+    while len(rows) < frames:
+        emulator.reset_game()
+        add(0, True)
+        while not emulator.game_over() and len(rows) < 4 * frames:
+            action = known[int(rng.integers(len(known)))]
+            for _ in range(int(rng.integers(1, hold + 1))):
+                reward = emulator.act(action)
+                add(reward, False)
+                if emulator.game_over():
+                    break
+    return Trace(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def still_image(ram: np.ndarray) -> bytes:
+    """Return an image that writes `ram` to RAM while RESET is pressed, and else nothing.
+
+    While SELECT or the controller is used each byte of RAM counts, as ALE waits for some to change.
+    """
+    again, data = 5, 0x800
+    reset = bytes([0xA2, 0x7F, 0xBD, data & 0xFF, 0xF0 | data >> 8, 0x95, 0x80, 0xCA, 0x10, 0xF8])
+    count = bytes([0xA2, 0x80, 0xF6, 0x00, 0xE8, 0xD0, 0xFB])
+    code = bytes([0x78, 0xD8, 0xA2, 0xFF, 0x9A])  # SEI CLD LDX #$FF TXS
+    code += bytes([0xA9, 2, 0x85, 0, *[0x85, 2] * 3, 0xA9, 0, 0x85, 0])  # three lines of VSYNC
+    code += bytes([0xAD, 0x82, 0x02, 0x4A, 0xB0, len(reset)]) + reset  # bit 0 of SWCHB is RESET
+    code += bytes([0xAD, 0x80, 0x02, 0xC9, 0xFF, 0xD0, 11, 0x24, 0x0C, 0x10, 7])  # SWCHA, INPT4
+    code += bytes([0xAD, 0x82, 0x02, 0x29, 2, 0xD0, len(count)]) + count  # bit 1 is SELECT
+    code += bytes([0xA2, 250, 0x85, 2, 0xCA, 0xD0, 0xFB, 0x4C, again, _ORIGIN >> 8])
+    rom = bytearray(4096)
+    rom[: len(code)] = code
+    rom[data : data + RAM] = bytes(ram)
+    rom[-4:] = bytes([0, _ORIGIN >> 8] * 2)
+    return bytes(rom)
+
+
+class Oracle:
+    """ALE's outcomes of a game as a function of RAM."""
+
+    def __init__(self, name: str, ram: np.ndarray):
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / f"{name}.bin"
+            path.write_bytes(still_image(ram))
+            self.ale = ale.open_ale(path)
+        self.ale.reset_game()
+        self.set(ram)
+        self.ale.act(0)
+        self.state, self.ram = self.ale.cloneState(), self.ale.getRAM().copy()
+        if (self.ram != ram).any() or self.ale.game_over():
+            raise RuntimeError(f"{name}: the image does not hold its RAM.")
+
+    def set(self, ram: np.ndarray) -> None:
+        for i in np.flatnonzero(self.ale.getRAM() != ram):
+            self.ale.setRAM(int(i), int(ram[i]))
+
+    def __call__(self, ram: np.ndarray) -> tuple[int, int, bool]:
+        """Return the score above the start's, the lives and the end of a RAM."""
+        self.ale.restoreState(self.state)
+        self.set(ram)
+        reward = self.ale.act(0)
+        return reward, self.ale.lives(), self.ale.game_over()
+
+
+def tables(oracle: Oracle, ram: np.ndarray) -> dict[int, list[tuple[int, int, bool]]]:
+    """Return, for each byte that matters in `ram`, the outcomes of its 256 values."""
+    found, usual = {}, oracle(ram)
+
+    def changed(i: int, value: int) -> tuple[int, int, bool]:
+        other = ram.copy()
+        other[i] = value
+        return oracle(other)
+
+    for i in range(RAM):
+        values = {0, 0xFF, *(int(ram[i]) ^ probe for probe in _PROBES)}
+        if any(changed(i, value) != usual for value in values):
+            found[i] = [changed(i, value) for value in range(256)]
+    return found
+
+
+def score_terms(many: list[dict]) -> dict[int, tuple[int, ...]]:
+    """Return {byte: points of its upper and of its lower four bits, shift, blank} of digits."""
+    votes: dict[int, list[tuple[int, ...]]] = {}
+    for table in many:
+        for i, rows in table.items():
+            score = np.array([r[0] for r in rows])
+            if len(set(score.tolist())) > 1:
+                votes.setdefault(i, []).append(_digits(score - score[0]))
+    best = {i: max(set(seen), key=seen.count) for i, seen in votes.items()}
+    return {i: term for i, term in best.items() if any(term)}
+
+
+def _digits(points: np.ndarray) -> tuple[int, ...]:
+    """Return the points of the upper and lower four bits, shift and blank, or zeros."""
+    for shift in (0, 3):
+        high, low = int(points[16 << shift]), int(points[1 << shift])
+        pairs = [(h, n) for h in range(10 if shift == 0 else 1) for n in range(10)]
+        fits = (points[(h * 16 + n) << shift] == high * h + low * n for h, n in pairs)
+        if any((high, low)) and all(fits):
+            place = shift if low else 4
+            blanks = [d for d in range(10, 16) if points[d << place] == 0]
+            return high, low, shift, blanks[0] if blanks else 0
+    return 0, 0, 0, 0
+
+
+def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, int, int] | None:
+    """Return (mask, value, relation) that holds for these values of a byte alone, or None.
+
+    seen: the values that the byte has in games; by default all.
+    """
+    least = min(values, default=0)
+    if 1 < least < 255 and len(values) == 256 - least:
+        return 0xFF, least, AT_LEAST
+    every = np.arange(256) if seen is None else seen
+    inside = np.isin(every, list(values))
+    for differs in (0, 1):
+        chosen = inside ^ bool(differs)
+        if not chosen.any() or chosen.all():
+            continue
+        first = int(every[np.flatnonzero(chosen)[0]])
+        for mask in sorted(range(256), key=lambda m: (-bin(m).count("1"), m)):
+            if (((every & mask) == (first & mask)) == chosen).all():
+                return mask, first & mask, DIFFERS if differs else EQUAL
+    return None
+
+
+def end_groups(oracle: Oracle, pairs: list, trace: Trace) -> list[tuple]:
+    """Return the end as groups of tests (byte, mask, value, relation); one whole group suffices."""
+    seen = [np.unique(column) for column in trace.ram.T]
+    groups: list[tuple] = []
+
+    def known(ram: np.ndarray) -> bool:
+        return any(all(outcomes.holds(test, ram) for test in group) for group in groups)
+
+    def add(ram: np.ndarray, table: dict) -> None:
+        ends = {i: {v for v in range(256) if rows[v][2]} for i, rows in table.items()}
+        parts = {
+            i: byte_test(v) or byte_test(v, seen[i]) for i, v in ends.items() if len(v) < 256
+        }
+        if parts and all(parts.values()) and not known(ram):
+            group = tuple((i, *test) for i, test in sorted(parts.items()) if test)
+            groups.extend([group] if group not in groups else [])
+
+    for ram, table, over in pairs:
+        if over:
+            add(ram, table)
+        for i, rows in table.items() if not over else ():
+            values = [v for v in range(256) if rows[v][2]]
+            if values:
+                other = ram.copy()
+                other[i] = next((v for v in values if v in seen[i]), values[0])
+                if not known(other):
+                    add(other, tables(oracle, other))
+    return groups
+
+
+def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int, int]]:
+    """Return (byte, mask, shift, factor, sum) that agree with every change of the lives."""
+    at = np.flatnonzero(np.diff(trace.lives) != 0) + 1
+    at = at[~trace.over[at] & ~trace.first[at]]
+    runs = [((1 << n) - 1) << s for s in range(8) for n in range(8 - s, 0, -1)]
+    masks = [(mask, (mask & -mask).bit_length() - 1) for mask in runs]
+    masks += [(1 << a | 1 << b, COUNT) for a in range(8) for b in range(a)]
+    alive = np.unique(trace.lives[~trace.over])
+    found = [(FIRST, 0, 0, 0, int(alive[0]))] if len(alive) == 1 else []
+    for i in sorted({i for table in many for i in table}) if len(at) else ():
+        for (mask, shift), factor in itertools.product(masks, (1, -1)):
+            part = _part(trace.ram[at, i], mask, shift) * factor
+            plus = (trace.lives[at] - part) % 256
+            if len(set(part)) > 1 - (len(at) == 1) and (plus == plus[0]).all():
+                found.append((FIRST + i, mask, shift, factor, int(plus[0])))
+    return sorted(found, key=lambda form: (-_agreement(form, many), -bin(form[1]).count("1")))
+
+
+def _part(byte: np.ndarray, mask: int, shift: int) -> np.ndarray:
+    """Return the masked bits as a number, or how many they are."""
+    byte = byte.astype(np.uint8) & np.uint8(mask)
+    return (np.bitwise_count(byte) if shift == COUNT else byte >> shift).astype(int)
+
+
+def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
+    """Return how many answers of ALE a form of the lives predicts."""
+    at, mask, shift, factor, plus = form
+    said = (_part(np.arange(256), mask, shift) * factor + plus) & 0xFF
+    rows = [table[at - FIRST] for table in many if at - FIRST in table]
+    return sum(int(r[1]) == said[v] for row in rows for v, r in enumerate(row))
+
+
+def loss_tests(many: list[dict], pairs: list) -> list[tuple[int, int, int, int]]:
+    """Return tests of a byte that lets a loss of one life count."""
+    found = {(FIRST, 0, 0, 0): None}
+    for _, table, over in pairs:
+        for i, rows in table.items() if not over else ():
+            lives = np.array([r[1] for r in rows])
+            usual = max(set(lives.tolist()), key=lives.tolist().count)
+            test = byte_test(set(np.flatnonzero(lives == usual - 1).tolist()))
+            if test:
+                found[(FIRST + i, *test)] = None
+    return list(found)
+
+
+@jax.jit
+def _read(rules: outcomes.Rules, ram: jax.Array, lives: jax.Array, first: jax.Array):
+    """Return the outcomes of a trace; a game begins with the lives that ALE says."""
+
+    def frame(before: jax.Array, x: tuple) -> tuple[jax.Array, outcomes.Outcome]:
+        ram, given, begins = x
+        said = outcomes.read(rules, ram, before)
+        said = said._replace(lives=jax.numpy.where(begins, given, said.lives))
+        return said.lives, said
+
+    return jax.lax.scan(frame, lives[0], (ram, lives, first))[1]
+
+
+def line(name: str, game: Game) -> str:
+    """Return a game as a line of the table."""
+
+    def row(values: tuple[int, ...], bytes_: int) -> str:
+        shown = [f"0x{v:02X}" if i < bytes_ else str(v) for i, v in enumerate(values)]
+        return f"({_TIGHT.join(shown)})"
+
+    def rows(parts: list[str]) -> str:
+        return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+
+    parts = [rows([row(term, 1) for term in game.score])]
+    if any(game.lives[1:]):
+        parts.append(f"lives={row(game.lives, 2)}")
+    if game.loss != (FIRST, 0, 0, 0):
+        parts.append(f"loss={row(game.loss, 3)}")
+    if game.unset != Game(()).unset:
+        parts.append(f"unset={row(game.unset, 3)}")
+    if not game.jumps:
+        parts.append("jumps=0")
+    if game.ends:
+        parts.append(f"ends={rows([rows([row(t, 3) for t in group]) for group in game.ends])}")
+    short = f'    "{name}": Game({", ".join(parts)}),'
+    if len(short) <= _COLUMNS:
+        return short.replace(_TIGHT, ", ")
+    lines = textwrap.wrap(", ".join(parts) + ",", _COLUMNS - 20)
+    inner = [f"        {x}".replace(_TIGHT, ", ") for x in lines]
+    return "\n".join([f'    "{name}": Game(', *inner, "    ),  # fmt: skip"])
+
+
+class Found(NamedTuple):
+    """A game's outcomes, in the form of `Game`, and how many frames they miss."""
+
+    game: Game
+    frames: int
+    wrong: dict[str, int]
+
+
+def _samples(trace: Trace, count: int = 3) -> list[int]:
+    """Return frames to look at: spread over the trace, around changes, and ends."""
+    inner = np.flatnonzero(~trace.over)
+    spread = inner[np.linspace(0, len(inner) - 1, count).astype(int)]
+    lost = np.flatnonzero(np.diff(trace.lives) != 0)[:2]
+    ends = np.flatnonzero(trace.over)[:2]
+    return sorted({*map(int, spread), *map(int, lost), *map(int, ends), *map(int, ends[:1] - 1)})
+
+
+def derive(name: str, trace: Trace) -> Found:
+    """Return what the bytes of a game's RAM say."""
+    oracle = Oracle(name, trace.ram[0])
+    at = _samples(trace)
+    rams = [trace.ram[i] for i in at]
+    pairs = [(ram, tables(oracle, ram), bool(oracle(ram)[2])) for ram in rams]
+    many = [table for _, table, _ in pairs]
+    terms = score_terms([table for _, table, over in pairs if not over])
+    score = tuple((FIRST + i, *term) for i, term in sorted(terms.items()))
+    score = tuple(term[:3] if not any(term[3:]) else term for term in score)
+    groups = end_groups(oracle, pairs, trace)
+    ends = tuple(tuple((FIRST + i, *rest) for i, *rest in group) for group in groups)
+    plain = Game(score, ends=ends)
+    if check(plain, trace).wrong["reward"]:
+        unset = [(at, 0xFF, int(trace.ram[0, at - FIRST]), 0) for at, *_ in score]
+        choices = [plain, *(plain._replace(unset=test) for test in unset)]
+        plain = min(choices, key=lambda game: check(game, trace).wrong["reward"])
+    games_ = [plain] + [
+        plain._replace(lives=form, loss=test, jumps=jumps)
+        for test, jumps, form in itertools.product(
+            loss_tests(many, pairs), (1, 0), lives_forms(many, trace)[:12]
+        )
+    ]
+    best = check(plain, trace)
+    for game in games_:
+        found = check(game, trace)
+        if found.wrong["lives"] < best.wrong["lives"]:
+            best = found
+        if not best.wrong["lives"]:
+            break
+    return best
+
+
+def check(game: Game, trace: Trace) -> Found:
+    """Return how many frames of a trace the outcomes miss."""
+    count = len(trace.ram)
+    rows = trace.ram, trace.lives.astype(np.int32), trace.first
+    more = -count % _ROWS  # traces of several lengths share a program
+    padded = (np.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1), "edge") for x in rows)
+    found = jax.device_get(_read(outcomes.pack(game), *padded))
+    said = jax.tree.map(lambda x: x[:count], found)
+    later = ~trace.first[1:]
+    gained = np.diff(said.score)
+    wrong = {
+        "reward": int(np.sum((gained != trace.reward[1:]) & later)),
+        "lives": int(np.sum(said.lives != trace.lives)),
+        "end": int(np.sum(said.over != trace.over)),
+    }
+    return Found(game, len(trace.ram), wrong)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("games", nargs="+")
+    parser.add_argument("--check", action="store_true", help="play games against the table")
+    parser.add_argument("--frames", type=int, default=20_000, help="frames of random play")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    failed = 0
+    for name in args.games:
+        trace = play(name, args.frames, args.seed)
+        found = check(GAMES[name], trace) if args.check else derive(name, trace)
+        failed += any(found.wrong.values())
+        wrong = ", ".join(f"{count} {what}" for what, count in found.wrong.items() if count)
+        ends, gained = int(trace.over.sum()), int((trace.reward != 0).sum())
+        seen = f"{found.frames} frames, {ends} ends, {gained} rewards"
+        print(f"{name}: {seen}: {f'wrong: {wrong}' if wrong else 'equal'}", flush=True)
+        if not args.check:
+            print(line(name, found.game), flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,125 @@
+"""`jaxrl-fast new` and `completion`: what they write works at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jaxrl_fast as jf
+from helpers import packages
+from jaxrl_fast.algorithms import ALGORITHMS
+from jaxrl_fast.cli import command as cli
+from jaxrl_fast.testing import check_env
+
+SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The working directory, on `sys.path`; what is imported from it is forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith(("fresh", "test_fresh")):
+            del sys.modules[name]
+
+
+def run_tests(folder: Path, file: str) -> None:
+    """Call the tests of a file here: a process of its own would import JAX again."""
+    names: dict[str, object] = {}
+    exec(compile((folder / file).read_text(), file, "exec"), names)
+    tests = [test for name, test in names.items() if name.startswith("test_")]
+    assert tests
+    for test in tests:
+        test()
+
+
+def test_a_new_algorithm_trains_and_passes_its_tests(place, run_cli):
+    code, out, _ = run_cli("new", "algorithm", "fresh_algo")
+    assert code == 0 and "jaxrl-fast train fresh_algo CartPole-v1 --import fresh_algo" in out
+    assert sorted(x.name for x in place.iterdir()) == ["fresh_algo.py", "test_fresh_algo.py"]
+    line = ["train", "fresh_algo", "CartPole-v1", "--import", "fresh_algo", "--out", "run", *SMALL]
+    assert cli.main(line) == 0 and (place / "run/result.json").is_file()
+    run_tests(place, "test_fresh_algo.py")
+    assert "skeleton" not in (place / "fresh_algo.py").read_text().lower()
+    assert "fresh_algo" in ALGORITHMS
+
+
+def test_a_new_environment_conforms_and_is_trained(place, run_cli):
+    assert run_cli("new", "environment", "fresh-env")[0] == 0
+    line = ["train", "ppo", "fresh_env", "--import", "fresh_env", "--algo.hidden", "8", "--out", "run", *SMALL]
+    assert cli.main(line) == 0
+    run_tests(place, "test_fresh_env.py")
+    assert "skeleton" not in (place / "fresh_env.py").read_text().lower()
+
+
+def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch):
+    assert run_cli("new", "project", "fresh-things")[0] == 0
+    project = place / "fresh-things"
+    groups = tomllib.loads((project / "pyproject.toml").read_text())["project"]["entry-points"]
+    package = {str(x.relative_to(project)): x.read_text() for x in project.glob("fresh_things/*.py")}
+    (place / "site").mkdir()
+    monkeypatch.syspath_prepend(str(place / "site"))
+    packages.install(place / "site", "fresh-things", groups, package)
+    line = ["train", "fresh-things", "fresh-things/walk", "--algo.hidden", "8", "--out", "run", *SMALL]
+    assert cli.main(line) == 0
+    check_env(jf.make("fresh-things/walk", length=4), num_envs=4)
+    for file in ("test_algorithm.py", "test_environment.py"):
+        compile((project / "tests" / file).read_text(), file, "exec")
+    readme = (project / "README.md").read_text()
+    assert "jaxrl-fast train ppo fresh-things/walk" in readme
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ((), "KIND NAME must be given, got none: jaxrl-fast new environment my_env"),
+    (("enviroment", "x"), "did you mean 'environment'"),
+    (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
+    (("environment", "class"), "NAME must be the name of a module"),
+    (("algorithm", "ppo"), "NAME must be a name that jaxrl_fast does not use itself, got 'ppo'"),
+    (("algorithm", "there"), "NAME must be one whose file there.py is not there yet"),
+])  # fmt: skip
+def test_bad_names_write_nothing(words, message, place, run_cli):
+    (place / "there.py").write_text("mine")
+    code, _, err = run_cli("new", *words)
+    assert code == 2 and message in err and err.count("\n") == 1
+    assert [x.name for x in place.iterdir()] == ["there.py"] and (place / "there.py").read_text() == "mine"
+
+
+COMPLETE = """
+source ./script
+f=$(complete -p jaxrl-fast | sed 's/.*-F \\([^ ]*\\).*/\\1/')
+for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for"; do
+  COMP_WORDS=(jaxrl-fast $line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+  COMP_LINE="jaxrl-fast $line"; COMP_POINT=${#COMP_LINE}; COMPREPLY=(); $f; echo "${COMPREPLY[@]}"
+done
+"""
+
+
+def test_bash_completes_commands_and_flags(place, run_cli):
+    code, out, _ = run_cli("completion", "bash")
+    assert code == 0
+    (place / "script").write_text(out)
+    done = subprocess.run(["bash", "-c", COMPLETE], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[:3] == ["train", "--total-steps", "--format"], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_have_a_script(shell, run_cli):
+    code, out, _ = run_cli("completion", shell)
+    assert code == 0 and "jaxrl-fast" in out and "total-steps" in out
+
+
+def test_a_shell_that_is_not_known(run_cli):
+    code, _, err = run_cli("completion", "tcl")
+    assert code == 2 and "SHELL must be" in err
+
+
+def test_the_overview_fits_a_screen(run_cli):
+    lines = run_cli()[1].splitlines()
+    assert len(lines) <= 30 and max(map(len, lines)) <= 100 and lines[-1].startswith("Begin with:")

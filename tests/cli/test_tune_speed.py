@@ -1,0 +1,75 @@
+"""`jaxrl-fast tune-speed`: what it keeps, and the runs that take it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jaxrl_fast import runtime
+from jaxrl_fast.doctor import machine
+from jaxrl_fast.doctor.facts import Machine
+from jaxrl_fast.speed import search
+
+SMALL = (
+    "--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
+    "--eval-episodes", "4", "--no-preset", "--no-pictures", "--no-tensorboard",
+)  # fmt: skip
+TUNE = SMALL[:-1]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "cache"
+
+
+def unroll(run):
+    return json.loads((run / "config.json").read_text())["run"]["unroll"]
+
+
+def test_runs_take_what_was_found_and_keep_it(run_cli, cache, monkeypatch, tmp_path):
+    speed = lambda best, trial: {2: 1.48}.get(trial.prepared.config.unroll, 1.0)
+    monkeypatch.setattr(search, "ratio", speed)
+    monkeypatch.setattr(search, "equal", lambda best, trial: True)
+    flags = ("--busy", "--picture", "t.png")
+    code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, *flags)
+    assert (code, err) == (0, "") and (tmp_path / "t.png").exists()
+    assert "unroll = 2: 1.48 times as fast" in out and "kept in" in out
+    (file,) = (cache / "tuned").iterdir()
+    code, out, _ = run_cli("train", "a2c", "CartPole-v1", *SMALL, "--out", "tuned")
+    assert code == 0 and "speed: unroll = 2: 1.48 times as fast" in out
+    code, out, _ = run_cli("train", "a2c", "CartPole-v1", *SMALL, "--out", "plain", "--no-tuned")
+    assert code == 0 and "speed:" not in out and unroll(tmp_path / "plain") is None
+    code, out, _ = run_cli("train", "--config", "plain", "--tuned", "--out", "again")
+    assert code == 0 and "speed:" not in out and unroll(tmp_path / "again") is None
+    file.unlink()
+    code, out, _ = run_cli("train", "--resume", "tuned", "--total-steps", "8e3")
+    assert code == 0 and unroll(tmp_path / "tuned") == 2
+
+
+def test_nothing_faster_is_kept(run_cli, cache, monkeypatch):
+    monkeypatch.setattr(search, "ratio", lambda best, trial: 1.0)
+    monkeypatch.setattr(search, "equal", lambda best, trial: True)
+    code, out, _ = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
+    assert code == 0 and "none of 3 choices is faster" in out and not (cache / "tuned").exists()
+
+
+def test_a_busy_machine(run_cli, cache, monkeypatch):
+    monkeypatch.setattr(machine, "examine", lambda: Machine(cores=2, all_cores=2, share=0.3))
+    code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE)
+    assert (code, out) == (2, "") and "the device must be idle" in err
+
+
+def test_without_a_cache_it_is_refused(run_cli, monkeypatch):
+    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: None)
+    code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
+    assert (code, out) == (2, "") and "JAXRL_FAST_CACHE must be a folder or unset" in err
+
+
+def test_a_cache_that_cannot_be_written(run_cli, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: str(tmp_path / "file"))
+    code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
+    assert (code, out) == (2, "") and "compile cache must be a folder that can be written" in err
