@@ -217,8 +217,9 @@ def test_updates_are_two_in_a_row_unless_they_write_to_a_store(settings, steps):
     ("count", "together"), [(1, 1), (10, 10), (64, 64), (490, 49), (97, 97), (134, 67), (131, 1), (122, 61)]
 )
 def test_iterations_of_a_log_row_that_draw_together(count, together):
-    """A divisor up to 64, or the next one where there are only few."""
-    assert iteration.drawn_together(count) == together
+    """A divisor up to 64, or a larger one where those are small."""
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"), RunConfig(total_steps=tools.TOTAL))
+    assert iteration.drawn_together(run, count) == together
 
 
 @pytest.mark.parametrize("unroll", [1, 3])
