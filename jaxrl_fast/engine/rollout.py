@@ -102,7 +102,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
     step = jax.checkpoint(step) if algo.rematerialize else step
-    with scope(STORE):  # what is not a part by itself writes the rows
+    with scope(STORE):  # operations outside the other parts write the rows
         if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
             end, row = step(actor, tree.take(rows, 0))
             steps, faults = jax.tree.map(lambda x: x[None], row)

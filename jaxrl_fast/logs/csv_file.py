@@ -6,14 +6,18 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.errors import ConfigError, writing
+from jaxrl_fast.errors import writing
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.jsonl import number, numbers
 from jaxrl_fast.logs.rows import FIXED, Row
 from jaxrl_fast.logs.sinks import LoggedRun, Sink
-from jaxrl_fast.values import new_file
 
 HEAD = (*FIXED, "member")
+
+
+def _begins(first: bytes) -> bool:
+    """Return whether a file's first line is the head of such a log."""
+    return first.rstrip().decode(errors="replace").split(",")[: len(HEAD)] == [*HEAD]
 
 
 class CsvSink(Sink):
@@ -30,11 +34,8 @@ class CsvSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> CsvSink:
-        """Return the sink of a new file. Raises ConfigError if it exists."""
-        path = run.own(new_file("path", target))
-        if path.exists() and not run.resumed:
-            raise ConfigError("path", target, f"a new file, and {path} is there")
-        return cls(path)
+        """Return the sink of a new file, or a resumed run's log; else raises ConfigError."""
+        return cls(run.log_file(target, _begins))
 
     def write(self, row: Row) -> None:
         fixed = [number(x, digits) if digits else int(x) for digits, x in zip(FIXED.values(), row, strict=False)]

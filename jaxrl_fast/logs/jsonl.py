@@ -23,7 +23,6 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.files.forms import misfit
 from jaxrl_fast.logs.rows import FIXED, Row
 from jaxrl_fast.logs.sinks import LoggedRun, Sink
-from jaxrl_fast.values import new_file
 
 CELL = (int, float, type(None), [(int, float, type(None), bool)], bool)  # a value of a row
 ROW = {**dict.fromkeys(FIXED, (int, float, type(None))), "env_steps": int, "*": CELL}
@@ -138,12 +137,10 @@ class JsonlSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> JsonlSink:
-        """Return the sink of a second, new file. Raises ConfigError if it exists."""
-        path = run.own(new_file("path", target))
+        """Return the sink of a second file, new or a resumed run's; else raises ConfigError."""
+        path = run.log_file(target, lambda first: _parse(first) is not None)
         if path.absolute() == (run.path / "metrics.jsonl").absolute():
             raise ConfigError("path", target, "another file: the run itself writes this one")
-        if path.exists() and not run.resumed:
-            raise ConfigError("path", target, f"a new file, and {path} is there")
         return cls(path)
 
     def write(self, row: Row) -> None:

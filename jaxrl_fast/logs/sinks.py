@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected, nearest
+from jaxrl_fast.files import folders
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.registry import Registry
+from jaxrl_fast.values import new_file
 
 
 class LoggedRun(NamedTuple):
@@ -26,6 +30,25 @@ class LoggedRun(NamedTuple):
         path = Path(path)
         return path if self.seed is None else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
 
+    def log_file(self, target: str, begins: Callable[[bytes], bool]) -> Path:
+        """Return the path of a log: a new file, or for a resumed run one whose first line fits.
+
+        begins: whether such a log can begin with this line. Raises ConfigError for other files.
+        """
+        path = self.own(new_file("path", target))
+        if not path.exists():
+            return path
+        if not self.resumed or not path.is_file():
+            raise ConfigError("path", target, f"a new file, and {path} is there")
+        try:
+            with open(path, "rb") as file:
+                first = file.readline()
+        except OSError as error:
+            raise ConfigError("path", target, f"a file that can be read: {error.strerror}") from error
+        if first and not begins(first):
+            raise ConfigError("path", target, f"a new file, or the log of this run, which {path} is not")
+        return path
+
     def id(self, kind: str) -> Path:
         """Return the file with the run's id in a tracker, by which a resume goes on there."""
         return self.path / f"{kind}.id"
@@ -33,7 +56,22 @@ class LoggedRun(NamedTuple):
     def known(self, kind: str) -> str | None:
         """Return a resumed run's id in a tracker, or None."""
         file = self.id(kind)
-        return file.read_text().strip() if self.resumed and file.is_file() else None
+        return (file.read_text().strip() or None) if self.resumed and file.is_file() else None
+
+    def keep_id(self, kind: str, known: str) -> None:
+        """Write the run's id in a tracker for `known`; makes the run directory."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.id(kind).write_text(known)
+
+    def keep_step(self, kind: str, env_steps: int) -> None:
+        """Write down that a tracker has the rows up to `env_steps`, for `sent`."""
+        with folders.replacing(self.path / f"{kind}.step") as temporary:
+            temporary.write_text(str(env_steps))
+
+    def sent(self, kind: str) -> int:
+        """Return the environment steps of the last row that a resumed run's tracker has, or -1."""
+        file = self.path / f"{kind}.step"
+        return int(file.read_text()) if self.known(kind) and file.is_file() else -1
 
 
 class Clip(NamedTuple):
@@ -43,6 +81,17 @@ class Clip(NamedTuple):
     gif: bytes
     size: tuple[int, int]  # width, height
     path: Path | None = None  # of the file in the run directory
+
+    @contextlib.contextmanager
+    def file(self) -> Iterator[Path]:
+        """Yield the path of a GIF file: the run's, or else a temporary one."""
+        with contextlib.ExitStack() as stack:
+            path = self.path
+            if path is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                path = Path(folder) / f"{self.env_steps:012d}.gif"
+                path.write_bytes(self.gif)
+            yield path
 
 
 class Sink:
@@ -70,6 +119,9 @@ class Sink:
 
     def flush(self) -> None:
         """Put everything on disk; called before a checkpoint commits."""
+
+    def ended(self, outcome: str) -> None:
+        """Note that the run is "finished", "interrupted" or "failed"; `close` comes next."""
 
     def close(self) -> None:
         """Flush, and release files and terminal; may be called twice."""
@@ -123,6 +175,9 @@ class Guarded(Sink):
 
     def flush(self) -> None:
         self._tell("flush")
+
+    def ended(self, outcome: str) -> None:
+        self._tell("ended", outcome)
 
     def close(self) -> None:
         self._tell("close")

@@ -31,7 +31,7 @@ def learning_curve(
     Evaluations are dots. Without a finite value the axes stay empty and say so.
 
     Args:
-        members: names of a run's members, each of which gets a thin line; () for none.
+        members: names of a run's members; each gets a thin line. (): no lines.
         evaluations: whether to draw the dots.
     """
     lines, dots, thin = {}, {}, {}
@@ -125,7 +125,7 @@ def _axes(place: _Place, metric: str) -> list[str]:
 
 
 def _legend(members: Mapping[str, int]) -> list[str]:
-    """Return what one run's line is, above the axes, or the names of several below them."""
+    """Return the legend: of one run above the axes, of several below them."""
     if len(members) == 1:
         (count,) = members.values()
         interval = f"{spread(count)} of the {'mean' if count >= SURE else 'members'}"

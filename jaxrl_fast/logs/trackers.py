@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import time
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from jaxrl_fast.errors import MissingExtraError
@@ -13,18 +15,21 @@ from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
 
 PROJECT = "jaxrl_fast"
-_BATCH = 1000  # metrics of a request, MLflow's most
+_BATCH, _PARAMS = 1000, 100  # metrics and parameters of a request, MLflow's most
+_LONGEST = 6000  # characters of a parameter's value, MLflow's most
+_STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
 class MlflowSink(Sink):
     """MLflow: the scalars of TensorBoard, videos as artifacts. Needs the extra [mlflow].
 
-    A member's metric is `member_007/NAME`. A resumed run goes on in its MLflow run, whose id is in
+    A member's metric is `member_007/NAME`. The settings are parameters by their names as flags
+    (`total_steps`, `algo.discount`). A resumed run goes on in its MLflow run, whose id is in
     `mlflow.id` of the run directory.
 
     Args:
         uri: of a tracking server or store; None: what MLflow's environment variables say.
-        run: the run directory, and what becomes the tag `config`.
+        run: the run directory, the names and the settings.
     """
 
     form = "mlflow[:URI]"
@@ -36,7 +41,8 @@ class MlflowSink(Sink):
             raise MissingExtraError("logging to MLflow", "mlflow") from error
         self._uri, self._of = uri, run
         self._client: Any = None
-        self._id = run.known("mlflow")
+        self._id, self._seen = run.known("mlflow"), run.sent("mlflow")
+        self._status = "FAILED"  # of a log that ends before its run
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> MlflowSink:
@@ -51,78 +57,115 @@ class MlflowSink(Sink):
 
         client = MlflowClient(tracking_uri=self._uri)
         if self._id is None:
-            experiment = client.get_experiment_by_name(PROJECT)
-            number = client.create_experiment(PROJECT) if experiment is None else experiment.experiment_id
-            content = self._of.content
-            names = {"algorithm": content.get("algorithm"), "environment": content.get("environment")}
-            tags = {name: str(value) for name, value in names.items()} | {"folder": str(self._of.path)}
-            tags |= {"group": self._of.group} if self._of.group else {}
-            self._id = client.create_run(number, run_name=self._of.path.name, tags=tags).info.run_id
-            self._of.path.mkdir(parents=True, exist_ok=True)
-            self._of.id("mlflow").write_text(self._id)
+            self._id = self._create(client)
+            self._of.keep_id("mlflow", self._id)
         else:
             client.update_run(self._id, status="RUNNING")
         self._client = client
 
+    def _create(self, client: Any) -> str:
+        """Return the id of a new MLflow run with tags and parameters."""
+        from mlflow.entities import Param
+
+        experiment = client.get_experiment_by_name(PROJECT)
+        number = experiment.experiment_id if experiment else client.create_experiment(PROJECT)
+        path, group = self._of.path, self._of.group
+        tags = {name: self._of.content[name]["name"] for name in ("algorithm", "environment")}
+        tags |= {"folder": str(path)} | ({"group": group} if group else {})
+        known = client.create_run(number, run_name=path.name, tags=tags).info.run_id
+        params = [Param(*item) for item in parameters(self._of.content).items()]
+        for i in range(0, len(params), _PARAMS):
+            client.log_batch(known, params=params[i : i + _PARAMS])
+        return known
+
     def write(self, row: Row) -> None:
         from mlflow.entities import Metric
 
+        if row.env_steps <= self._seen:
+            return
         now, step = int(1000 * time.time()), int(row.env_steps)
         # A store of files cannot hold `loss` and `loss/member_000`.
         named = {"/".join(reversed(tag.split("/"))): value for tag, value in scalars(row).items()}
         found = [Metric(name, value, now, step) for name, value in named.items()]
         for i in range(0, len(found), _BATCH):
             self._client.log_batch(self._id, found[i : i + _BATCH])
+        self._of.keep_step("mlflow", step)
 
     def video(self, clip: Clip) -> None:
-        if clip.path is not None:
-            self._client.log_artifact(self._id, str(clip.path), "videos")
+        if clip.env_steps > self._seen:
+            with clip.file() as path:
+                self._client.log_artifact(self._id, str(path), "videos")
+
+    def ended(self, outcome: str) -> None:
+        self._status = _STATUS[outcome]
 
     def close(self) -> None:
         if self._client is not None:
             client, self._client = self._client, None
-            client.set_terminated(self._id)
+            client.set_terminated(self._id, self._status)
 
 
 class TrackioSink(Sink):
     """Trackio: the scalars of TensorBoard over `env_steps`, and videos. Needs the extra [trackio].
 
-    A resumed run goes on in the Trackio run of its name.
+    A resumed run goes on in its Trackio run, whose name is in `trackio.id` of the run directory.
+
+    Args:
+        project: of Trackio.
+        run: the run directory, its name and the settings.
     """
 
     form = "trackio[:PROJECT]"
 
-    def __init__(
-        self, project: str, config: dict[str, Any], name: str | None = None, group: str | None = None, resumed: bool = False
-    ):
+    def __init__(self, project: str, run: LoggedRun):
         try:
             import trackio  # noqa: F401
         except ImportError as error:
             raise MissingExtraError("logging to Trackio", "trackio") from error
+        self._project, self._of = project, run
         self._run: Any = None
-        resume = "allow" if resumed else "never"
-        self._settings = dict(project=project, name=name, group=group, config=config, resume=resume, embed=False)
+        self._known, self._seen = run.known("trackio"), run.sent("trackio")
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> TrackioSink:
-        """Return the sink of a Trackio run with the run directory's name."""
-        return cls(target or PROJECT, run.content, run.path.name, run.group, run.resumed)
+        """Return the sink of a run with the run directory's name, after its group for a seed."""
+        return cls(target or PROJECT, run)
 
     def open(self) -> None:
         import trackio
 
-        self._run = trackio.init(**self._settings)
+        run = self._of
+        named = run.path.name if run.seed is None else f"{run.group}-{run.path.name}"
+        self._run = trackio.init(
+            project=self._project, name=self._known or named, group=run.group, config=run.content,
+            resume="must" if self._known else "never", embed=False,
+        )  # fmt: skip
+        run.keep_id("trackio", self._run.name)  # Trackio makes another name of a taken one
 
     def write(self, row: Row) -> None:
-        self._run.log(scalars(row), step=int(row.env_steps))
+        if row.env_steps > self._seen:
+            self._run.log(scalars(row), step=int(row.env_steps))
+            self._of.keep_step("trackio", int(row.env_steps))
 
     def video(self, clip: Clip) -> None:
         import trackio
 
-        if clip.path is not None:
-            self._run.log({"video": trackio.Video(str(Path(clip.path)), format="gif")}, step=int(clip.env_steps))
+        if clip.env_steps > self._seen:
+            with clip.file() as path:  # `log` copies it
+                video = trackio.Video(str(path), format="gif")
+                self._run.log({"video": video}, step=int(clip.env_steps))
 
     def close(self) -> None:
         if self._run is not None:
             run, self._run = self._run, None
             run.finish()
+
+
+def parameters(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return {name: value} of config.json's settings, by their names as flags; values are JSON."""
+    env = content["environment"].get("settings", {})
+    groups = {"algo.": content["algorithm"]["settings"], "env.": env, "": content["run"]}
+    text = lambda value: (value if isinstance(value, str) else json.dumps(value))[:_LONGEST]
+    valid = lambda name: re.sub(r"[^\w\-. :/]", "_", name)
+    named = {prefix + name: x for prefix, group in groups.items() for name, x in group.items()}
+    return {valid(name): text(x) for name, x in named.items()}

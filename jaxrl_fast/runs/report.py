@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shlex
 from collections.abc import Sequence
@@ -80,6 +81,16 @@ class Subject:
         return f"{self.content.get('device', '')}; {versions}"
 
 
+@functools.lru_cache(maxsize=4)
+def described(path: Path, changed: int) -> tuple[Subject, str, str]:
+    """Return what a run is, its memory plan and its settings, once for a config.json that does not change.
+
+    changed: the time of the file's last change.
+    """
+    subject = Subject.of(configs.read_config(path), path)
+    return subject, subject.memory(), subject.settings()
+
+
 def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = False) -> str:
     """Return the page of a run directory.
 
@@ -92,7 +103,8 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
     path = run_path("run", path)
     for module in modules:
         configs.imports.import_user_module(module)
-    subject = Subject.of(configs.read_config(path), path)
+    file = path / "config.json"
+    subject, memory, settings = described(path, file.stat().st_mtime_ns if file.is_file() else 0)
     rundir = RunDir(path)
     rows = read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
     result = rundir.result() if (path / "result.json").is_file() else {}
@@ -107,8 +119,8 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
         section("Lost members", _lost(result)),
         section("Metrics", grid(_metrics(rows, subject.labels()))),
         section("Time", _time(rows, result)),
-        section("Memory", subject.memory()),
-        section("Settings", subject.settings()),
+        section("Memory", memory),
+        section("Settings", settings),
         section("How to reproduce", reproduce(path, subject.content)),
     ]
     return page(subject.title, parts, AGAIN if refresh and going else None)

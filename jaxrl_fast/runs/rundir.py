@@ -84,7 +84,7 @@ class RunDir:
         if self.metrics.exists() or self.checkpoints.exists() or self.in_turn:
             return
         shutil.rmtree(self.path / "wandb", ignore_errors=True)
-        for name in ("wandb.id", "mlflow.id", "config.json"):
+        for name in ("wandb.id", "mlflow.id", "trackio.id", "config.json"):
             (self.path / name).unlink(missing_ok=True)
         if self.new:
             with contextlib.suppress(OSError):  # another file appeared there

@@ -204,7 +204,7 @@ def _warn_of_idle_card() -> None:
 def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack, bar, given=None, saved=None) -> None:
     written = run.out.sinks(around.tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
-        stack.callback(_close, sink)
+        stack.push(functools.partial(_close, sink))
     keep = run.config.keep_checkpoints
     checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
@@ -244,13 +244,18 @@ def _closing(
     with contextlib.ExitStack() as stack:
         bar = [display(grid.env_steps(grid.rows), history)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
-            stack.callback(_close, sink)
+            stack.push(functools.partial(_close, sink))
         yield stack, bar
 
 
-def _close(sink: Sink) -> None:
-    """Close a sink; a failure (a full disk) must not hide the run's own error."""
+def _close(sink: Sink, error: type[BaseException] | None, *_: Any) -> None:
+    """Close a sink; a failure (a full disk) must not hide the run's own error.
+
+    error: the class of the run's error, None without one.
+    """
+    failed = "interrupted" if error and issubclass(error, KeyboardInterrupt) else "failed"
     try:
+        sink.ended(failed if error else "finished")
         sink.close()
     except Exception as error:
         warnings.warn(f"{type(sink).__name__} could not be closed: {error}", stacklevel=1)

@@ -71,6 +71,13 @@ def test_the_users_settings_win(cache):
     assert tuned.taken(prepared(tuned=False))[0].config.unroll is None
 
 
+def test_several_processes_take_nothing(cache, monkeypatch):
+    run = prepared()
+    tuned.keep(run, FOUND)
+    monkeypatch.setattr(tuned.distributed, "several", lambda: True)
+    assert tuned.taken(run) == (run, None)
+
+
 OTHERS = '{"settings": {"seed": 7}, "speed": 2, "date": ""}'
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import types
+from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.logs.csv_file import CsvSink
+from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, sink_of
 
@@ -25,7 +28,10 @@ def lines(path):
 
 @pytest.fixture
 def run(tmp_path):
-    return LoggedRun(tmp_path / "run", {"algorithm": "ppo", "environment": "CartPole-v1", "run": {"seed": 3}})
+    algorithm = {"name": "ppo", "settings": {"discount": 0.9, "hidden": [8, 8], "optimizer": None}}
+    environment = {"name": "CartPole-v1", "settings": {"a(b": "x" * 7000}}
+    content = {"algorithm": algorithm, "environment": environment, "run": {"seed": 3, "eval_mode": "greedy"}}
+    return LoggedRun(tmp_path / "run", content)
 
 
 # CSV
@@ -66,16 +72,49 @@ def test_csv_is_a_new_file_but_for_a_resume(tmp_path, run):
     path.write_text("mine")
     with pytest.raises(ConfigError, match="csv:PATH, got .*; a new file"):
         sink_of(f"csv:{path}", run)
-    assert sink_of(f"csv:{path}", run._replace(resumed=True)).path == path
+    assert path.read_text() == "mine"
     assert sink_of("csv:a.csv", run._replace(seed=4)).path.name == "a-seed-4.csv"
+
+
+FOREIGN = [
+    b"mine", b"one line\n", b'{"a": 1}', b"env_steps,loss\n64,1\n", b"\xff\0\n", b'{"env_steps": 64}\n', b"[1, 2]\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_resume_never_takes_a_file_that_is_not_its_log(kind, content, tmp_path, run):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=f"{kind}:PATH, got .*; a new file, or the log of this run"):
+        sink_of(f"{kind}:{path}", run._replace(resumed=True)).cut(0)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_a_resume_goes_on_in_its_log_or_an_empty_file(kind, tmp_path, run):
+    path = tmp_path / "log"
+    path.touch()
+    for steps, cut in (((64, 128), 0), ((128, 192), 64)):
+        sink = sink_of(f"{kind}:{path}", run._replace(resumed=True))
+        sink.cut(cut)
+        for step in steps:
+            sink.write(row(step, loss=[step]))
+        sink.close()
+    found = lines(path) if kind == "csv" else read_jsonl(path)
+    assert [int(x["env_steps"]) for x in found] == [64, 128, 192]
 
 
 # MLflow
 
 
 class FakeClient:
+    """As much of MLflow's client as the sink uses; keeps what it was told, over several clients."""
+
+    calls: ClassVar[list] = []
+
     def __init__(self, tracking_uri=None):
-        FakeClient.last, self.uri, self.calls, self.runs = self, tracking_uri, [], 0
+        FakeClient.uri = tracking_uri
 
     def get_experiment_by_name(self, name):
         return None
@@ -85,34 +124,73 @@ class FakeClient:
 
     def __getattr__(self, name):
         def call(*args, **named):
-            self.calls.append((name, *args))
+            self.calls.append((name, args, named))
             return types.SimpleNamespace(info=types.SimpleNamespace(run_id="r1"))
 
         return call
 
+    def log_artifact(self, run_id, path, folder):
+        self.calls.append(("log_artifact", (run_id, Path(path).name, folder), Path(path).read_bytes()))
+
 
 @pytest.fixture
 def mlflow(modules):
+    FakeClient.calls = []
     metric = lambda *args: types.SimpleNamespace(key=args[0], value=args[1], step=args[3])
     modules(mlflow=types.SimpleNamespace(MlflowClient=FakeClient))
-    modules(**{"mlflow.entities": types.SimpleNamespace(Metric=metric)})
+    modules(**{"mlflow.entities": types.SimpleNamespace(Metric=metric, Param=lambda *args: args)})
+    return FakeClient
 
 
 def test_mlflow_gets_scalars_and_videos_and_goes_on_in_its_run(mlflow, run, tmp_path):
     for again in (run, run._replace(resumed=True)):
+        mlflow.calls.clear()
         sink = sink_of("mlflow:http://127.0.0.1:1", again)
         sink.open()
-        sink.write(row(64, loss=[1, 3]))
-        sink.video(Clip(64, b"GIF", (4, 3), tmp_path / "a.gif"))
-        sink.video(Clip(64, b"GIF", (4, 3)))  # in memory: MLflow takes files
+        sink.write(row(64 * (1 + again.resumed), loss=[1, 3]))
+        sink.ended("finished")
         sink.close()
         sink.close()
-        (batch,) = (call for call in FakeClient.last.calls if call[0] == "log_batch")
-        assert batch[1] == "r1" and {m.key: m.value for m in batch[2]}["loss"] == 2 and {m.step for m in batch[2]} == {64}
-        names = [call[0] for call in FakeClient.last.calls]
-        assert names == ["update_run" if again.resumed else "create_run", "log_batch", "log_artifact", "set_terminated"]
-        assert FakeClient.last.uri == "http://127.0.0.1:1"
+        *_, batch, end = mlflow.calls
+        assert batch[1][0] == "r1" and {m.key: m.value for m in batch[1][1]}["loss"] == 2
+        assert end == ("set_terminated", ("r1", "FINISHED"), {}) and mlflow.uri == "http://127.0.0.1:1"
+        begun = ["update_run"] if again.resumed else ["create_run", "log_batch"]
+        assert [call[0] for call in mlflow.calls] == [*begun, "log_batch", "set_terminated"]
     assert run.id("mlflow").read_text() == "r1"
+
+
+def test_mlflow_gets_names_and_settings(mlflow, run):
+    sink_of("mlflow", run._replace(group="g")).open()
+    (_, _, created), (_, (known,), batch) = mlflow.calls
+    names = {"algorithm": "ppo", "environment": "CartPole-v1", "folder": str(run.path), "group": "g"}
+    assert created["tags"] == names and known == "r1"
+    assert dict(batch["params"]) == {
+        "algo.discount": "0.9", "algo.hidden": "[8, 8]", "algo.optimizer": "null", "env.a_b": "x" * 6000, "seed": "3",
+        "eval_mode": "greedy",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("ended", "status"), [
+    (["finished"], "FINISHED"), (["interrupted"], "KILLED"), (["failed"], "FAILED"), ([], "FAILED"),
+])  # fmt: skip
+def test_mlflow_shows_how_the_run_ended(mlflow, run, ended, status):
+    sink = sink_of("mlflow", run)
+    sink.open()
+    for outcome in ended:
+        sink.ended(outcome)
+    sink.close()
+    assert mlflow.calls[-1] == ("set_terminated", ("r1", status), {})
+
+
+def test_mlflow_gets_videos_of_a_folder_and_of_memory(mlflow, run, tmp_path):
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"GIF1")
+    sink = sink_of("mlflow", run)
+    sink.open()
+    sink.video(Clip(64, b"GIF1", (4, 3), path))
+    sink.video(Clip(64, b"GIF2", (4, 3)))
+    found = [call[1:] for call in mlflow.calls if call[0] == "log_artifact"]
+    assert found == [(("r1", "a.gif", "videos"), b"GIF1"), (("r1", "000000000064.gif", "videos"), b"GIF2")]
 
 
 def test_mlflow_itself_keeps_the_rows(run, tmp_path, monkeypatch):
@@ -121,44 +199,110 @@ def test_mlflow_itself_keeps_the_rows(run, tmp_path, monkeypatch):
 
     uri = f"file://{tmp_path}/store"  # mlflow-skinny has no database
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    for again, steps in ((run, (64, 128)), (run._replace(resumed=True), (192,))):
+    for again, steps in ((run, (64, 128)), (run._replace(resumed=True), (128, 192))):
         sink = sink_of(f"mlflow:{uri}", again)
         sink.open()
         for step in steps:
             sink.write(row(step, loss=[step, step]))
+        sink.ended("finished")
         sink.close()
     client = MlflowClient(tracking_uri=uri)
     (found,) = client.search_runs([client.get_experiment_by_name("jaxrl_fast").experiment_id])
     assert found.info.run_name == "run" and found.info.status == "FINISHED"
+    assert found.data.params["algo.discount"] == "0.9" and found.data.tags["algorithm"] == "ppo"
     assert [(m.step, m.value) for m in client.get_metric_history(found.info.run_id, "loss")] == [(64, 64), (128, 128), (192, 192)]
 
 
 # Trackio
 
 
+class FakeTrackio:
+    """As much of Trackio as the sink uses: a taken name makes another one, "must" needs a known one."""
+
+    def __init__(self, names=()):
+        self.names, self.begun, self.logged, self.finished = list(names), [], [], 0
+        self.Video = lambda path, format: (Path(path).read_bytes(), format)
+
+    def init(self, *, name, resume, **settings):
+        if resume == "never":
+            name = name if name not in self.names else f"dainty-{name}"
+            self.names.append(name)
+        assert name in self.names and resume in ("must", "never")
+        self.name = name
+        self.begun.append((name, settings))
+        return self
+
+    def log(self, values, step):
+        self.logged.append((step, values))
+
+    def finish(self):
+        self.finished += 1
+
+
 def test_trackio_gets_scalars_and_videos(modules, run, tmp_path):
-    begun, logged = [], []
+    fake = FakeTrackio()
+    modules(trackio=fake)
+    path = tmp_path / "a.gif"
+    path.write_bytes(b"GIF1")
+    sink = sink_of("trackio:mine", run)
+    sink.open()
+    sink.write(row(64, loss=[1]))
+    sink.video(Clip(64, b"GIF1", (4, 3), path))
+    sink.video(Clip(64, b"GIF2", (4, 3)))  # of a run in memory
+    sink.close()
+    sink.close()
+    assert fake.begun == [("run", {"project": "mine", "group": None, "config": run.content, "embed": False})]
+    assert fake.logged[0][0] == 64 and fake.logged[0][1]["loss"] == 1
+    assert fake.logged[1:] == [(64, {"video": (b"GIF1", "gif")}), (64, {"video": (b"GIF2", "gif")})]
+    assert fake.finished == 1
 
-    class Run:
-        def log(self, values, step):
-            logged.append((step, values))
 
-        def finish(self):
-            logged.append("finished")
+@pytest.mark.parametrize("names", [(), ("run",), ("run", "seed-0", "run-seed-0")])
+def test_trackio_goes_on_in_its_own_run_whatever_others_are_called(names, modules, run):
+    fake = FakeTrackio(names)
+    modules(trackio=fake)
+    seeds = [LoggedRun(run.path / f"seed-{i}", run.content, "run", i) for i in (0, 1)]
+    for logged in (run, *seeds):
+        for again in (logged, logged._replace(resumed=True)):
+            sink = sink_of("trackio", again)
+            sink.open()
+            sink.close()
+    new, resumed = fake.begun[::2], fake.begun[1::2]
+    assert [x[0] for x in new] == [x[0] for x in resumed] == fake.names[len(names) :]
+    assert len(set(fake.names)) == len(names) + 3
+    if not names:
+        assert fake.names == ["run", "run-seed-0", "run-seed-1"]
 
-    video = lambda path, format: (path, format)
-    modules(trackio=types.SimpleNamespace(init=lambda **settings: begun.append(settings) or Run(), Video=video))
-    for again in (run, run._replace(resumed=True)):
-        sink = sink_of("trackio:mine", again)
+
+@pytest.mark.parametrize("kind", ["mlflow", "trackio"])
+def test_a_tracker_is_not_sent_rows_again(kind, mlflow, modules, run):
+    """A run that is killed at 192 goes on from its checkpoint at 64."""
+    fake = FakeTrackio()
+    modules(trackio=fake)
+    for again, steps in ((run, (64, 128, 192)), (run._replace(resumed=True), (128, 192, 256))):
+        sink = sink_of(kind, again)
         sink.open()
-        sink.write(row(64, loss=[1]))
-        sink.video(Clip(64, b"GIF", (4, 3), tmp_path / "a.gif"))
-        sink.close()
-        sink.close()
-    assert [x["resume"] for x in begun] == ["never", "allow"] and begun[0]["project"] == "mine"
-    assert begun[0]["name"] == "run" and begun[0]["config"] == run.content
-    assert logged[0][0] == 64 and logged[0][1]["loss"] == 1 and logged[1] == (64, {"video": (str(tmp_path / "a.gif"), "gif")})
-    assert logged.count("finished") == 2
+        for step in steps:
+            sink.write(row(step))
+            sink.video(Clip(step, b"GIF", (4, 3)))
+    rows, videos = [64, 128, 192, 256], [64, 128, 192, 256]
+    if kind == "trackio":
+        assert [step for step, values in fake.logged if "video" not in values] == rows
+        assert [step for step, values in fake.logged if "video" in values] == videos
+    else:
+        batches = [args[1] for name, args, _ in mlflow.calls if name == "log_batch" and len(args) > 1]
+        assert [batch[0].step for batch in batches] == rows
+        assert [int(args[1][:-4]) for name, args, _ in mlflow.calls if name == "log_artifact"] == videos
+
+
+@pytest.mark.parametrize("kind", ["mlflow", "trackio"])
+def test_a_tracker_that_a_resume_adds_gets_all_its_rows(kind, mlflow, modules, run):
+    fake = FakeTrackio()
+    modules(trackio=fake)
+    sink = sink_of(kind, run._replace(resumed=True))
+    sink.open()
+    sink.write(row(64))
+    assert run.id(kind).is_file() and run._replace(resumed=True).sent(kind) == 64
 
 
 @pytest.mark.parametrize("kind", ["mlflow", "trackio"])

@@ -33,6 +33,9 @@ class Collects(Sink):
     def cut(self, env_steps):
         self.calls.append(("cut", env_steps))
 
+    def ended(self, outcome):
+        self.calls.append(("ended", outcome))
+
     def close(self):
         self.calls.append("close")
 
@@ -44,7 +47,7 @@ def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
     session = tools.train(name, tmp_path / "run", sinks=[sink])
     assert tools.through_json(sink.rows) == tools.logged(whole_dir)
     assert all(a is b for a, b in zip(sink.rows, session.history, strict=True))
-    assert sink.calls[-1] == "close" and sink.calls.count("close") == 1
+    assert sink.calls[-2:] == [("ended", "finished"), "close"] and sink.calls.count("close") == 1
     assert "flush" in sink.calls  # before the checkpoint
     wall = [r.wall_seconds for r in sink.rows]
     assert wall == sorted(wall) and wall[0] >= 0
@@ -104,15 +107,29 @@ def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "message"), [
-    (3, "result of a hook must be None, or a dict of names and numbers, got 3"),
+    ({3: 1.0}, r"result of a hook must be None, or a dict of names and numbers, got \{3: 1.0\}; such columns are left out"),
     ({"episode_return": 1}, "column of a hook must be a name that the log rows do not have, got 'episode_return'"),
     ({"parent": 1}, "column of a hook must be a name that the log rows do not have"),
     ({"x": [1, 2, 3]}, r"column x of a hook must be a number, or 1 numbers, got \[1, 2, 3\]"),
     ({"x": "much"}, "column x of a hook must be a number"),
 ])  # fmt: skip
-def test_columns_of_hooks_are_checked(columns, message):
-    with pytest.raises(jf.ConfigError, match=message):
-        tools.train("ppo", hooks=[lambda session, rows: columns])
+def test_wrong_columns_of_hooks_are_left_out_with_one_warning(columns, message, unbroken):
+    """Only in the rows in which they are wrong; the run and other hooks' columns go on."""
+    whole, _ = unbroken("ppo")
+    wrong = lambda session, rows: columns if session.rows != 3 else {"right": 1}
+    with pytest.warns(UserWarning, match=message) as found:
+        session = tools.train("ppo", hooks=[wrong, lambda session, rows: {"other": 2}], chunk_seconds=1e-9)
+    assert len([w for w in found if "hook" in str(w.message)]) == 1
+    tools.assert_same(session.state, whole.state)
+    for i, (row, plain) in enumerate(zip(session.history, whole.history, strict=True), 1):
+        assert set(row.metrics) - set(plain.metrics) == {"other"} | ({"right"} if i == 3 else set())
+        np.testing.assert_array_equal(row.metrics["episode_length"], plain.metrics["episode_length"])
+
+
+@pytest.mark.parametrize("result", [3, True, "text", [1.0], {}])
+def test_a_result_of_a_hook_that_is_no_dict_is_ignored(result, recwarn):
+    session = tools.train("ppo", hooks=[lambda session, rows: result], total_steps=128)
+    assert session.over and not [w for w in recwarn if "hook" in str(w.message)]
 
 
 @pytest.mark.parametrize("method", ["cut", "open", "write", "flush", "close"])
@@ -134,7 +151,7 @@ def test_an_error_of_a_hook_ends_the_run_and_closes_the_sinks():
     sink = Collects()
     with pytest.raises(ZeroDivisionError):
         tools.train("ppo", hooks=[lambda session, rows: 1 / 0], sinks=[sink])
-    assert sink.calls[-1] == "close"
+    assert sink.calls[-2:] == [("ended", "failed"), "close"]
 
 
 @pytest.mark.parametrize(("settings", "message"), [
@@ -154,7 +171,7 @@ def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, devi
     device_memory(1000)
     with pytest.raises(jf.ConfigError, match="memory must be "):
         tools.train("ppo", tmp_path / "run", sinks=[sink])
-    assert sink.calls == ["close"] and not (tmp_path / "run").exists()
+    assert sink.calls == [("ended", "failed"), "close"] and not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
