@@ -158,10 +158,6 @@ def scored(scores):
     return {"mean": statistics.fmean(scores), "interval": bench.interval(scores), "scores": scores}
 
 
-def evaluated(run):
-    return [float(x) for x in run.eval_return]
-
-
 def shown(row):
     return f"{row['mean']:.1f} ± {row['interval']:.1f} ({' '.join(f'{s:.0f}' for s in row['scores'])})"
 
@@ -187,7 +183,7 @@ def learn_beside(args, name, jf):
     algo, steps, episodes = jf.preset("ppo", f"brax/{name}"), args.total_steps, args.eval_episodes
     env = jf.make(f"brax/{name}", backend="spring")
     run = jf.train(algo, env, steps, seeds=args.seeds, eval_every=0, eval_episodes=episodes)
-    scores = {"jaxrl_fast, its preset": evaluated(run)}
+    scores = {"jaxrl_fast, its preset": [float(x) for x in run.eval_return]}
     bench.say(f"    {scores}")
     rivals: dict[str, dict[str, Any]] = {"brax, our settings and sizes of networks": in_its_names(algo)}
     if steps >= 10 * iteration_steps(PENDULUM):  # of its notebook's large batches, ten at least
@@ -228,7 +224,7 @@ def resets(args, name):
     for how, env in ways.items():
         settings = {"seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
         run = jf.train(jf.preset("ppo", f"brax/{name}"), env, args.total_steps, **settings)
-        rows[how] = scored(evaluated(run)) | {"steps_per_second": run.steps_per_second}
+        rows[how] = scored([float(x) for x in run.eval_return]) | {"steps_per_second": run.steps_per_second}
         bench.say(f"  {name}, {args.total_steps:,} steps, {how}: {shown(rows[how])}; {run.steps_per_second:,.0f} steps/s")
     return {"machine": bench.machine(), "notes": [f"{args.seeds} seeds, {args.eval_episodes} episodes each"], "scores": rows}
 

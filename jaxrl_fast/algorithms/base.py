@@ -47,7 +47,8 @@ class Algorithm:
     }  # fmt: skip
 
     precision: str = setting("highest", PRECISION, choices=PRECISIONS, kw_only=True)
-    spec: EnvSpec | None = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
+    # The EnvSpec of `bind`, None before; Any, because an algorithm knows the kinds of its spaces.
+    spec: Any = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)

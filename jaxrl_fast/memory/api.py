@@ -37,10 +37,10 @@ class Memory:
     def init(self, rows: PyTree) -> PyTree:
         return ()
 
-    def add(self, mem: PyTree, rows: PyTree, w: jax.Array) -> PyTree:
+    def add(self, mem: PyTree, rows: PyTree, w: jax.Array | int) -> PyTree:
         return mem
 
-    def plan(self, key: jax.Array, n: int, w: jax.Array, clock: Clock) -> PyTree:
+    def plan(self, key: jax.Array, n: int, w: jax.Array | int, clock: Clock) -> PyTree:
         return ()
 
     def fetch(self, mem: PyTree, x: PyTree) -> tuple[Any, Any]:

@@ -11,14 +11,17 @@ def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
     return -log_prob * jax.lax.stop_gradient(advantage)
 
 
-def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array):
+def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array | float):
     """Return PPO's loss -min(rho A, clip(rho, 1 - eps, 1 + eps) A) [b] (2017, eq. 7) and rho."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
     return -jnp.minimum(ratio * advantage, clipped * advantage), ratio
 
 
-def value_loss(value: jax.Array, target: jax.Array, old_value: jax.Array | None = None, clip: jax.Array | None = None):
+def value_loss(
+    value: jax.Array, target: jax.Array, old_value: jax.Array | None = None,
+    clip: jax.Array | float | None = None,
+):  # fmt: skip
     """Return 0.5 (V - target)^2 [b]; with `clip` at least that of V within old_value +- clip.
 
     The clipped form is detail 9 of Huang et al. 2022 (The 37 Implementation Details of PPO).

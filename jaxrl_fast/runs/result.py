@@ -110,7 +110,7 @@ class Result(AnyResult):
     out: RunDir | None
     progress: Progress
     best: Best = dataclasses.field(default_factory=Best)
-    eval_return: np.ndarray | None = None  # [members] of the final evaluation
+    eval_return: np.ndarray | Any = None  # [members] of the final evaluation; None before it
     episodes: int | None = None  # of the last evaluation, if not the settings' number
     stop_requested: bool = False
     go_on: Callable[[Sequence[Sink]], Result] | None = None  # after an interruption

@@ -156,7 +156,7 @@ class SeedsInTurn(AnyResult):
         return side_by_side(found)
 
     @property
-    def eval_return(self) -> np.ndarray | None:
+    def eval_return(self) -> np.ndarray | Any:
         """Return the last evaluations, float32 [members], NaN for missing ones; None before any."""
         return np.array(self._of_each("eval_return", np.nan), np.float32) if self.trained else None
 
