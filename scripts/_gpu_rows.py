@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench_common import Contestant
+import _populations as populations
+from bench_common import Contestant, preset_run
 
 from jaxrl_fast.bench import ours, pendulum, theirs
 
@@ -65,10 +66,10 @@ def seeds(count: int, iterations: int, peer: bool = True, turns: int = 3) -> Row
     config = of_iterations(theirs.PPO_CARTPOLE, iterations)
 
     def contestants(args, notes):
-        both = [ours.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
+        both = [populations.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
         if peer:
             alone = theirs.purejaxrl(args.purejaxrl, "ppo", config, notes)
-            both += [ours.members(one, count, "vmap", "PureJaxRL") for one in alone]
+            both += [populations.members(one, count, "vmap", "PureJaxRL") for one in alone]
         # scores of thousands of members one by one would take longer than the run
         return [dataclasses.replace(one, score=None) for one in both]
 
@@ -148,8 +149,6 @@ SCORES: dict[str, Score] = {
 
 def reach(row: Score, began: float) -> dict[str, Any]:
     """Train by preset until the mean return of a log row is as wanted; seconds count from `began`."""
-    from jaxrl_fast.algorithms.presets import find_preset
-
     jf = library()
     curve: list[tuple[float, int, float]] = []
     built = time.perf_counter()
@@ -163,8 +162,8 @@ def reach(row: Score, began: float) -> dict[str, Any]:
 
     algo = jf.preset(row.algo, row.env, **row.settings)
     env = jf.make(row.env, **row.make)
-    run = find_preset(row.algo, row.env).run | row.run
-    session = jf.train(algo, env, **(run | {"eval_every": 0}), progress=False, hooks=[watch])
+    run: dict[str, Any] = preset_run(row.algo, row.env) | row.run | {"eval_every": 0}
+    session = jf.train(algo, env, **run, progress=False, hooks=[watch])
     reached = next((point for point in curve if point[2] >= row.wanted), None)
     return {
         "wanted": row.wanted,

@@ -26,6 +26,7 @@ from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, EQUAL,
 
 RAM = 128
 _COLUMNS = 100
+_ROWS = 8192
 _TIGHT = ",_"  # between numbers that stay on one line
 _ORIGIN = 0xF000
 _PROBES = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF)  # changes that show a byte matters
@@ -159,7 +160,7 @@ def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, in
     seen: the values that the byte has in games; by default all.
     """
     least = min(values, default=0)
-    if 0 < least < 255 and len(values) == 256 - least:
+    if 1 < least < 255 and len(values) == 256 - least:
         return 0xFF, least, AT_LEAST
     every = np.arange(256) if seen is None else seen
     inside = np.isin(every, list(values))
@@ -188,7 +189,7 @@ def end_groups(oracle: Oracle, pairs: list, trace: Trace) -> list[tuple]:
             i: byte_test(v) or byte_test(v, seen[i]) for i, v in ends.items() if len(v) < 256
         }
         if parts and all(parts.values()) and not known(ram):
-            group = tuple((i, *test) for i, test in sorted(parts.items()))
+            group = tuple((i, *test) for i, test in sorted(parts.items()) if test)
             groups.extend([group] if group not in groups else [])
 
     for ram, table, over in pairs:
@@ -343,8 +344,12 @@ def derive(name: str, trace: Trace) -> Found:
 
 def check(game: Game, trace: Trace) -> Found:
     """Return how many frames of a trace the outcomes miss."""
-    lives = trace.lives.astype(np.int32)
-    said = jax.device_get(_read(outcomes.pack(game), trace.ram, lives, trace.first))
+    count = len(trace.ram)
+    rows = trace.ram, trace.lives.astype(np.int32), trace.first
+    more = -count % _ROWS  # traces of several lengths share a program
+    padded = (np.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1), "edge") for x in rows)
+    found = jax.device_get(_read(outcomes.pack(game), *padded))
+    said = jax.tree.map(lambda x: x[:count], found)
     later = ~trace.first[1:]
     gained = np.diff(said.score)
     wrong = {
@@ -356,7 +361,7 @@ def check(game: Game, trace: Trace) -> Found:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("games", nargs="+")
     parser.add_argument("--check", action="store_true", help="play games against the table")
     parser.add_argument("--frames", type=int, default=20_000, help="frames of random play")

@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 
+import _populations as populations
 import bench_common as bench
 
 from jaxrl_fast.bench import ours, peers, theirs
@@ -23,7 +24,7 @@ def programs(args, jf, algorithm, notes):
     """{name: build} of a whole training run at PureJaxRL's CartPole settings."""
     config = ours.scaled(theirs.PPO_CARTPOLE if algorithm == "PPO" else theirs.DQN_CARTPOLE, args.scale)
     found = {}
-    if ours.usable(jf, algorithm, notes):
+    if populations.usable(jf, algorithm, notes):
         found["jaxrl_fast"] = ours.run(jf, algorithm, config).build
     try:
         make_train = peers.purejaxrl(args.purejaxrl, algorithm.lower())

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+import _populations as populations
 import bench_common as bench
 
 from jaxrl_fast.bench import ours, peers, theirs
@@ -20,7 +21,7 @@ def cartpole(args):
     jf = bench.prepare()
     notes, contestants = [], []
     config = ours.scaled(theirs.DQN_CARTPOLE, args.scale)
-    if ours.usable(jf, "DQN", notes):
+    if populations.usable(jf, "DQN", notes):
         contestants.append(ours.run(jf, "DQN", config))
     contestants += theirs.purejaxrl(args.purejaxrl, "dqn", config, notes)
     contestants += theirs.rejax(args.rejax, "dqn", config, notes)

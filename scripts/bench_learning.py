@@ -23,6 +23,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import _populations as populations
 import bench_common as bench
 
 from jaxrl_fast.bench import ours, peers, theirs
@@ -203,7 +204,7 @@ def beside(args, algorithm, config):
     jf = bench.prepare()
     config = ours.scaled(config, args.scale)
     notes = []
-    contestants = [ours.run(jf, algorithm, config)] if ours.usable(jf, algorithm, notes) else []
+    contestants = [ours.run(jf, algorithm, config)] if populations.usable(jf, algorithm, notes) else []
     contestants += theirs.purejaxrl(args.purejaxrl, algorithm.lower(), config, notes)
     row = {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.seeds)
     for name, result in row["contestants"].items():

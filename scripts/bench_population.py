@@ -21,6 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import _populations as populations
 import bench_common as bench
 import bench_ppo
 
@@ -33,7 +34,7 @@ def devices(args):
 
     config = ours.scaled(theirs.PPO_CARTPOLE, args.scale)
     one = ours.run(jf, "PPO", config, "one seed on one device")
-    both = ours.members(one, 2, ours.population_mode(), "jaxrl_fast, one seed on each of two")
+    both = populations.members(one, 2, populations.population_mode(), "jaxrl_fast, one seed on each of two")
     notes = [f"{len(jax.local_devices())} devices; the ratio is steps a second of both to those of one"]
     return {"machine": bench.machine(), "notes": notes} | bench.race([both, one], args.turns)
 
@@ -99,7 +100,7 @@ def agents(args):
     jf = bench.prepare(host_devices=bench.cores())
     config = ours.scaled(theirs.PPO_CARTPOLE, args.scale)
     one = ours.run(jf, "PPO", config)
-    many = ours.members(one, args.agents, ours.population_mode(), f"jaxrl_fast, {args.agents} agents")
+    many = populations.members(one, args.agents, populations.population_mode(), f"jaxrl_fast, {args.agents} agents")
     notes = [f"{args.agents} agents of {config['TOTAL_TIMESTEPS']:,} steps; PureJaxRL's README: 2,048 in 98 s on an A100"]
     return {"machine": bench.machine(), "notes": notes} | bench.race([many], 1)
 

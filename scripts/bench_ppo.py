@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 
+import _populations as populations
 import bench_common as bench
 
 from jaxrl_fast.bench import ours, peers, theirs
@@ -20,7 +21,7 @@ def single(args, config):
     jf = bench.prepare()
     notes, contestants = [], []
     config = ours.scaled(config, args.scale)
-    if ours.usable(jf, "PPO", notes):
+    if populations.usable(jf, "PPO", notes):
         contestants.append(ours.run(jf, "PPO", config))
     contestants += theirs.purejaxrl(args.purejaxrl, "ppo", config, notes)
     if args.rejax:
@@ -35,15 +36,15 @@ def population(args):
 
     config = ours.scaled(theirs.PPO_CARTPOLE | {"TOTAL_TIMESTEPS": 100_000}, args.scale)
     notes, contestants = [], []
-    if ours.usable(jf, "PPO", notes):
+    if populations.usable(jf, "PPO", notes):
         one = ours.run(jf, "PPO", config)
-        auto = ours.population_mode()
+        auto = populations.population_mode()
         for how in {"auto": [auto], "both": ["map", "vmap"]}.get(args.population, [args.population]):
-            contestants.append(ours.members(one, args.members, how, f"jaxrl_fast, {how}"))
+            contestants.append(populations.members(one, args.members, how, f"jaxrl_fast, {how}"))
     for peer in theirs.purejaxrl(args.purejaxrl, "ppo", config, notes):
-        contestants.append(ours.members(peer, args.members, "vmap", "PureJaxRL vmapped"))
+        contestants.append(populations.members(peer, args.members, "vmap", "PureJaxRL vmapped"))
         if args.spread_peer:
-            contestants.append(ours.members(peer, args.members, "map", "PureJaxRL, spread our way"))
+            contestants.append(populations.members(peer, args.members, "map", "PureJaxRL, spread our way"))
     notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on {len(jax.local_devices())} device(s)")
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 

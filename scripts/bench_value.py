@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 
+import _populations as populations
 import bench_common as bench
 import bench_dqn
 
@@ -23,7 +24,7 @@ def dqn_breakout(args):
     jf = bench.prepare()
     config = ours.scaled(theirs.REJAX_BREAKOUT, args.scale)
     notes = ["rejax's yaml names a ConvQNetwork that its package lacks: both have MinAtar's CNN", "targets are copied"]
-    contestants = [ours.run(jf, "DQN", config)] if ours.usable(jf, "DQN", notes) else []
+    contestants = [ours.run(jf, "DQN", config)] if populations.usable(jf, "DQN", notes) else []
     contestants += theirs.rejax(args.rejax, "dqn", config, notes)
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
@@ -32,7 +33,7 @@ def pqn(args, config, program):
     jf = bench.prepare()
     config = ours.scaled(config, args.scale)
     notes = []
-    contestants = [ours.run(jf, "PQN", config)] if ours.usable(jf, "PQN", notes) else []
+    contestants = [ours.run(jf, "PQN", config)] if populations.usable(jf, "PQN", notes) else []
     contestants += theirs.purejaxql(args.purejaxql, program, config, notes)
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
@@ -44,10 +45,10 @@ def population(args):
 
     config = ours.scaled(theirs.DQN_CARTPOLE | {"TOTAL_TIMESTEPS": 100_000, "EPSILON_ANNEAL_TIME": 50_000}, args.scale)
     notes, contestants = [], []
-    if ours.usable(jf, "DQN", notes):
+    if populations.usable(jf, "DQN", notes):
         one = ours.run(jf, "DQN", config, "one seed", prioritized=True)
-        how = ours.population_mode()
-        contestants = [ours.members(one, args.members, how, f"jaxrl_fast, {args.members} seeds by {how}"), one]
+        how = populations.population_mode()
+        contestants = [populations.members(one, args.members, how, f"jaxrl_fast, {args.members} seeds by {how}"), one]
     notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on {len(jax.local_devices())} device(s)")
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 

@@ -197,6 +197,12 @@ def test_links_have_targets(document: str):
         assert file.exists(), f"{document} links to {target}, which is not there"
 
 
+def test_the_site_lists_every_page():
+    listed = re.findall(r"([\w-]+)\.md$", (ROOT / ".ci/site/mkdocs.yml").read_text(), re.M)
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages - {"benchmarks"} <= set(listed), "a page is not in the navigation of .ci/site/mkdocs.yml"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_named_files_exist(document: str):
     """Paths in backticks such as `jaxrl_fast/engine/iteration.py` or `tests/engine/` are those of the checkout."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from jaxrl_fast.bench.race import Contestant
 
 
 def final_return(metrics: Any, part: float = 0.1) -> float:
-    """Mean return of the episodes in the last tenth of the log rows of one run (`metrics` of `make_train`)."""
+    """Return the mean return of a run's last tenth of log rows, of `make_train`'s metrics."""
     import numpy as np
 
     metric = metrics["episode_return"]
@@ -26,7 +25,7 @@ def final_return(metrics: Any, part: float = 0.1) -> float:
 
 
 def ppo_settings(config: dict) -> dict[str, Any]:
-    """PureJaxRL's PPO configuration in our names."""
+    """Return PureJaxRL's PPO configuration in our names."""
     return {
         "num_envs": config["NUM_ENVS"],
         "num_steps": config["NUM_STEPS"],
@@ -47,7 +46,7 @@ def ppo_settings(config: dict) -> dict[str, Any]:
 
 
 def dqn_settings(config: dict) -> dict[str, Any]:
-    """PureJaxRL's DQN configuration in our names."""
+    """Return PureJaxRL's DQN configuration in our names."""
     return {
         "num_envs": config["NUM_ENVS"],
         "num_steps": 1,
@@ -74,7 +73,7 @@ def dqn_settings(config: dict) -> dict[str, Any]:
 
 
 def pqn_settings(config: dict) -> dict[str, Any]:
-    """purejaxql's PQN configuration in our names."""
+    """Return purejaxql's PQN configuration in our names."""
     return {
         "num_envs": config["NUM_ENVS"],
         "num_steps": config["NUM_STEPS"],
@@ -94,17 +93,21 @@ def pqn_settings(config: dict) -> dict[str, Any]:
     }
 
 
-def run(jf: Any, algorithm: str, config: dict, name: str = "jaxrl_fast", **switches: Any) -> Contestant:
-    """Our program of `config`, one run; `switches`: settings that the peer does not have."""
+def run(
+    jf: Any, algorithm: str, config: dict, name: str = "jaxrl_fast", **switches: Any
+) -> Contestant:
+    """Return our program of `config`, one run; `switches`: settings that the peer does not have."""
     import jax
 
-    settings = {"PPO": ppo_settings, "DQN": dqn_settings, "PQN": pqn_settings}[algorithm](config) | switches
+    named = {"PPO": ppo_settings, "DQN": dqn_settings, "PQN": pqn_settings}
+    settings = named[algorithm](config) | switches
     scale = config.get("REW_SCALE", 1)
     wrappers = {} if scale == 1 else {"reward_scale": scale}
 
     def build():
         env = jf.make(config["ENV_NAME"], **wrappers)
-        return jf.make_train(getattr(jf, algorithm)(**settings), env, total_steps=config["TOTAL_TIMESTEPS"])
+        algo = getattr(jf, algorithm)(**settings)
+        return jf.make_train(algo, env, total_steps=config["TOTAL_TIMESTEPS"])
 
     return Contestant(
         name,
@@ -125,7 +128,7 @@ def env_steps(out: Any) -> int:
 
 
 def scaled(config: dict, scale: float) -> dict:
-    """The same configuration over fewer steps; what comes before the first update keeps its share of them."""
+    """Return a configuration over fewer steps; those before the first update keep their share."""
     if scale == 1:
         return config
     spans = ("TOTAL_TIMESTEPS", "TOTAL_TIMESTEPS_DECAY", "EPSILON_ANNEAL_TIME")
@@ -135,56 +138,3 @@ def scaled(config: dict, scale: float) -> dict:
     envs = config["NUM_ENVS"]
     starts = max(config["LEARNING_STARTS"] * scale, config["BUFFER_BATCH_SIZE"])
     return config | {"LEARNING_STARTS": math.ceil(starts / envs) * envs}
-
-
-def usable(jf: Any, algorithm: str, notes: list[str]) -> bool:
-    """Whether our side can be measured; says so where not."""
-    if jf is not None and hasattr(jf, "make_train") and hasattr(jf, algorithm):
-        return True
-    notes.append(f"jaxrl_fast is absent, or has no make_train or {algorithm}: measured without it")
-    return False
-
-
-def population_mode() -> str:
-    """How the library lays members out by default."""
-    import jax
-
-    return "map" if jax.local_devices()[0].platform == "cpu" else "vmap"
-
-
-def members(one: Contestant, size: int, how: str, name: str) -> Contestant:
-    """A contestant of one key as one of `size` keys, scores averaged."""
-    import jax
-
-    devices = jax.local_devices()
-    devices = devices if size % len(devices) == 0 else devices[:1]
-
-    def keys(turn):
-        return (jax.vmap(jax.random.key)(jax.numpy.arange(size, dtype=jax.numpy.uint32) + turn * size),)
-
-    def member(out, i):
-        return jax.tree.map(lambda x: x[i], out)
-
-    def score(out):
-        return sum(one.score(member(out, i)) for i in range(size)) / size
-
-    build = lambda: spread(one.build(), how, devices)
-    return Contestant(name, size * one.steps, build, keys, score if one.score else None, one.count)
-
-
-def spread(fn: Callable, how: str, devices: list) -> Callable:
-    """`fn` of one key -> of many keys: "vmap" on one device, or "map": shared out over devices, one after the other."""
-    import jax
-    import numpy as np
-    from jax.sharding import Mesh, PartitionSpec
-
-    if how == "vmap":
-        return jax.vmap(fn)
-    over = PartitionSpec("members")
-    return jax.shard_map(
-        lambda keys: jax.lax.map(fn, keys),
-        mesh=Mesh(np.asarray(devices), ("members",)),
-        in_specs=over,
-        out_specs=over,
-        check_vma=False,
-    )

@@ -1,16 +1,16 @@
-"""Load the peers to measure against, PureJaxRL, rejax and purejaxql, from a checkout.
+"""Load the peers that are no packages, PureJaxRL, rejax and purejaxql, from a checkout.
 
-None is a dependency of ours and none of their code is here. A benchmark is given the path of a checkout
-(`--purejaxrl DIR`, `--rejax DIR`, `--purejaxql DIR`, or the environment variables PUREJAXRL, REJAX and PUREJAXQL);
-without one it says that the peer is absent and measures only us. Their packages must be there: flax, optax, chex,
-distrax, gymnax, and flashbax for PureJaxRL's DQN.
+None is a dependency of ours and none of their code is here. Their packages must be there: flax,
+optax, chex, distrax, gymnax, and flashbax for PureJaxRL's DQN.
 
-The peers run as they are, on today's jax and gymnax, by shims that touch nothing inside their training programs:
+The peers run as they are, on today's jax and gymnax, by shims that touch nothing inside their
+training programs:
 
-- `gymnax.make` gives back the five values of gymnax before 1.0. `info` is cut to what it held then: PureJaxRL returns
-  `info` of every step of the run, and gymnax 1.0's terminal observations in it would cost the peer time unfairly.
-- `wandb`, `brax`, `navix`, `hydra`, `omegaconf` and `safetensors`, which they import and these programs never use, are
-  empty during the import.
+- `gymnax.make` gives back the five values of gymnax before 1.0. `info` is cut to what it held then:
+  PureJaxRL returns `info` of every step of the run, and gymnax 1.0's terminal observations in it
+  would cost the peer time unfairly.
+- `wandb`, `brax`, `navix`, `hydra`, `omegaconf` and `safetensors`, which they import and these
+  programs never use, are empty during the import.
 - `jax.tree_map`, removed from jax, is `jax.tree.map`.
 """
 
@@ -23,6 +23,7 @@ import os
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 
 class PeerAbsent(Exception):
@@ -30,13 +31,14 @@ class PeerAbsent(Exception):
 
 
 class LegacyEnv:
-    """A gymnax environment of any version, speaking the five-value API of gymnax before 1.0; `keep`: of its info."""
+    """A gymnax environment with the API of gymnax before 1.0; `keep`: names of its info."""
 
     def __init__(self, env, params, keep=("discount",)):
         self._env, self._params, self._keep = env, params, keep
 
     def __getattr__(self, name):
-        if name.startswith("__") or name in ("_env", "_params", "_keep"):  # copy and pickle probe an empty instance
+        # copy and pickle probe an empty instance
+        if name.startswith("__") or name in ("_env", "_params", "_keep"):
             raise AttributeError(name)
         return getattr(self._env, name)
 
@@ -84,7 +86,7 @@ class _Overlay(types.ModuleType):
 class _Stub(types.ModuleType):
     """A module in which every name exists and is useless."""
 
-    __path__ = ()
+    __path__ = []
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -108,10 +110,11 @@ def _modules(**names):
                 sys.modules[name] = module
 
 
-def _load(name, path, package=False):
+def _load(name, path, package=False) -> Any:
     spec = importlib.util.spec_from_file_location(
         name, path, submodule_search_locations=[str(path.parent)] if package else None
     )
+    assert spec is not None and spec.loader is not None  # as every .py file has them
     module = importlib.util.module_from_spec(spec)
     if package:
         sys.modules[name] = module
@@ -131,10 +134,10 @@ def _checkout(peer, path, folders, file):
 
 
 def purejaxrl(path, program="ppo"):
-    """`make_train` of PureJaxRL's `ppo`, `dqn` or `ppo_continuous_action`, from a checkout at `path`.
+    """Return `make_train` of PureJaxRL's `ppo`, `dqn` or `ppo_continuous_action`.
 
-    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; pass counts in `config` as integers. The continuous
-    program takes brax's environments, or gymnax's.
+    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; pass counts in `config` as
+    integers. The continuous program takes brax's environments, or gymnax's.
     """
     source = _checkout("purejaxrl", path, ("purejaxrl",), f"{program}.py")
     physics = ("brax", "brax__envs", "brax__envs__wrappers", "brax__envs__wrappers__training")
@@ -166,7 +169,7 @@ def _any_of(wrapper):
 
 
 def rejax(path):
-    """The package `rejax` from a checkout at `path`, its environments made by the old `gymnax.make`."""
+    """Return the package `rejax`, its environments made by the old `gymnax.make`."""
     source = _checkout("rejax", path, ("src/rejax",), "algos/dqn.py")
     try:
         importlib.import_module("gymnax")
@@ -174,7 +177,7 @@ def rejax(path):
             package = _load("rejax", source / "__init__.py", package=True)
     except ImportError as error:
         raise PeerAbsent(f"rejax: {error}") from error
-    compat = importlib.import_module("rejax.compat")
+    compat: Any = importlib.import_module("rejax.compat")
     compat._gymnax_make = legacy_make
     return package
 
@@ -183,13 +186,15 @@ LOGGED = ("discount", "returned_episode_returns", "returned_episode_lengths", "r
 
 
 def purejaxql(path, program="pqn_gymnax"):
-    """`make_train` of purejaxql's `pqn_gymnax` (an MLP) or `pqn_minatar` (a CNN), from a checkout at `path`.
+    """Return `make_train` of purejaxql's `pqn_gymnax` (an MLP) or `pqn_minatar` (a CNN).
 
-    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; keys are of the old kind, `jax.random.PRNGKey`.
+    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; keys are of the old kind.
     """
     source = _checkout("purejaxql", path, ("purejaxql",), f"{program}.py")
-    stubs = {name: _Stub(name.replace("__", ".")) for name in ("wandb", "omegaconf", "safetensors", "safetensors__flax")}
-    hydra = _Overlay(_Stub("hydra"), main=lambda **_: lambda fn: fn)  # decorates a `main` that nobody calls
+    names = ("wandb", "omegaconf", "safetensors", "safetensors__flax")
+    stubs = {name: _Stub(name.replace("__", ".")) for name in names}
+    # `main` decorates a function that nobody calls
+    hydra = _Overlay(_Stub("hydra"), main=lambda **_: lambda fn: fn)
     try:
         import gymnax
         from gymnax.wrappers.purerl import LogWrapper
@@ -199,7 +204,8 @@ def purejaxql(path, program="pqn_gymnax"):
     except ImportError as error:
         raise PeerAbsent(f"purejaxql: {error}") from error
     module.gymnax = gymnax
-    module.LogWrapper = lambda env: LegacyEnv(LogWrapper(env), None, LOGGED)  # the outermost of its wrappers
+    # the outermost of its wrappers
+    module.LogWrapper = lambda env: LegacyEnv(LogWrapper(env), None, LOGGED)
     return module.make_train
 
 

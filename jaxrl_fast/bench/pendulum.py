@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxrl_fast.bench import ours, peers, theirs
 from jaxrl_fast.bench.peers import legacy_make
 from jaxrl_fast.bench.race import Contestant
 
-REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
-    num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01, num_epochs=1,
-    total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
+REJAX_SAC: dict[str, Any] = dict(  # configs/gymnax/pendulum.yaml of rejax
+    num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01,
+    num_epochs=1, total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
 )  # fmt: skip
-
-
-REJAX_TD3 = dict(
-    num_envs=1, buffer_size=10_000, fill_buffer=1000, batch_size=100, learning_rate=0.001, num_epochs=1, total_timesteps=10_000,
-    gamma=0.99, polyak=0.95, max_grad_norm=100, exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_delay=2,
+REJAX_TD3: dict[str, Any] = dict(
+    num_envs=1, buffer_size=10_000, fill_buffer=1000, batch_size=100, learning_rate=0.001,
+    num_epochs=1, total_timesteps=10_000, gamma=0.99, polyak=0.95, max_grad_norm=100,
+    exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_delay=2,
     normalize_observations=True,
 )  # fmt: skip
-_COMMON = dict(
-    num_envs=1, updates_per_iteration=1, buffer_size=10_000, discount=0.99, normalize_observations=True, hidden=(64, 64),
-    critic_hidden=(64, 64), activation="silu",
+_COMMON: dict[str, Any] = dict(
+    num_envs=1, updates_per_iteration=1, buffer_size=10_000, discount=0.99,
+    normalize_observations=True, hidden=(64, 64), critic_hidden=(64, 64), activation="silu",
 )  # fmt: skip
 
 
 def sac(jf):
-    """Our SAC at rejax's settings."""
-    return jf.SAC(**_COMMON, learning_starts=256, batch_size=256, learning_rate=0.01, target_tau=0.02)
+    """Return our SAC at rejax's settings."""
+    own: dict[str, Any] = dict(learning_starts=256, batch_size=256, learning_rate=0.01, target_tau=0.02)
+    return jf.SAC(**_COMMON, **own)
 
 
 def td3(jf):
-    """Our TD3 at rejax's settings."""
-    return jf.TD3(
-        **_COMMON, learning_starts=1000, batch_size=100, learning_rate=0.001, target_tau=0.05, exploration_noise=0.3,
-        target_noise=0.2, target_noise_clip=0.5, policy_period=2,
+    """Return our TD3 at rejax's settings."""
+    own: dict[str, Any] = dict(
+        learning_starts=1000, batch_size=100, learning_rate=0.001, target_tau=0.05,
+        exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_period=2,
     )  # fmt: skip
+    return jf.TD3(**_COMMON, **own)
 
 
 def _key(turn):
@@ -43,12 +46,16 @@ def _key(turn):
 
 
 def rejax_pendulum(rejax, name, settings, steps, notes):
-    """rejax's `name` on Pendulum-v1, without its evaluations; [] and a note where its checkout is absent."""
+    """Return [rejax's `name` on Pendulum-v1], or [] and a note without its checkout.
+
+    Its evaluations are left out.
+    """
 
     def peer():
         package = peers.rejax(rejax)
         env, params = legacy_make("Pendulum-v1")
-        own = settings | {"total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
+        own = settings | {"total_timesteps": steps, "eval_freq": steps}
+        own["skip_initial_evaluation"] = True
         made = package.get_algo(name).create(env=env, env_params=params, **own)
         made = made.replace(eval_callback=lambda algo, state, key: ())
         return Contestant("rejax", steps, lambda: lambda key: made.train(key), _key)
@@ -57,8 +64,9 @@ def rejax_pendulum(rejax, name, settings, steps, notes):
 
 
 def pendulum(jf, rejax, steps, notes):
-    """Our SAC on Pendulum-v1 and rejax's (from the checkout `rejax`), at rejax's settings, over `steps`."""
+    """Return SAC on Pendulum-v1 over `steps` steps, ours and rejax's, at rejax's settings."""
     build = lambda: jf.make_train(sac(jf), jf.make("Pendulum-v1"), total_steps=steps)
     score = lambda out: ours.final_return(out[1])
-    peer = rejax_pendulum(rejax, "sac", REJAX_SAC | {"agent_kwargs": {"activation": "swish"}}, steps, notes)
+    settings = REJAX_SAC | {"agent_kwargs": {"activation": "swish"}}
+    peer = rejax_pendulum(rejax, "sac", settings, steps, notes)
     return [Contestant("jaxrl_fast", steps, build, _key, score, ours.env_steps), *peer]

@@ -11,24 +11,32 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast import runtime
 
+if TYPE_CHECKING:
+    import jax
+
+PACKAGES = (
+    "jaxrl_fast", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "flashbax", "numpy",
+)  # fmt: skip
+
 
 def machine() -> dict[str, Any]:
-    """Where and under what load a number was taken."""
+    """Return where and under what load a number is taken."""
     import jax
 
     versions = {"python": platform.python_version()}
-    for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "flashbax", "numpy"):
+    for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     device = jax.devices()[0]
     cpu = ""
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+        named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+        cpu = next(named, "")
     return {
         "device": f"{len(jax.devices())} x {device.device_kind} ({device.platform})",
         "cpu": cpu or platform.processor(),
@@ -115,7 +123,7 @@ class Loop:
 
 @dataclasses.dataclass
 class Compiled:
-    call: Callable
+    call: jax.stages.Compiled
     trace: float
     lower: float
     compile: float
@@ -136,7 +144,7 @@ def compile_apart(fn: Callable, args: tuple, donate: tuple[int, ...] = ()) -> Co
 
 
 def say(text: str) -> None:
-    print(text, flush=True)  # a row that is ended for its time limit has still said what it measured
+    print(text, flush=True)  # a row that is ended in time has still said what it measured
 
 
 def race(
@@ -173,12 +181,13 @@ def race(
 
 
 def ratios_of(results: dict[str, Any]) -> dict[str, Any]:
-    """Speed of each of ours to that of each other, turn by turn."""
+    """Return the speed of each of ours over each other's, turn by turn."""
     ratios = {}
     for name, mine in results.items():
         for other, peer in results.items():
             if name.startswith("jaxrl_fast") and not other.startswith("jaxrl_fast"):
                 work = mine["steps"] / peer["steps"]
-                pairs = [p / m * work for p, m in zip(peer["seconds"], mine["seconds"], strict=True)]
+                turns = zip(peer["seconds"], mine["seconds"], strict=True)
+                pairs = [p / m * work for p, m in turns]
                 ratios[f"{name} / {other}"] = {"median": statistics.median(pairs), "turns": pairs}
     return ratios

@@ -53,22 +53,29 @@ WORKS = {
 
 
 def loop(step: Callable, draw: Callable, iterations: int) -> Callable:
-    """(mem, batch, example, key) -> (mem, last batch): `iterations` steps, randomness drawn for a block of them."""
+    """Return (mem, batch, example, key) -> (mem, last batch), of `iterations` steps."""
     import jax
     import jax.numpy as jnp
 
     def program(mem, batch, example, key):
         def block(carry, first):
             ts = first + jnp.arange(BLOCK, dtype=jnp.int32)
-            return jax.lax.scan(lambda c, x: (step(c[0], example, *x), None), carry, (draw(key, ts), ts))
+            one = lambda carry, x: (step(carry[0], example, *x), None)
+            return jax.lax.scan(one, carry, (draw(key, ts), ts))
 
-        return jax.lax.scan(block, (mem, batch), jnp.arange(0, iterations, BLOCK, dtype=jnp.int32))[0]
+        starts = jnp.arange(0, iterations, BLOCK, dtype=jnp.int32)
+        return jax.lax.scan(block, (mem, batch), starts)[0]
 
     return program
 
 
-def contestant(name: str, work: Work, iterations: int, parts: tuple) -> tuple[Contestant, dict[str, int]]:
-    """Parts (example, init, add(mem, rows, t), step, draw) of a memory as a contestant on a full store."""
+def contestant(
+    name: str, work: Work, iterations: int, parts: tuple
+) -> tuple[Contestant, dict[str, int]]:
+    """Return a memory on a full store, and its bytes.
+
+    parts: (example, init, add(mem, rows, t), step, draw).
+    """
     import jax
     import jax.numpy as jnp
 
@@ -80,8 +87,11 @@ def contestant(name: str, work: Work, iterations: int, parts: tuple) -> tuple[Co
         one = lambda t, mem: add(mem, example, jnp.int32(t))
         return jax.lax.fori_loop(0, writes, one, init(example))
 
-    batch = jax.eval_shape(lambda e, k: step(full(e), e, jax.tree.map(lambda x: x[0], draw(k, jnp.arange(BLOCK))), 0)[1],
-                           example, jax.random.key(0))  # fmt: skip
+    def last(example, key):
+        first = jax.tree.map(lambda x: x[0], draw(key, jnp.arange(BLOCK)))
+        return step(full(example), example, first, 0)[1]
+
+    batch = jax.eval_shape(last, example, jax.random.key(0))
 
     def args(turn):
         empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
@@ -126,11 +136,13 @@ def flashbax(work: Work) -> tuple:
     import jax.numpy as jnp
 
     sizes = dict(
-        max_length=work.rows, min_length=work.batch, sample_batch_size=work.batch, add_batch_size=ENVS
+        max_length=work.rows, min_length=work.batch, sample_batch_size=work.batch,
+        add_batch_size=ENVS,
     )
     if work.prioritized:
         device = jax.devices()[0].platform
-        buffer = flashbax.make_prioritised_flat_buffer(**sizes, priority_exponent=0.6, device=device)
+        more = {"priority_exponent": 0.6, "device": device}
+        buffer = flashbax.make_prioritised_flat_buffer(**sizes, **more)
     else:
         buffer = flashbax.make_flat_buffer(**sizes)
     example = {name: jnp.asarray(x) for name, x in work.example(work.stack).items()}
@@ -143,7 +155,9 @@ def flashbax(work: Work) -> tuple:
         priorities = jnp.abs(sample.experience.first["reward"]) + 1e-6
         # the importance weights that a learner needs and ours come with
         weight = (1.0 / sample.probabilities) ** 0.5
-        return buffer.set_priorities(mem, sample.indices, priorities), (sample.experience, weight / weight.max())
+        mem = buffer.set_priorities(mem, sample.indices, priorities)
+        return mem, (sample.experience, weight / weight.max())
 
     init = lambda rows: buffer.init(jax.tree.map(lambda x: x[0], rows))
-    return example, init, lambda mem, rows, t: buffer.add(mem, rows), step, jax.vmap(jax.random.fold_in, (None, 0))
+    add = lambda mem, rows, t: buffer.add(mem, rows)
+    return example, init, add, step, jax.vmap(jax.random.fold_in, (None, 0))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from jaxrl_fast.bench import peers
 from jaxrl_fast.bench.peers import legacy_make
 from jaxrl_fast.bench.race import Contestant
 
-PPO_CARTPOLE = {
+PPO_CARTPOLE: dict[str, Any] = {
     "LR": 2.5e-4,
     "NUM_ENVS": 4,
     "NUM_STEPS": 128,
@@ -25,7 +26,7 @@ PPO_CARTPOLE = {
     "ENV_NAME": "CartPole-v1",
     "ANNEAL_LR": True,
 }
-PPO_MINATAR = PPO_CARTPOLE | {
+PPO_MINATAR: dict[str, Any] = PPO_CARTPOLE | {
     "LR": 5e-3,
     "NUM_ENVS": 64,
     "NUM_MINIBATCHES": 8,
@@ -33,7 +34,7 @@ PPO_MINATAR = PPO_CARTPOLE | {
     "ACTIVATION": "relu",
     "ENV_NAME": "Breakout-MinAtar",
 }
-PPO_ANT = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopper
+PPO_ANT: dict[str, Any] = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopper
     "LR": 3e-4,
     "NUM_ENVS": 2048,
     "NUM_STEPS": 10,
@@ -45,7 +46,7 @@ PPO_ANT = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopp
     "NORMALIZE_ENV": True,
     "DEBUG": False,
 }
-DQN_CARTPOLE = {
+DQN_CARTPOLE: dict[str, Any] = {
     "NUM_ENVS": 10,
     "BUFFER_SIZE": 10_000,
     "BUFFER_BATCH_SIZE": 128,
@@ -62,7 +63,7 @@ DQN_CARTPOLE = {
     "TAU": 1.0,
     "ENV_NAME": "CartPole-v1",
 }
-REJAX_BREAKOUT = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
+REJAX_BREAKOUT: dict[str, Any] = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
     "NUM_ENVS": 1,
     "BUFFER_SIZE": 100_000,
     "BUFFER_BATCH_SIZE": 100,
@@ -78,7 +79,7 @@ REJAX_BREAKOUT = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
     "HIDDEN": (128,),
     "ACTIVATION": "tanh",
 }
-PQN_CARTPOLE = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
+PQN_CARTPOLE: dict[str, Any] = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
     "TOTAL_TIMESTEPS": 500_000,
     "TOTAL_TIMESTEPS_DECAY": 500_000,
     "NUM_ENVS": 32,
@@ -102,7 +103,8 @@ PQN_CARTPOLE = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during t
     "TEST_DURING_TRAINING": False,
     "WANDB_MODE": "disabled",
 }
-PQN_MINATAR = PQN_CARTPOLE | {  # its config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
+# its config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
+PQN_MINATAR: dict[str, Any] = PQN_CARTPOLE | {
     "TOTAL_TIMESTEPS": 10_000_000,
     "TOTAL_TIMESTEPS_DECAY": 10_000_000,
     "NUM_ENVS": 128,
@@ -121,7 +123,7 @@ PQN_MINATAR = PQN_CARTPOLE | {  # its config/alg/pqn_minatar.yaml; HIDDEN_SIZE a
 
 
 def conv_torso(hidden, activation):
-    """MinAtar's network (a 3x3 convolution of 16 filters, then dense layers) as rejax wants a Q network.
+    """Return MinAtar's network, a convolution and dense layers, as rejax wants a Q network.
 
     Its breakout_1m.yaml asks for a ConvQNetwork, which its package does not have any more.
     """
@@ -147,7 +149,8 @@ def conv_torso(hidden, activation):
 def rejax_dqn(package, config, evaluate=False):
     """rejax's DQN at the settings of PureJaxRL's `config`, as `key -> (state, evaluations)`.
 
-    The evaluations that rejax always runs are left out unless asked for (then: 11 over the run, 128 episodes each).
+    The evaluations that rejax always runs are left out unless asked for (then: 11 over the run,
+    128 episodes each).
     """
     from flax import linen as nn
 
@@ -174,7 +177,8 @@ def rejax_dqn(package, config, evaluate=False):
         eval_freq=total // 10 if evaluate else total,
         skip_initial_evaluation=not evaluate,
     )
-    hidden, activation = config.get("HIDDEN", (120, 84)), getattr(nn, config.get("ACTIVATION", "relu"))
+    hidden = config.get("HIDDEN", (120, 84))
+    activation = getattr(nn, config.get("ACTIVATION", "relu"))
     actions = env.action_space(params).n
     if config.get("NETWORK") == "cnn":
         agent = networks.EpsilonGreedyPolicy(conv_torso(hidden, activation))(action_dim=actions)
@@ -189,7 +193,10 @@ def rejax_dqn(package, config, evaluate=False):
 
 
 def rejax_ppo(package, config):
-    """rejax's PPO at the settings of PureJaxRL's `config` (constant learning rate, an Adam for each network)."""
+    """Return rejax's PPO at the settings of PureJaxRL's `config`.
+
+    Its learning rate is constant, and each network has an Adam.
+    """
     total = config["TOTAL_TIMESTEPS"]
     env, params = legacy_make(config["ENV_NAME"])
     algo = package.get_algo("ppo").create(
@@ -216,7 +223,7 @@ def rejax_ppo(package, config):
 
 
 def episode_returns(metrics):
-    """Returns of PureJaxRL's finished episodes of one run, in order of time (from the `metrics` of its PPO)."""
+    """Return the returns of finished episodes, in order of time, of PureJaxRL's PPO metrics."""
     import numpy as np
 
     done = np.asarray(metrics["returned_episode"]).reshape(-1)
@@ -230,7 +237,7 @@ def purejaxrl_steps(config):
 
 
 def final_return(metrics, part=0.1):
-    """Mean return of the last tenth of a run of PureJaxRL or purejaxql: of its episodes (PPO), or of its iterations."""
+    """Return the mean return of the last tenth of episodes (PPO) or iterations of a run."""
     import numpy as np
 
     if "td_loss" in metrics:  # purejaxql's, means over the rollout
@@ -239,10 +246,8 @@ def final_return(metrics, part=0.1):
         returns = episode_returns(metrics)
     else:
         returns = np.asarray(metrics["returns"]).reshape(-1)
-    return float(np.mean(returns[-max(1, int(len(returns) * part)) :])) if len(returns) else float("nan")
-
-
-# Contestants ---------------------------------------------------------------------------------------------------------
+    last = returns[-max(1, int(len(returns) * part)) :]
+    return float(np.mean(last)) if len(returns) else float("nan")
 
 
 def typed_key(turn):
@@ -284,7 +289,8 @@ def rejax(path, algorithm, config, notes):
     def load():
         package = peers.rejax(path)
         build = {"ppo": rejax_ppo, "dqn": rejax_dqn}[algorithm]
-        return Contestant("rejax", config["TOTAL_TIMESTEPS"], lambda: build(package, config), typed_key)
+        steps = config["TOTAL_TIMESTEPS"]
+        return Contestant("rejax", steps, lambda: build(package, config), typed_key)
 
     return present(notes, load)
 
@@ -295,6 +301,7 @@ def purejaxql(path, program, config, notes):
     def load():
         make_train = peers.purejaxql(path, program)
         build = lambda: make_train(dict(config))
-        return Contestant("purejaxql", purejaxrl_steps(config), build, old_key, lambda out: final_return(out["metrics"]))
+        score = lambda out: final_return(out["metrics"])
+        return Contestant("purejaxql", purejaxrl_steps(config), build, old_key, score)
 
     return present(notes, load)

@@ -1,7 +1,7 @@
 """The command `jaxrl-fast`: bad input ends in one line, exit code 2 and nothing written.
 
 Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM. A
-command of `READERS` also ends with 2 if it has read another checkpoint than the asked one.
+command that does not train also ends with 2 if it has read another checkpoint than the asked one.
 JAXRL_FAST_DEBUG=1 shows the traceback.
 """
 
@@ -23,7 +23,7 @@ from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_f
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, brief, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
-READERS = ("eval", "experience")  # give what is in a checkpoint; a resume goes on from any whole one
+TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole checkpoint
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _plain_warnings() as shown:
             _dispatch(words)
             sys.stdout.flush()
-        return 2 if SubstituteWarning in shown and words[0] in READERS else 0
+        return 2 if SubstituteWarning in shown and words[0] not in TRAINERS else 0
     except SystemExit as end:  # tyro, after it printed a help text
         if isinstance(end.code, str):  # other libraries end a program with a text
             print(f"{PROG}: error: {one_line(end.code)}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +32,9 @@ def report(argv: list[str]) -> None:
     check_int("port", given.get("port", PORT), 0, 65535)
     if "port" in given and not given.get("serve"):
         raise ConfigError("--port", given["port"], "left out without --serve")
+    import jax
+
+    jax.config.update("jax_platforms", "cpu")  # a card belongs to the run that the page shows
     from jaxrl_fast.runs.config_json import write_text
     from jaxrl_fast.sweeps.report import report as page
 
@@ -47,6 +51,18 @@ def report(argv: list[str]) -> None:
     print(f"{out} ({len(content.encode()) / 1e6:.1f} MB)")
 
 
+def answer(path: str, host: str, page: Callable[[], str]) -> tuple[int, str, str]:
+    """Return status, type and content for a request; other hosts' names are refused (rebinding)."""
+    if path != "/" or host.rpartition(":")[0] not in ("127.0.0.1", "localhost"):
+        return 404, "text/plain", "not here"
+    try:
+        return 200, "text/html", page()
+    except UserError as error:  # a row that is being written
+        return 503, "text/plain", one_line(str(error))
+    except Exception as error:  # the server goes on
+        return 500, "text/plain", f"{type(error).__name__}: {one_line(str(error))}"
+
+
 def server(port: int, page: Callable[[], str]) -> http.server.ThreadingHTTPServer:
     """Return a server at 127.0.0.1 that answers with the page as it is then.
 
@@ -55,17 +71,14 @@ def server(port: int, page: Callable[[], str]) -> http.server.ThreadingHTTPServe
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            try:
-                here = self.path == "/"
-                code, kind, content = (200, "text/html", page()) if here else (404, "text/plain", "not here")
-            except UserError as error:  # a row that is being written
-                code, kind, content = 503, "text/plain", one_line(str(error))
+            code, kind, content = answer(self.path, self.headers.get("Host", ""), page)
             data = content.encode()
-            self.send_response(code)
-            self.send_header("Content-Type", f"{kind}; charset=utf-8")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+            with contextlib.suppress(ConnectionError):  # a browser that left
+                self.send_response(code)
+                self.send_header("Content-Type", f"{kind}; charset=utf-8")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
 
         def log_message(self, *_: Any) -> None:
             """Print nothing for each request."""

@@ -182,7 +182,9 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.runs.train import at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
-    prepared, tuned = taken(prepare(algo, env, at_start(config), about_of(plan, given)))
+    prepared, tuned = prepare(algo, env, at_start(config), about_of(plan, given)), None
+    if plan.env_object is None:  # a repeated run has the settings of its config.json
+        prepared, tuned = taken(prepared)
     name = plan.environment or env.spec.name
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     distributed.on_first(lambda: check_outside(out))
@@ -190,8 +192,8 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     texts, tensorboard = logs_of(given)
     parts = [prepared.seed(i).config for i in range(config.seeds)] if in_turn(env, config) else ()
     sinks = sinks_of(texts, out, prepared.content, config.seeds, parts)
-    print(f"{algo.name} on {name}: {plan.source}")
-    print(f"run directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
+    print(f"{algo.name} on {name}: {plan.source}; {on_device(algo, config.deterministic)}")
+    print(f"run directory: {out}", flush=True)
     if len(prepared.population.devices) > 1:
         print(prepared.population, flush=True)
     if tuned:
@@ -200,7 +202,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
 
 
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
-    """Return a header's line about the device and its programs."""
+    """Return a header's words about the device and its programs."""
     platform = platform or jax.default_backend()
     cost = "; deterministic: without autotuning, scatters in order, slower" if deterministic and platform == "gpu" else ""
     return f"device: {device_name()}, {in_force(algo.precision, platform)}{cost}"

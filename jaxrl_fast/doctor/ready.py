@@ -19,7 +19,7 @@ def check_idle(
     """
     state = busy(machine.examine() if found is None else found, platform)
     if state:
-        valid = f"idle: what is measured would be too slow. {override} measures all the same"
+        valid = f"idle: measured speeds would be too low. {override} measures all the same"
         raise expected("the device", valid, state)
 
 

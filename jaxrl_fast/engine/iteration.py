@@ -159,7 +159,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
     block = drawn_together(run, count)
     divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
-    physics = len(jax.tree.leaves(state.env)) > 16  # steps by inner loops, each operand of which is an array
+    physics = len(jax.tree.leaves(state.env)) > 16  # its steps are inner loops, whose operands are arrays of their own
     apart = RunState(*[divided] * len(state))._replace(env=divided or physics)
 
     def one(state, x):

@@ -60,7 +60,9 @@ def draw_frozen(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, star
     return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
-def draw(env: Env, algo: Algorithm, keys: Sequence[jax.Array], num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+def draw(
+    env: Env, algo: Algorithm, keys: Sequence[jax.Array] | jax.Array, num_steps: int, num_envs: int, t: jax.Array
+) -> Noise:  # fmt: skip
     """Draw the noise of a rollout in iteration t. keys: the environments' and the policy's."""
     drawn = env.draw(keys[0], num_steps, num_envs, t)
     if not isinstance(drawn, resets.Noise):
@@ -100,7 +102,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
     step = jax.checkpoint(step) if algo.rematerialize else step
-    with scope(STORE):  # what is not a part by itself writes the rows
+    with scope(STORE):  # operations outside the other parts write the rows
         if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
             end, row = step(actor, tree.take(rows, 0))
             steps, faults = jax.tree.map(lambda x: x[None], row)

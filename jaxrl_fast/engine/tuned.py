@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import runtime
+from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, writing
@@ -96,9 +96,12 @@ def find(prepared: Prepared) -> Tuned | None:
 
 
 def taken(prepared: Prepared) -> tuple[Prepared, Tuned | None]:
-    """Return a new run with the kept settings in place of its defaults, and what was taken."""
+    """Return a new run with the kept settings in place of its defaults, and what was taken.
+
+    Several processes take nothing: their folders may differ.
+    """
     config = prepared.config
-    found = find(prepared) if config.tuned else None
+    found = find(prepared) if config.tuned and not distributed.several() else None
     free = lambda name: getattr(config, name) == getattr(RunConfig, name)
     chosen = {k: v for k, v in found.settings.items() if free(k)} if found else {}
     if not chosen or chosen != dict(found.settings):  # measured together

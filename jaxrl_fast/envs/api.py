@@ -61,7 +61,7 @@ class Env(Environment):
         **dict.fromkeys(("render_html", "step_seconds"), "override `drawing`, a `jf.envs.Drawing`"),
     }
 
-    needs: ClassVar[tuple[str, ...]] = ("spec", "reset", "transition")  # what a class defines
+    _needs: ClassVar[tuple[str, ...]] = ("spec", "reset", "transition")  # what a class defines
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -74,10 +74,10 @@ class Env(Environment):
             cls.draw_reset = draws
 
     def check_class(self) -> None:
-        base = next(cls for cls in type(self).__mro__ if "needs" in cls.__dict__)
-        for name in self.needs:
+        base = next(cls for cls in type(self).__mro__ if "_needs" in cls.__dict__)
+        for name in self._needs:
             if getattr(type(self), name) is getattr(base, name) and steps_by_base(self):
-                valid = f"defined by the class: an environment has {', '.join(self.needs)}"
+                valid = f"defined by the class: an environment has {', '.join(self._needs)}"
                 raise expected(f"{type(self).__name__}.{name}", valid, "the base's, which does nothing")
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")

@@ -33,7 +33,7 @@ class Environment:
         raise NotImplementedError
 
     def check_class(self) -> None:
-        """Raise ConfigError for a class of which no program can be traced."""
+        """Raise ConfigError for a class that cannot be traced."""
 
     def play(self, agent: Any, seed: int = 0, max_steps: int = 500) -> Any:
         """Play one greedy episode of an agent or a run here; a notebook shows the pictures."""

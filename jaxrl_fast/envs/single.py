@@ -26,7 +26,7 @@ class SingleEnv(Env):
     `reset_one` after it.
     """
 
-    needs = ("spec", "reset_one", "step_one")
+    _needs = ("spec", "reset_one", "step_one")
 
     def reset_one(self, key: jax.Array) -> tuple[PyTree, PyTree]:
         raise NotImplementedError

@@ -17,6 +17,7 @@ from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.forecast.energy import Meter
 from jaxrl_fast.runs.result import Result
@@ -55,9 +56,9 @@ class Calibration:
 def short_rows(algo: Algorithm, env: Environment, config: RunConfig) -> int:
     """Return the environment steps of log rows that a calibration can afford."""
     grid = plan_grid(algo.bind(env.spec), config)
-    row = min(grid.row, ROW_ITERATIONS, max(1, ROW_STEPS // grid.steps))
+    most = min(ROW_ITERATIONS, max(1, ROW_STEPS // grid.steps))
     drawn = DRAW_AHEAD_ITERATIONS  # at once
-    return (row // drawn * drawn or row) * grid.steps
+    return (grid.row if grid.row <= most else most // drawn * drawn or most) * grid.steps
 
 
 def calibrate(
@@ -80,7 +81,8 @@ def calibrate(
     )  # fmt: skip
     watch = Watch(seconds)
     with tempfile.TemporaryDirectory() as folder, _saved() as saved:
-        run = begin(prepare(algo, env, short), Path(folder) / "run", hooks=(watch,))
+        prepared, _ = taken(prepare(algo, env, short))  # as `train` does
+        run = begin(prepared, Path(folder) / "run", hooks=(watch,))
         return watch.calibration(run, sum(saved))
 
 

@@ -51,7 +51,7 @@ def learning_curve(
     seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
     for i, (label, (curve, dots)) in enumerate(found.items()):
         if np.isfinite(curve[1]).any():
-            window = smooth or max(1, len(rows_by_run[label]) // 100)
+            window = smooth or max(1, len(curve[0]) // 100)
             windows.add(window)
             _draw_run(axes, label, look(i), *curve, window, alone)
             _draw_evaluations(axes, look(i)["color"], *dots, alone)

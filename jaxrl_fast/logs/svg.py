@@ -31,13 +31,13 @@ def learning_curve(
     Evaluations are dots. Without a finite value the axes stay empty and say so.
 
     Args:
-        members: names of a run's members, each of which gets a thin line; () for none.
+        members: names of a run's members; each gets a thin line. (): no lines.
         evaluations: whether to draw the dots.
     """
     lines, dots, thin = {}, {}, {}
     for label, rows in rows_by_run.items():
         steps, values = columns(rows, metric)
-        window = max(1, len(rows) // 100)
+        window = max(1, len(steps) // 100)
         lines[label] = steps, *smoothed(values, window), values.shape[1]
         thin[label] = held_means(values, window)[:, : len(members)]
         evaluated = [row for row in rows if row.get("eval_return") is not None]
@@ -52,7 +52,7 @@ def learning_curve(
         middle = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
         return _svg([_text(*middle, f"no {metric} yet", "middle")])
     ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
-    room = 0.05 * (seen.max() - seen.min()) or 1.0
+    room = 0.05 * (seen.max() - seen.min()) or max(1.0, 1e-3 * abs(seen.max()))
     place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room))
     parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()})]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
@@ -125,7 +125,7 @@ def _axes(place: _Place, metric: str) -> list[str]:
 
 
 def _legend(members: Mapping[str, int]) -> list[str]:
-    """Return what one run's line is, above the axes, or the names of several below them."""
+    """Return the legend: of one run above the axes, of several below them."""
     if len(members) == 1:
         (count,) = members.values()
         interval = f"{spread(count)} of the {'mean' if count >= SURE else 'members'}"

@@ -43,7 +43,7 @@ PARTS = {  # {piece: its name among the parts}
     SAMPLING: scopes.SAMPLE, LEARNING: LEARN, RANDOM: scopes.RANDOM,
 }  # fmt: skip
 PLANS = 64  # iterations whose rows are sampled
-REPEATS = 3  # measurements of a piece, of which the shortest counts
+REPEATS = 3  # measurements of a piece; the shortest counts
 
 
 class Piece(NamedTuple):

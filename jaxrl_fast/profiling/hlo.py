@@ -1,7 +1,7 @@
 """Read optimized HLO: which part of an iteration an instruction belongs to, and what it costs.
 
-A fusion belongs to the part with most of its work. What has no scope of its own (a copy that XLA
-added) belongs to the part of its first operand, else to that of the instruction that calls it.
+A fusion belongs to the part with most of its work. An instruction without a scope (a copy that
+XLA added) belongs to the part of its first operand, else to the part of its caller.
 """
 
 from __future__ import annotations

@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
 
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import evaluate as engine
-from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.engine.evaluate import STEP_LIMIT, Evaluation
+from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.host import gymnasium_objects
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.runs.agent import Agent
 
 
-@functools.singledispatch
+@overload
 def evaluate(
-    env: Any, algo: Any, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
     max_steps: int | None = None,
-) -> Evaluation:  # fmt: skip
+) -> Evaluation: ...  # fmt: skip
+@overload
+def evaluate(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation: ...
+def evaluate(*args: Any, **named: Any) -> Evaluation:
     """Play `episodes` episodes with frozen parameters and statistics; pure.
 
-    `evaluate(agent, env, episodes=10, seed=0, mode="greedy")` plays a `jf.Agent` in an environment
-    of Gymnasium, or in one of `jf.make`, with the spaces of its own. One of Gymnasium is reset and
-    stepped as it is, and stays open.
+    Inside a program: `evaluate(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None)`,
+    with `agent` of a `RunState`. A trained one: `evaluate(agent, env, episodes=10, seed=0,
+    mode="greedy")` plays a `jf.Agent` in an environment of `jf.make` or of Gymnasium. One of
+    Gymnasium is reset and stepped as it is, and stays open.
+
+    Args:
+        key: of resets and drawn actions; `seed` is its number.
+        mode: "greedy" or "sample".
+        max_steps: of an episode; None: the environment's limit.
+
+    Returns:
+        `Evaluation`: return float32, length int32 and finished bool, each [episodes].
+
+    Raises:
+        ConfigError: an argument or space that does not fit.
     """
-    return engine.evaluate(env, algo, agent, key, episodes, mode, max_steps)
+    first = args[0] if args else named.get("agent")
+    return (_evaluate_agent if isinstance(first, Agent) else engine.evaluate)(*args, **named)
 
 
-@evaluate.register
-def _(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation:
+def _evaluate_agent(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation:
     check_int("episodes", episodes, 1, 1_000_000)
     check_seed("seed", seed)
     check_choice("mode", mode, MODES)
     if isinstance(env, Environment):
-        agent.check_spaces(env.spec)
-        key = jax.random.key(seed)
-        return backend_of(env).evaluate(env, agent.algo, agent.state, key, episodes, mode, agent.config)
+        return agent.evaluate(episodes, seed, mode, env)
     if isinstance(env, type) or not gymnasium_objects.is_gymnasium(env):
         raise ConfigError("env", env, "an environment of jf.make or an instance of one of Gymnasium")
     player = agent.player(mode == "greedy", seed)

@@ -32,7 +32,10 @@ class Player:
 
     def reset(self, ended: Any = None) -> None:
         """Begin new episodes. ended: bool [B], where one ended; None: all, of any number."""
-        self._state, self._ended = (None, None) if ended is None else (self._state, np.asarray(ended))
+        if ended is None:
+            self._state, self._ended = None, None
+        else:
+            self._ended = np.asarray(ended) | (False if self._ended is None else self._ended)
 
     def __repr__(self) -> str:
         return f"<Player of {self.agent!r}>"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import shlex
 from collections.abc import Sequence
@@ -66,8 +67,8 @@ class Subject:
         return wide("".join(known)) + html.folded("config.json", code(json.dumps(self.content, indent=2)))
 
     def memory(self) -> str:
-        """Return the memory plan's table, for this machine; nothing without the objects."""
-        if self.algo is None:
+        """Return the memory plan's table of a run on a CPU, for this machine; "" for other runs."""
+        if self.algo is None or not self.content.get("device", "").endswith("(cpu)"):
             return ""
         try:
             return wide(prepare(self.algo, self.env, self.config, outline=True).plan._repr_html_())
@@ -78,6 +79,16 @@ class Subject:
         """Return the device and the versions of the libraries."""
         versions = ", ".join(f"{name} {version}" for name, version in self.content.get("versions", {}).items())
         return f"{self.content.get('device', '')}; {versions}"
+
+
+@functools.lru_cache(maxsize=4)
+def described(path: Path, changed: int) -> tuple[Subject, str, str]:
+    """Return what a run is, its memory plan and its settings, once for a config.json that does not change.
+
+    changed: the time of the file's last change.
+    """
+    subject = Subject.of(configs.read_config(path), path)
+    return subject, subject.memory(), subject.settings()
 
 
 def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = False) -> str:
@@ -92,7 +103,8 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
     path = run_path("run", path)
     for module in modules:
         configs.imports.import_user_module(module)
-    subject = Subject.of(configs.read_config(path), path)
+    file = path / "config.json"
+    subject, memory, settings = described(path, file.stat().st_mtime_ns if file.is_file() else 0)
     rundir = RunDir(path)
     rows = read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
     result = rundir.result() if (path / "result.json").is_file() else {}
@@ -107,8 +119,8 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
         section("Lost members", _lost(result)),
         section("Metrics", grid(_metrics(rows, subject.labels()))),
         section("Time", _time(rows, result)),
-        section("Memory", subject.memory()),
-        section("Settings", subject.settings()),
+        section("Memory", memory),
+        section("Settings", settings),
         section("How to reproduce", reproduce(path, subject.content)),
     ]
     return page(subject.title, parts, AGAIN if refresh and going else None)
@@ -180,7 +192,7 @@ def reproduce(path: Path, content: dict[str, Any], command: str = "train") -> st
     imports = "".join(f" --import {module}" for module in content.get("imports", ()))
     lines = [
         f"python -m venv env && . env/bin/activate  # Python {versions.get('python', '3.11')}",
-        f"pip install jaxrl_fast {' '.join(exact)}",
+        f"pip install -e CHECKOUT {' '.join(exact)}  # the folder of jaxrl_fast {versions.get('jaxrl_fast', '')}",
         f"jaxrl-fast {command} --config {where}/config.json{imports}" if command == "train" else "",
         f"jaxrl-fast eval {where}{imports}" if command == "train" else "",
         f"jaxrl-fast {command} --resume {where}{imports}",

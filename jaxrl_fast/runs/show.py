@@ -41,7 +41,7 @@ def show(env: Environment, actions: Any, seed: int = 0) -> Video:
     actions: of the environment's action space, [T, ...].
     """
     check_seed("seed", seed)
-    backend_of(env)  # refuses what is no environment
+    backend_of(env)  # refuses other objects
     own = env.spec.own_action or own_of(env.spec.action)
     played = jnp.asarray(own.read(actions, name="actions")[0])
     frames = film(env, Script(spec=env.spec), played, jax.random.key(seed), len(played) + 1)

@@ -85,11 +85,23 @@ class Signals:
         """End this block at a signal: it has nothing to save. where: "while compiling"."""
         if self.caught is not None:
             raise Stopped(self.caught, where)
-        self._where = where
+        self._where, shown = where, sys.unraisablehook
+
+        def repeat(unraisable: Any) -> None:
+            if not isinstance(unraisable.exc_value, Stopped):
+                return shown(unraisable)
+            self.caught, main = None, threading.main_thread().ident
+            later = threading.Timer(0.01, signal.pthread_kill, (main, unraisable.exc_value.signum))
+            later.daemon = True
+            later.start()
+
+        sys.unraisablehook = repeat  # Python drops what is raised in destructors and while it collects garbage
         try:
             yield
         finally:
             self._where = None
+            if sys.unraisablehook is repeat:
+                sys.unraisablehook = shown
 
     def _note(self, signum: int, frame: Any) -> None:
         if distributed.several():

@@ -1,4 +1,4 @@
-"""Go through the settings that change speed and keep, one by one, what is faster with equal bits."""
+"""Go through settings that change speed; keep, one by one, what is faster with equal bits."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ MOST, MOST_CURVES = 20, 8  # configurations in a table and in a plot
 
 
 def title(result: SweepResult) -> str:
-    """Return what was swept: algorithm, environment, configurations, seeds, steps."""
+    """Return the sweep's title: algorithm, environment, configurations, seeds, steps."""
     base, seeds = result.content["base"], f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
     return (
         f"{base['algorithm']['name']} on {base['environment']['name']}, "

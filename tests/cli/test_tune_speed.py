@@ -11,8 +11,10 @@ from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.facts import Machine
 from jaxrl_fast.speed import search
 
-SMALL = ("--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
-         "--eval-episodes", "4", "--no-preset", "--no-pictures", "--no-tensorboard")  # fmt: skip
+SMALL = (
+    "--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
+    "--eval-episodes", "4", "--no-preset", "--no-pictures", "--no-tensorboard",
+)  # fmt: skip
 TUNE = SMALL[:-1]
 
 
@@ -40,6 +42,8 @@ def test_runs_take_what_was_found_and_keep_it(run_cli, cache, monkeypatch, tmp_p
     assert code == 0 and "speed: unroll = 2: 1.48 times as fast" in out
     code, out, _ = run_cli("train", "a2c", "CartPole-v1", *SMALL, "--out", "plain", "--no-tuned")
     assert code == 0 and "speed:" not in out and unroll(tmp_path / "plain") is None
+    code, out, _ = run_cli("train", "--config", "plain", "--tuned", "--out", "again")
+    assert code == 0 and "speed:" not in out and unroll(tmp_path / "again") is None
     file.unlink()
     code, out, _ = run_cli("train", "--resume", "tuned", "--total-steps", "8e3")
     assert code == 0 and unroll(tmp_path / "tuned") == 2

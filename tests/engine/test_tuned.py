@@ -71,7 +71,17 @@ def test_the_users_settings_win(cache):
     assert tuned.taken(prepared(tuned=False))[0].config.unroll is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"settings": {"seed": 7}, "speed": 2, "date": ""}'])
+def test_several_processes_take_nothing(cache, monkeypatch):
+    run = prepared()
+    tuned.keep(run, FOUND)
+    monkeypatch.setattr(tuned.distributed, "several", lambda: True)
+    assert tuned.taken(run) == (run, None)
+
+
+OTHERS = '{"settings": {"seed": 7}, "speed": 2, "date": ""}'
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", OTHERS])
 def test_a_damaged_file_is_passed_over(cache, text):
     tuned.keep(prepared(), FOUND).write_text(text)
     assert tuned.find(prepared()) is None

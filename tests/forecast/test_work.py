@@ -59,7 +59,7 @@ def test_the_branch_of_the_platform_counts(platform, products):
     assert count(choose, SQUARE, platform=platform)["products"] == products
 
 
-def test_of_a_branch_over_data_the_larger_side_counts():
+def test_the_larger_side_of_a_branch_over_data_counts():
     fn = lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x @ x, lambda: x)
     assert count(fn, SQUARE)["products"] == 2
 

@@ -166,6 +166,19 @@ def test_a_run_without_episodes_shows_its_evaluations():
     assert len(dots) == 3 and "evaluation at 30 steps: 31" in "".join(found.itertext())
 
 
+@pytest.mark.parametrize("value", [1e16, -1e20, 1e300])
+def test_equal_values_of_any_size_are_drawn(value):
+    rows = [{"env_steps": 10 * i, "loss": [value]} for i in range(3)]
+    assert "<polyline" in svg.learning_curve({"": rows}, "loss", evaluations=False)
+
+
+def test_few_evaluations_among_many_rows_are_not_smoothed():
+    few = [{"env_steps": i, "eval_return": [i / 10]} for i in range(0, 1000, 100)]
+    rows = [row for one in few for row in (one, *[{"env_steps": one["env_steps"] + k} for k in range(1, 100)])]
+    draw = lambda rows: svg.learning_curve({"": rows}, "eval_return", evaluations=False)
+    assert draw(rows) == draw(few)
+
+
 def test_one_point_and_equal_values_are_drawn():
     assert any(x.tag.endswith("circle") for x in curve({"": [{"env_steps": 5, "episode_return": [3.0]}]}))
     flat = [{"env_steps": i, "episode_return": [-2.5]} for i in range(3)]

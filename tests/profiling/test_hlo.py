@@ -93,7 +93,7 @@ def test_products_count_two_operations_a_term_and_loops_their_turns(module):
     assert module.cost("while.1") == Cost(5 * 256, 5 * turn)
 
 
-def test_of_large_arrays_only_the_moved_rows_count(module):
+def test_only_the_moved_rows_of_large_arrays_count(module):
     assert module.cost("f.1").bytes == 4 * 8 + 4 + 4 * 8  # a row, its index, the result
     assert module.cost("w.2").bytes == 4 * 8 + 4 + 4 * 8  # the row read and written, its place
     assert module.cost("f.1").flops == 16

@@ -230,6 +230,23 @@ def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeyp
     assert error.value.exit_code == 128 + signum and len(called) == 1 and list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_destructor_ends_the_block_in_silence(signum, interruptible, capsys):
+    """Python drops what is raised there, and prints it; so it does while it collects garbage."""
+
+    class Signalling:
+        def __del__(self):
+            signal.raise_signal(signum)
+
+    before = sys.unraisablehook
+    stops = pytest.raises(Stopped, match=f"{signum.name} while compiling")
+    with Signals() as signals, stops, signals.at_once("while compiling"):
+        Signalling()
+        time.sleep(10)
+        pytest.fail("the signal was dropped")
+    assert sys.unraisablehook is before and capsys.readouterr() == ("", "")
+
+
 def test_a_second_signal_does_not_stop_the_cleanup(tmp_path, monkeypatch):
     """It would be Python's own, which ends the process in the middle of it."""
     own, ended = signal.signal(signal.SIGTERM, lambda *_: ended.append(1)), []

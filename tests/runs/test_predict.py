@@ -97,6 +97,22 @@ def test_an_agent_plays_another_environment_of_ours():
         jf.evaluate(agent, jf.make("Acrobot-v1"))
 
 
+def test_evaluate_takes_its_arguments_by_name():
+    agent = new(jf.DQN(hidden=(8,)), jf.make("CartPole-v1"))
+    key = jax.random.key(2)
+    pure = jf.evaluate(env=agent.env, algo=agent.algo, agent=agent.state, key=key, episodes=4)
+    np.testing.assert_array_equal(pure.ret, jf.evaluate(env=agent.env, agent=agent, episodes=4, seed=2).ret)
+
+
+def test_resets_of_a_player_add_up(stacked):
+    player = stacked.player()
+    player.reset([True, False])
+    player.reset([False, True])
+    assert player._ended.tolist() == [True, True]
+    player.reset()
+    assert player._ended is None
+
+
 @pytest.mark.parametrize(("env", "message"), [
     (gymnasium.make("Acrobot-v1"), r"observation must be of shape \(4,\)"),
     (gymnasium.make_vec("CartPole-v1", 2), "env must be an environment of jf.make or an instance of one of Gymnasium"),

@@ -16,7 +16,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.cli.report import server
+from jaxrl_fast.cli.report import answer, server
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.meanings import MEANINGS, meaning
@@ -50,7 +50,7 @@ def test_a_page_of_a_run_has_all_of_it(run):
     assert f"jaxrl-fast train --config {run}/config.json" in seen and "observations" in seen
     for words in ("Time", "compile", "Memory", "parameters", "Settings", "num_envs"):
         assert words in seen, words
-    assert json.dumps(tools.read(run / "config.json")["algorithm"]["settings"]["hidden"]) and '"hidden"' in seen
+    assert '"hidden"' in seen
 
 
 def test_a_page_needs_no_network(run):
@@ -80,6 +80,33 @@ def test_a_run_of_a_module_that_is_not_here_still_has_its_page(run, tmp_path):
     (other / "config.json").write_text(json.dumps(content | {"imports": ["nowhere"]}))
     seen = texts(report(other))
     assert "mine on" in seen and "nowhere:Mine" in seen and "--import nowhere" in seen
+
+
+def test_the_plan_of_a_run_on_a_card_is_left_out(run, tmp_path):
+    there = shutil.copytree(run, tmp_path / "run")
+    content = tools.read(there / "config.json")
+    assert "checkpoints: at most" in report(there)
+    (there / "config.json").write_text(json.dumps(content | {"device": "1 x NVIDIA H100 80GB HBM3 (gpu)"}))
+    assert "checkpoints: at most" not in report(there)
+
+
+def test_a_diverged_run_has_a_page(run, tmp_path):
+    there = shutil.copytree(run, tmp_path / "run")
+    rows = [json.dumps(row | {"value_loss": [1e20, 1e20]}) for row in read_jsonl(there / "metrics.jsonl")]
+    (there / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    assert "1e+20" in report(there) or "value_loss" in report(there)
+
+
+@pytest.mark.parametrize(("path", "host", "code"), [
+    ("/", "127.0.0.1:1", 200), ("/", "localhost:1", 200), ("/", "evil.example:1", 404), ("/../config.json", "127.0.0.1:1", 404),
+])  # fmt: skip
+def test_the_server_answers_only_for_its_page_and_its_own_name(path, host, code):
+    assert answer(path, host, lambda: "page")[0] == code
+
+
+def test_the_server_goes_on_after_an_error():
+    code, kind, content = answer("/", "localhost:1", lambda: 1 / 0)
+    assert (code, kind) == (500, "text/plain") and content.startswith("ZeroDivisionError")
 
 
 def test_names_are_escaped(run, tmp_path):

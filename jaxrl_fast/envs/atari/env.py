@@ -155,13 +155,17 @@ class AtariEnv(Env):
         if self.maxpool:
             game = game._replace(pooled=jnp.maximum(game.pooled, play.before))
         obs = self._observe(game.pooled)
-        left, cut = game.lives, play.cut & ~play.over
+        stuck = game.machine.bad > 0  # an opcode that is not supported: the picture stands still
+        left, cut = game.lives, (play.cut | stuck) & ~play.over
         ended = play.over | cut
         terminated = play.over | ((left < lives) & ~cut if self.episodic_life else False)
         reward = play.reward.astype(jnp.float32) * self.reward_scale
         if self.reward_clip is not None:
             reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
-        info = {"lives": jnp.where(ended, jnp.nan, left.astype(jnp.float32))}
+        info = {
+            "lives": jnp.where(ended, jnp.nan, left.astype(jnp.float32)),
+            "unsupported": stuck.astype(jnp.float32),
+        }
         outcome = Outcome(obs, reward, terminated, cut, info)
         return (Lasting(Life(game, obs, ended)) if self.episodic_life else game), outcome
 

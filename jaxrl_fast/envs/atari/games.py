@@ -1,4 +1,4 @@
-"""What differs from game to game: the image, the controllers, one switch of ALE's."""
+"""The differences between games: the image, the controllers, one switch of ALE's."""
 
 from __future__ import annotations
 

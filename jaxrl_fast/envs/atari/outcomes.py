@@ -62,7 +62,7 @@ def rules(name: str) -> Rules:
 
 
 def read(rules: Rules, ram: jax.Array, before: jax.Array) -> Outcome:
-    """Return the score, of which a frame's reward is the change, the lives and the end.
+    """Return score, lives and end; the change of the score is a frame's reward.
 
     `before`: the lives of the frame before.
     """
@@ -70,7 +70,7 @@ def read(rules: Rules, ram: jax.Array, before: jax.Array) -> Outcome:
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the score, of which a frame's reward is the change; `ram` is uint8 [128]."""
+    """Return the score of `ram`, uint8 [128]; its change is a frame's reward."""
     at, high, low, shift, blank = rules.score.T
     byte = ram[at].astype(jnp.int32) >> shift
 
@@ -81,7 +81,7 @@ def score(rules: Rules, ram: jax.Array) -> jax.Array:
     return jnp.where(holds(rules.unset, ram), 0, total)
 
 
-def holds(test: jax.Array, ram: jax.Array) -> jax.Array:
+def holds(test: jax.Array, ram: jax.Array | np.ndarray) -> jax.Array:
     """Return whether tests [..., 4] hold, bool [...]."""
     at, mask, value, relation = jnp.moveaxis(jnp.asarray(test), -1, 0)
     byte = ram[at].astype(jnp.int32) & mask

@@ -1,0 +1,44 @@
+"""examples/browser: an exported policy plays CartPole in Chromium, by onnxruntime-web."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import jax
+import pytest
+
+import jaxrl_fast as jf
+from jaxrl_fast.engine.config import RunConfig
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples/browser"
+MODULES = Path(os.environ.get("JAXRL_FAST_NODE_MODULES", EXAMPLE / "node_modules"))  # of `npm install` there
+
+
+def test_a_policy_plays_in_a_browser(tmp_path):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None or not (MODULES / "onnxruntime-web").is_dir():
+        pytest.skip("no Chromium, or no `npm install` in examples/browser")
+    pytest.importorskip("jax2onnx", reason="the extra [onnx] is not installed")
+    env = jf.make("CartPole-v1")
+    algo = jf.PPO(hidden=(8,)).bind(env.spec)
+    jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0))).export(tmp_path / "policy.onnx", "onnx")
+    shutil.copy(EXAMPLE / "index.html", tmp_path)
+    (tmp_path / "node_modules").symlink_to(MODULES)
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}/p"]
+        address = f"http://127.0.0.1:{server.server_port}/"
+        done = subprocess.run([browser, *flags, "--dump-dom", address], capture_output=True, text=True, timeout=120)
+        server.shutdown()
+        thread.join()
+    told = re.search(r'<p id="told">step \d+, mean of (\d+) episodes: ([\d.]+)</p>', done.stdout)
+    assert told and int(told[1]) > 1 and 5 < float(told[2]) < 500, done.stdout[-500:]
