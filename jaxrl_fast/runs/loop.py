@@ -50,7 +50,7 @@ class Trainer:
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
-        self.left_out: set[Hook] = set()  # hooks whose columns were refused
+        self.warned: set[int] = set()  # ids of hooks with wrong columns
 
     @property
     def programs(self):
@@ -203,9 +203,9 @@ class Trainer:
         try:
             return with_columns(row, result)
         except ConfigError as error:
-            if hook not in self.left_out:
+            if id(hook) not in self.warned:
                 warnings.warn(f"{error}; such columns are left out", stacklevel=2)
-            self.left_out.add(hook)
+            self.warned.add(id(hook))
             return row
 
     def emit(self, rows: Sequence[Row]) -> None:
