@@ -196,8 +196,10 @@ def test_conforms():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_population_trains_and_resumes_exactly(tmp_path):
-    env = _made("Pong", noop_max=2, max_num_frames_per_episode=20, img_height=21, img_width=16)
+    small = dict(img_height=21, img_width=16, frameskip=1, max_num_frames_per_episode=8)
+    env = _made("Pong", noop_max=2, episodic_life=True, **small)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,))
     run = dict(seeds=2, eval_every=0, eval_episodes=1)
     whole = jf.train(algo, env, 8, **run)
