@@ -30,7 +30,7 @@ def lower(program: Program, platform: str) -> Any:
     """Return the program lowered for its devices, with whole stacks."""
     import jax
 
-    before = jax.config.jax_traceback_in_locations_limit
+    before = jax.config.values["jax_traceback_in_locations_limit"]
     jax.config.update("jax_traceback_in_locations_limit", FRAMES)
     try:
         return program.fn.trace(*program.args).lower(lowering_platforms=(platform,))

@@ -95,7 +95,7 @@ def parse(text: str) -> Module:
             computations[current] = []
             entry = current if head.group(1) else entry
         elif current and (found := _INSTRUCTION.match(line)):
-            computations[current].append(_instruction(*found.group(1, 3, 4), line))
+            computations[current].append(_instruction(*found.group(1, 3, 4), line=line))
     return Module(text, computations, entry)
 
 

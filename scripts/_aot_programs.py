@@ -19,7 +19,7 @@ from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import configurations, gather
 from jaxrl_fast.engine.population import Members, Population
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_choice
 
 
@@ -35,7 +35,7 @@ class Work(NamedTuple):
     """What to compile of ours."""
 
     algo: Algorithm
-    env: Environment
+    env: Env
     steps: int = 500_000  # environment steps of a member
     seeds: int = 1
     env_devices: int = 1  # devices of one member

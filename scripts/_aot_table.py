@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from _aot_programs import Work
-from bench_common import Contestant
+from bench_common import Contestant, preset_run
 
 import jaxrl_fast as jf
-from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.bench import ours, pendulum, theirs
 from jaxrl_fast.bench.peers import PeerAbsent
 
@@ -51,7 +50,7 @@ def _at(name: str, config: dict, **settings: Any) -> Callable[[], Work]:
 
 def _preset(algo: str, env: str) -> Callable[[], Work]:
     def work():
-        steps = find_preset(algo, env).run["total_steps"]
+        steps = preset_run(algo, env)["total_steps"]
         return Work(jf.preset(algo, env), jf.make(env), steps)
 
     return work

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 # brax's published PPO settings (its notebooks/training.ipynb); `steps`: of one of its training steps.
-PENDULUM = dict(
+PENDULUM: dict[str, Any] = dict(
     unroll_length=5, num_minibatches=32, num_updates_per_batch=4, num_envs=2048, batch_size=1024, discounting=0.97,
     learning_rate=3e-4, entropy_cost=1e-2, reward_scaling=10.0, normalize_observations=True,
 )  # fmt: skip
-ANT = PENDULUM | dict(num_envs=4096, batch_size=2048)
+ANT: dict[str, Any] = PENDULUM | dict(num_envs=4096, batch_size=2048)
 LENGTH = 1000  # of an episode
 
 
@@ -17,7 +18,7 @@ def iteration_steps(config):
     return config["batch_size"] * config["num_minibatches"] * config["unroll_length"]
 
 
-def shrunk(config, scale):
+def shrunk(config, scale) -> dict[str, Any]:
     """Fewer environments and smaller batches in proportion, to try a row out on a CPU."""
     return config | {name: max(32, int(config[name] * scale)) for name in ("num_envs", "batch_size")}
 

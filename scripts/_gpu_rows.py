@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import _populations as populations
-from bench_common import Contestant
+from bench_common import Contestant, preset_run
 
 from jaxrl_fast.bench import ours, pendulum, theirs
 
@@ -149,8 +149,6 @@ SCORES: dict[str, Score] = {
 
 def reach(row: Score, began: float) -> dict[str, Any]:
     """Train by preset until the mean return of a log row is as wanted; seconds count from `began`."""
-    from jaxrl_fast.algorithms.presets import find_preset
-
     jf = library()
     curve: list[tuple[float, int, float]] = []
     built = time.perf_counter()
@@ -164,8 +162,8 @@ def reach(row: Score, began: float) -> dict[str, Any]:
 
     algo = jf.preset(row.algo, row.env, **row.settings)
     env = jf.make(row.env, **row.make)
-    run = find_preset(row.algo, row.env).run | row.run
-    session = jf.train(algo, env, **(run | {"eval_every": 0}), progress=False, hooks=[watch])
+    run: dict[str, Any] = preset_run(row.algo, row.env) | row.run | {"eval_every": 0}
+    session = jf.train(algo, env, **run, progress=False, hooks=[watch])
     reached = next((point for point in curve if point[2] >= row.wanted), None)
     return {
         "wanted": row.wanted,

@@ -36,11 +36,10 @@ def members(one: Contestant, size: int, how: str, name: str) -> Contestant:
     def member(out, i):
         return jax.tree.map(lambda x: x[i], out)
 
-    def score(out):
-        return sum(one.score(member(out, i)) for i in range(size)) / size
-
+    judge = one.score
+    score = judge and (lambda out: sum(judge(member(out, i)) for i in range(size)) / size)
     build = lambda: spread(one.build(), how, devices)
-    return Contestant(name, size * one.steps, build, keys, score if one.score else None, one.count)
+    return Contestant(name, size * one.steps, build, keys, score, one.count)
 
 
 def spread(fn: Callable, how: str, devices: list) -> Callable:

@@ -61,7 +61,8 @@ def finish(process, limit=600):
 def state(folder, run):
     out = folder / f"{run}.npz"
     line = [sys.executable, "-W", "ignore", "-c", READ, str(folder / run), str(out)]
-    devices = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={max(2, os.cpu_count())}"}  # as many as it was saved with
+    count = max(2, os.cpu_count() or 1)  # as many as it was saved with
+    devices = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={count}"}
     done = subprocess.run(line, env=os.environ | PATH | devices, capture_output=True, text=True)
     if done.returncode:
         raise Failed(f"the checkpoint of {run} cannot be read: {done.stderr[-500:]}")

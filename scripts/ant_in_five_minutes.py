@@ -9,6 +9,7 @@ import time
 BEGAN = time.perf_counter()  # before the imports: they count
 
 import argparse  # noqa: E402
+from typing import Any  # noqa: E402
 
 import jax  # noqa: E402
 
@@ -67,12 +68,14 @@ if __name__ == "__main__":
     brax = args.environment.startswith("brax/")
     most = min(jax.device_count(), args.num_envs // ANTS_A_CORE) if jax.default_backend() == "cpu" else 1
     cores = max(n for n in range(1, max(1, most) + 1) if args.num_envs % n == 0)
+    layout: dict[str, Any] = {"mesh": {"population": 1, "env": cores}} if brax else {"actors": 2}
     session = jf.train(
         jf.preset("ppo", args.environment, num_envs=args.num_envs, num_steps=args.num_steps),
         jf.make(args.environment, **({"backend": "spring"} if brax else {})), args.total_steps, seed=args.seed,
         eval_every=0, eval_episodes=32, checkpoint_minutes=60.0, out=args.out, hooks=[clock(args.minutes)],
-        **({"mesh": {"population": 1, "env": cores}} if brax else {"actors": 2}),
+        **layout,
     )  # fmt: skip
     seconds = time.perf_counter() - BEGAN
+    assert session.eval_return is not None  # every run ends with an evaluation
     print(f"evaluation {session.eval_return.mean():.0f} after {session.env_steps:,} steps and {seconds:.0f} s in all")
     print(f"{session.steps_per_second:,.0f} steps/s; the curve is {args.out}/curve.png, the ant {args.out}/rollout.gif")

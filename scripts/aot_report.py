@@ -62,8 +62,8 @@ def measure(
 def measure_one(args: argparse.Namespace, target: targets.Target) -> rows.Measured:
     """Compile the program of `--algo` and `--env`."""
     settings = dict(args.set) | ({"num_envs": args.num_envs} if args.num_envs else {})
-    algo, env = jf.preset(args.algo, args.env, **settings), jf.make(args.env)
-    work = programs.Work(algo, env, args.total_steps, args.seeds, args.env_devices)
+    algo: Any = jf.preset(args.algo, args.env, **settings)
+    work = programs.Work(algo, jf.make(args.env), args.total_steps, args.seeds, args.env_devices)
     found = _aot_compile.compiled(programs.build(args.what, work, target), target, args.keep)
     own = [
         f"num_envs={algo.num_envs}",

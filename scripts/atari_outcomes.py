@@ -189,7 +189,7 @@ def end_groups(oracle: Oracle, pairs: list, trace: Trace) -> list[tuple]:
             i: byte_test(v) or byte_test(v, seen[i]) for i, v in ends.items() if len(v) < 256
         }
         if parts and all(parts.values()) and not known(ram):
-            group = tuple((i, *test) for i, test in sorted(parts.items()))
+            group = tuple((i, *test) for i, test in sorted(parts.items()) if test)
             groups.extend([group] if group not in groups else [])
 
     for ram, table, over in pairs:
@@ -361,7 +361,7 @@ def check(game: Game, trace: Trace) -> Found:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("games", nargs="+")
     parser.add_argument("--check", action="store_true", help="play games against the table")
     parser.add_argument("--frames", type=int, default=20_000, help="frames of random play")

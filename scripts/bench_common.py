@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast.bench.race import (  # noqa: F401, used as `bench.NAME` by every benchmark
+    Compiled,
     Contestant,
     compile_apart,
     load,
@@ -37,7 +38,7 @@ HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 
 
 def prepare(host_devices: int = 1, cache: str | None = None):
-    """Before anything of XLA starts. Returns the `jaxrl_fast` package, or None where it is not installed.
+    """Before anything of XLA starts. Returns the `jaxrl_fast` package.
 
     host_devices: CPU devices to ask for (no effect on an accelerator). cache: a folder, or None for no compile cache.
     """
@@ -49,13 +50,9 @@ def prepare(host_devices: int = 1, cache: str | None = None):
         flags += f" {HANG_FLAG}=false"
     os.environ["XLA_FLAGS"] = flags.strip()
     os.environ["JAXRL_FAST_CACHE"] = cache or "off"
-    try:
-        import jaxrl_fast
-    except ImportError as error:
-        if not (error.name or "").startswith("jaxrl_fast"):
-            raise
-        jaxrl_fast = None
     import jax
+
+    import jaxrl_fast
 
     jax.config.update("jax_enable_compilation_cache", cache is not None)
     if cache:
@@ -63,6 +60,15 @@ def prepare(host_devices: int = 1, cache: str | None = None):
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     return jaxrl_fast
+
+
+def preset_run(algorithm: str, environment: str) -> dict[str, Any]:
+    """Return the settings of a preset's run; the preset must be there."""
+    from jaxrl_fast.algorithms.presets import find_preset
+
+    found = find_preset(algorithm, environment)
+    assert found is not None, f"{algorithm}/{environment} has no preset"
+    return found.run
 
 
 def report(row: dict[str, Any], log=say) -> None:
@@ -99,7 +105,7 @@ def interval(scores):
     return (T[n - 1] if n <= len(T) else 1.96) * statistics.stdev(scores) / math.sqrt(n)
 
 
-def parser(doc: str, rows: dict[str, Any], turns: int = 5) -> argparse.ArgumentParser:
+def parser(doc: str | None, rows: dict[str, Any], turns: int = 5) -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rows", nargs="+", choices=list(rows), default=list(rows), help="default: all")
     p.add_argument("--turns", type=int, default=turns, help=f"measured runs of each contestant (default {turns})")

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 import warnings
+from typing import Any
 
 import bench_common as bench
 from _brax import ANT, LENGTH, PENDULUM, brax_trainer, in_its_names, iteration_steps, our_ppo, shrunk
@@ -157,6 +158,10 @@ def scored(scores):
     return {"mean": statistics.fmean(scores), "interval": bench.interval(scores), "scores": scores}
 
 
+def evaluated(run):
+    return [float(x) for x in run.eval_return]
+
+
 def shown(row):
     return f"{row['mean']:.1f} ± {row['interval']:.1f} ({' '.join(f'{s:.0f}' for s in row['scores'])})"
 
@@ -182,9 +187,9 @@ def learn_beside(args, name, jf):
     algo, steps, episodes = jf.preset("ppo", f"brax/{name}"), args.total_steps, args.eval_episodes
     env = jf.make(f"brax/{name}", backend="spring")
     run = jf.train(algo, env, steps, seeds=args.seeds, eval_every=0, eval_episodes=episodes)
-    scores = {"jaxrl_fast, its preset": [float(x) for x in run.eval_return]}
+    scores = {"jaxrl_fast, its preset": evaluated(run)}
     bench.say(f"    {scores}")
-    rivals = {"brax, our settings and sizes of networks": in_its_names(algo)}
+    rivals: dict[str, dict[str, Any]] = {"brax, our settings and sizes of networks": in_its_names(algo)}
     if steps >= 10 * iteration_steps(PENDULUM):  # of its notebook's large batches, ten at least
         rivals["brax, its notebook's settings"] = ANT if name == "ant" else PENDULUM
     for who, config in rivals.items():
@@ -223,7 +228,7 @@ def resets(args, name):
     for how, env in ways.items():
         settings = {"seeds": args.seeds, "eval_every": 0, "eval_episodes": args.eval_episodes}
         run = jf.train(jf.preset("ppo", f"brax/{name}"), env, args.total_steps, **settings)
-        rows[how] = scored([float(x) for x in run.eval_return]) | {"steps_per_second": run.steps_per_second}
+        rows[how] = scored(evaluated(run)) | {"steps_per_second": run.steps_per_second}
         bench.say(f"  {name}, {args.total_steps:,} steps, {how}: {shown(rows[how])}; {run.steps_per_second:,.0f} steps/s")
     return {"machine": bench.machine(), "notes": [f"{args.seeds} seeds, {args.eval_episodes} episodes each"], "scores": rows}
 
@@ -245,7 +250,11 @@ def first_step(args):
 
     def whole_run(env):  # as by the command line: further programs, and what stands around them
         first = []
-        note = lambda session, rows: first or first.append(time.perf_counter())
+
+        def note(session, rows):
+            if not first:
+                first.append(time.perf_counter())
+
         jf.train(our_ppo(jf, config), env, 2 * steps, log_every=steps, eval_every=0, eval_episodes=8, hooks=[note])
         return first[0]
 

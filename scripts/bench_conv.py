@@ -10,6 +10,7 @@ sides are the same program, and the ratio says how steady the machine is.
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import bench_common as bench
 
@@ -33,7 +34,7 @@ def run(args, side, channels, dense, batch, count):
 
     count = max(1, round(count * args.scale))
     space = Box(0, 255, (side, side, channels), np.uint8)
-    torso = networks.make_torso("cnn", space, (dense,), "relu")
+    torso: Any = networks.make_torso("cnn", space, (dense,), "relu")
     pictures = np.random.default_rng(0).integers(0, 256, (batch, *space.shape)).astype(np.uint8)
     params = torso.init(jax.random.key(0), jnp.asarray(pictures[:1]))
 

@@ -79,7 +79,9 @@ def single(args: argparse.Namespace) -> dict[str, Any]:
     return {"machine": bench.machine()} | bench.race(loops, args.turns)
 
 
-def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[], Callable[[], Any]]) -> dict[str, Any]:
+def acted(
+    args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[int], Callable[[], Any]]
+) -> dict[str, Any]:  # fmt: skip
     """Our actors, one and two groups, and the package's environments in a program, against `raw`, which builds what takes
     `steps` steps of `num_envs`."""
     jf = bench.prepare()
@@ -116,7 +118,7 @@ def acted(args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: C
 def scheduling(args: argparse.Namespace) -> dict[str, Any]:
     """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in turns; and our actors."""
     bench.prepare()
-    import envpool
+    import envpool  # pyright: ignore[reportMissingImports]
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -163,7 +165,7 @@ def scheduling(args: argparse.Namespace) -> dict[str, Any]:
 
 def processes(args: argparse.Namespace) -> dict[str, Any]:
     bench.prepare()
-    import ray
+    import ray  # pyright: ignore[reportMissingImports]
 
     from jaxrl_fast.actors.ray import RayActors
     from jaxrl_fast.actors.threads import Actors

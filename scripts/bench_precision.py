@@ -69,12 +69,9 @@ def train(jf, row: str, precision: str, seeds: int, first: int, scale: float) ->
     """Train all seeds of one precision; return the scores by seed."""
     import numpy as np
 
-    from jaxrl_fast.algorithms import presets
-
     name, steps = ROWS[row]
     algo = row.partition("-")[0]
-    preset = presets.find_preset(algo, name)
-    steps = int((steps or preset.run["total_steps"]) * scale)
+    steps = int((steps or bench.preset_run(algo, name)["total_steps"]) * scale)
     began = time.perf_counter()
     run = jf.train(jf.preset(algo, name, precision=precision), jf.make(name), steps, seeds=seeds, seed=first, progress=False,
                    eval_every=0, pictures=False)  # fmt: skip

@@ -45,7 +45,7 @@ def child():
     mark("backend")
     if os.environ["BENCH_CHILD"] == "library":
         cache = os.environ["JAXRL_FAST_CACHE"]
-        if not jax.config.jax_compilation_cache_dir:
+        if not jax.config.values["jax_compilation_cache_dir"]:
             jax.config.update("jax_compilation_cache_dir", cache)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -93,7 +93,7 @@ def start_command(cache):
                 if rows.exists() and rows.stat().st_size:
                     return {"first row": time.time() - begin}
                 if process.poll() is not None:
-                    said = process.stderr.read()[-2000:]
+                    said = process.communicate()[1][-2000:]
                     raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said}")
                 time.sleep(0.01)
             raise RuntimeError(f"no row within {LIMIT:.0f} s")

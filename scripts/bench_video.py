@@ -35,9 +35,9 @@ def main() -> None:
     args = parser.parse_args()
     env, algo, spent, draw, sink = jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1"), [], Videos._draw, Count()
 
-    def timed(*given: Any) -> Any:
+    def timed(*given: Any, **named: Any) -> Any:
         before = time.thread_time()
-        found = draw(*given)
+        found = draw(*given, **named)
         spent.append(time.thread_time() - before)
         return found
 

@@ -90,12 +90,12 @@ def speed_bar(row: tabled.Row) -> Bar:
     """Return the bar of a row of the speed table."""
     label, machine = row["short"].replace("`", ""), row["machine"].split(" (")[0]
     found = tabled.speedup(row)
+    assert found is not None, f"{label} has no ratio"
     return Bar(f"{label} / {row['peer']} ({machine})", found, 0.0, found >= 1)
 
 
-def score_bar(row: tabled.Row) -> Bar:
-    """Return the bar of a row of the score table, whose score to reach is above 0."""
-    goal, source = tabled.target(row)
+def score_bar(row: tabled.Row, goal: float, source: str) -> Bar:
+    """Return the bar of a row of the score table; goal: the score to reach, above 0."""
     label = f"{row['short']}, {tabled.exponent(row['steps'])} / {source.removesuffix(', about')}"
     half = row.get("interval", 0) / goal
     return Bar(label, row["value"] / goal, half, tabled.verdict(row) != "no")
@@ -106,7 +106,8 @@ def bars(tables: Mapping[str, Sequence[tabled.Row]], chart: str) -> list[Bar]:
     rows = tabled.select(tables, f"* summary={chart}")
     if chart == "speed":
         return [speed_bar(row) for row in rows]
-    return [score_bar(row) for row in rows if tabled.target(row)[0] > 0]
+    targets = [(row, tabled.target(row)) for row in rows]
+    return [score_bar(row, *target) for row, target in targets if target and target[0] > 0]
 
 
 def digest(found: Sequence[Bar]) -> str:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def rows(file: str) -> list[dict]:
     return [json.loads(line) for line in (RESULTS / file).read_text().splitlines()]
 
 
-def counted(work: Work) -> dict:
+def counted(work: Work) -> Counter[str]:
     config = RunConfig(total_steps=work.steps)
     runs, grid = configurations(work.algo, work.env, config)
     traced = elsewhere.Traced(gather(runs, config).first, work.seeds, "cuda")

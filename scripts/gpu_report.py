@@ -93,7 +93,7 @@ def made(name: str, args: argparse.Namespace) -> Made:
 
 
 def facts(program: bench.Compiled) -> dict[str, Any]:
-    memory = program.call.memory_analysis()
+    memory: Any = program.call.memory_analysis()
     seconds = {"trace": program.trace, "lower": program.lower, "compile": program.compile}
     return seconds | {"temporary_bytes": memory.temp_size_in_bytes, "output_bytes": memory.output_size_in_bytes}
 

@@ -1,22 +1,32 @@
-"""Write docs/settings.md, the settings of a run and of a selection."""
+"""Write docs/settings.md and jaxrl_fast/engine/keywords.py from the declarations of the settings.
+
+The page lists the settings of a run and of a selection; the module tells type checkers and editors
+the keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, with help and default.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import textwrap
 from pathlib import Path
 
 from jaxrl_fast.cli.args import option_of_field, show
-from jaxrl_fast.engine.config import by_group
+from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.sweeps.selection import PBT, Halving
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "settings.md"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, KEYWORDS = ROOT / "docs" / "settings.md", ROOT / "jaxrl_fast" / "engine" / "keywords.py"
 HEAD = """# Settings of a run
 
 Keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and flags of `jaxrl-fast train`, `sweep`
 and `plan`, beside the algorithm and the environment. Step counts are environment steps of one member.
 `scripts/settings_page.py` writes this page from the declarations in `jaxrl_fast/engine/config.py`.
 """
+KEYWORDS_HEAD = '''"""Keywords of `jf.train` and the like, for type checkers; scripts/settings_page.py writes it."""
+
+from typing import Any, TypedDict
+'''
 
 
 def row(field: dataclasses.Field, flags: bool) -> str:
@@ -36,7 +46,7 @@ def section(title: str, cls: type, fields: list[dataclasses.Field], flags: bool 
     """Return the part of the page about one group."""
     heads = ["keyword", *(["flag"] if flags else []), "default", "meaning"]
     table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row(f, flags) for f in fields)]
-    return "\n".join([f"\n## {title}\n", cls.__doc__.splitlines()[0] + "\n", *table, ""])
+    return "\n".join([f"\n## {title}\n", (cls.__doc__ or "").partition("\n")[0] + "\n", *table, ""])
 
 
 def page() -> str:
@@ -47,6 +57,30 @@ def page() -> str:
     return HEAD + "".join([*groups, *chosen])
 
 
+def key(field: dataclasses.Field) -> str:
+    """Return a setting as a key of a TypedDict; one with `convert` takes more than its type."""
+    kind, text = "Any" if field.metadata["convert"] else field.type, field.metadata["help"]
+    default = field.metadata["none"] if field.default is None else repr(field.default)
+    text = f'"""{text[0].upper()}{text[1:]}. Default: {default}."""'
+    return textwrap.indent("\n".join([f"{field.name}: {kind}", *textwrap.wrap(text, 96)]), "    ")
+
+
+def typed_dict(name: str, base: str, doc: str, fields: list[dataclasses.Field]) -> str:
+    head = f'\n\nclass {name}({base}, total=False):\n    """{doc}"""\n\n'
+    return head + "\n".join(map(key, fields)) + "\n"
+
+
+def keywords() -> str:
+    """Return the text of jaxrl_fast/engine/keywords.py."""
+    fields = [f for f in dataclasses.fields(RunConfig) if f.name != "total_steps"]  # a parameter
+    alone = ("population", "selection")  # a sweep's configurations take their place
+    shared, own = ([f for f in fields if (f.name in alone) == x] for x in (False, True))
+    sweep = typed_dict("SweepSettings", "TypedDict", "Settings of every run of a sweep.", shared)
+    run = typed_dict("RunSettings", "SweepSettings", "Settings of a run.", own)
+    return KEYWORDS_HEAD + sweep + run
+
+
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(page())
+    KEYWORDS.write_text(keywords())

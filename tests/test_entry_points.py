@@ -140,7 +140,7 @@ def test_a_source_of_a_package(place, capsys):
     assert jf.make("corridor/short").length == 0.5
     assert cli.main(["list"]) == 0
     out, err = capsys.readouterr()
-    assert "  corridor\n    corridor/short\n    corridor/long\n" in out
+    assert "  corridor\n    corridor/short  corridor/long\n" in out
     assert sum("left out" in line for line in err.splitlines()) == 2  # other, broken
     for name, valid in (
         ("corridor/shrt", "did you mean 'corridor/short'"), ("broken/x", "broken:x of the package corridors does not: Zero"),

@@ -23,6 +23,7 @@ import os
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 
 class PeerAbsent(Exception):
@@ -85,7 +86,7 @@ class _Overlay(types.ModuleType):
 class _Stub(types.ModuleType):
     """A module in which every name exists and is useless."""
 
-    __path__ = ()
+    __path__ = []
 
     def __getattr__(self, name):
         if name.startswith("__"):
@@ -109,10 +110,11 @@ def _modules(**names):
                 sys.modules[name] = module
 
 
-def _load(name, path, package=False):
+def _load(name, path, package=False) -> Any:
     spec = importlib.util.spec_from_file_location(
         name, path, submodule_search_locations=[str(path.parent)] if package else None
     )
+    assert spec is not None and spec.loader is not None  # as every .py file has them
     module = importlib.util.module_from_spec(spec)
     if package:
         sys.modules[name] = module
@@ -175,7 +177,7 @@ def rejax(path):
             package = _load("rejax", source / "__init__.py", package=True)
     except ImportError as error:
         raise PeerAbsent(f"rejax: {error}") from error
-    compat = importlib.import_module("rejax.compat")
+    compat: Any = importlib.import_module("rejax.compat")
     compat._gymnax_make = legacy_make
     return package
 

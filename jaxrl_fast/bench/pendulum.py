@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from jaxrl_fast.bench import ours, peers, theirs
 from jaxrl_fast.bench.peers import legacy_make
 from jaxrl_fast.bench.race import Contestant
 
-REJAX_SAC = dict(  # configs/gymnax/pendulum.yaml of rejax
+REJAX_SAC: dict[str, Any] = dict(  # configs/gymnax/pendulum.yaml of rejax
     num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01,
     num_epochs=1, total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
 )  # fmt: skip
-REJAX_TD3 = dict(
+REJAX_TD3: dict[str, Any] = dict(
     num_envs=1, buffer_size=10_000, fill_buffer=1000, batch_size=100, learning_rate=0.001,
     num_epochs=1, total_timesteps=10_000, gamma=0.99, polyak=0.95, max_grad_norm=100,
     exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_delay=2,
     normalize_observations=True,
 )  # fmt: skip
-_COMMON = dict(
+_COMMON: dict[str, Any] = dict(
     num_envs=1, updates_per_iteration=1, buffer_size=10_000, discount=0.99,
     normalize_observations=True, hidden=(64, 64), critic_hidden=(64, 64), activation="silu",
 )  # fmt: skip
@@ -24,13 +26,13 @@ _COMMON = dict(
 
 def sac(jf):
     """Return our SAC at rejax's settings."""
-    own = dict(learning_starts=256, batch_size=256, learning_rate=0.01, target_tau=0.02)
+    own: dict[str, Any] = dict(learning_starts=256, batch_size=256, learning_rate=0.01, target_tau=0.02)
     return jf.SAC(**_COMMON, **own)
 
 
 def td3(jf):
     """Return our TD3 at rejax's settings."""
-    own = dict(
+    own: dict[str, Any] = dict(
         learning_starts=1000, batch_size=100, learning_rate=0.001, target_tau=0.05,
         exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_period=2,
     )  # fmt: skip

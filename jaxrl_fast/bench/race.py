@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast import runtime
+
+if TYPE_CHECKING:
+    import jax
 
 PACKAGES = (
     "jaxrl_fast", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "flashbax", "numpy",
@@ -120,7 +123,7 @@ class Loop:
 
 @dataclasses.dataclass
 class Compiled:
-    call: Callable
+    call: jax.stages.Compiled
     trace: float
     lower: float
     compile: float

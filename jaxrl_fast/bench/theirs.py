@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from typing import Any
 
 from jaxrl_fast.bench import peers
 from jaxrl_fast.bench.peers import legacy_make
 from jaxrl_fast.bench.race import Contestant
 
-PPO_CARTPOLE = {
+PPO_CARTPOLE: dict[str, Any] = {
     "LR": 2.5e-4,
     "NUM_ENVS": 4,
     "NUM_STEPS": 128,
@@ -25,7 +26,7 @@ PPO_CARTPOLE = {
     "ENV_NAME": "CartPole-v1",
     "ANNEAL_LR": True,
 }
-PPO_MINATAR = PPO_CARTPOLE | {
+PPO_MINATAR: dict[str, Any] = PPO_CARTPOLE | {
     "LR": 5e-3,
     "NUM_ENVS": 64,
     "NUM_MINIBATCHES": 8,
@@ -33,7 +34,7 @@ PPO_MINATAR = PPO_CARTPOLE | {
     "ACTIVATION": "relu",
     "ENV_NAME": "Breakout-MinAtar",
 }
-PPO_ANT = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopper
+PPO_ANT: dict[str, Any] = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopper
     "LR": 3e-4,
     "NUM_ENVS": 2048,
     "NUM_STEPS": 10,
@@ -45,7 +46,7 @@ PPO_ANT = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopp
     "NORMALIZE_ENV": True,
     "DEBUG": False,
 }
-DQN_CARTPOLE = {
+DQN_CARTPOLE: dict[str, Any] = {
     "NUM_ENVS": 10,
     "BUFFER_SIZE": 10_000,
     "BUFFER_BATCH_SIZE": 128,
@@ -62,7 +63,7 @@ DQN_CARTPOLE = {
     "TAU": 1.0,
     "ENV_NAME": "CartPole-v1",
 }
-REJAX_BREAKOUT = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
+REJAX_BREAKOUT: dict[str, Any] = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
     "NUM_ENVS": 1,
     "BUFFER_SIZE": 100_000,
     "BUFFER_BATCH_SIZE": 100,
@@ -78,7 +79,7 @@ REJAX_BREAKOUT = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
     "HIDDEN": (128,),
     "ACTIVATION": "tanh",
 }
-PQN_CARTPOLE = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
+PQN_CARTPOLE: dict[str, Any] = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
     "TOTAL_TIMESTEPS": 500_000,
     "TOTAL_TIMESTEPS_DECAY": 500_000,
     "NUM_ENVS": 32,
@@ -103,7 +104,7 @@ PQN_CARTPOLE = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during t
     "WANDB_MODE": "disabled",
 }
 # its config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
-PQN_MINATAR = PQN_CARTPOLE | {
+PQN_MINATAR: dict[str, Any] = PQN_CARTPOLE | {
     "TOTAL_TIMESTEPS": 10_000_000,
     "TOTAL_TIMESTEPS_DECAY": 10_000_000,
     "NUM_ENVS": 128,

@@ -243,9 +243,9 @@ def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str =
             raise ConfigError(prefix + name, value, valid + nearest(name, names))
 
 
-def run_config(total_steps: int, settings: dict[str, Any]) -> RunConfig:
+def run_config(total_steps: int, settings: Mapping[str, Any]) -> RunConfig:
     """Make a RunConfig of `train`'s keywords. Raises ConfigError for an unknown or bad setting."""
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
-        settings = settings | {"start_from": IN_MEMORY}
+        settings = {**settings, "start_from": IN_MEMORY}
     return RunConfig(total_steps=total_steps, **settings)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.iteration import Run
+from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import configurations, gather, one_at_a_time, spread_members, with_experience
 from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan
 from jaxrl_fast.engine.population import Members, Population, population_of
@@ -79,7 +80,7 @@ def prepare(
     return dataclasses.replace(prepared, members=gather(with_experience(runs, at_once), at_once, traced))
 
 
-def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000, **settings: Any) -> MemoryPlan:
+def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000, **settings: Unpack[RunSettings]) -> MemoryPlan:
     """Forecast the memory that `jf.train` needs with the same arguments.
 
     Print it, or read `need`, `have` and `remedies()`. Seeds of environments on the host take turns:

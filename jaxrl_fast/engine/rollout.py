@@ -60,7 +60,9 @@ def draw_frozen(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, star
     return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
-def draw(env: Env, algo: Algorithm, keys: Sequence[jax.Array], num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+def draw(
+    env: Env, algo: Algorithm, keys: Sequence[jax.Array] | jax.Array, num_steps: int, num_envs: int, t: jax.Array
+) -> Noise:  # fmt: skip
     """Draw the noise of a rollout in iteration t. keys: the environments' and the policy's."""
     drawn = env.draw(keys[0], num_steps, num_envs, t)
     if not isinstance(drawn, resets.Noise):

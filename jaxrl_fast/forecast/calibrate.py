@@ -56,9 +56,9 @@ class Calibration:
 def short_rows(algo: Algorithm, env: Environment, config: RunConfig) -> int:
     """Return the environment steps of log rows that a calibration can afford."""
     grid = plan_grid(algo.bind(env.spec), config)
-    row = min(grid.row, ROW_ITERATIONS, max(1, ROW_STEPS // grid.steps))
+    most = min(ROW_ITERATIONS, max(1, ROW_STEPS // grid.steps))
     drawn = DRAW_AHEAD_ITERATIONS  # at once
-    return (row // drawn * drawn or row) * grid.steps
+    return (grid.row if grid.row <= most else most // drawn * drawn or most) * grid.steps
 
 
 def calibrate(

@@ -11,7 +11,7 @@ from jaxrl_fast.engine.grid import Grid, host_episodes
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.forecast.amounts import Forecast, Range
-from jaxrl_fast.forecast.calibrate import Calibration
+from jaxrl_fast.forecast.calibrate import Calibration, short_rows
 
 LEAST = 1.1  # factor either way of a speed that was measured for seconds and lasts for hours
 LATER_SEEDS = 0.25  # part of a compile that a further seed in turn takes: programs are kept
@@ -33,7 +33,7 @@ def forecast(
     write = exactly(found.end + found.rows * grid.rows) + checkpoints * found.checkpoint
     parts = {
         "start": exactly(start),
-        "compile": compiling(found, turns),
+        "compile": compiling(found, turns, same_programs(prepared)),
         "train": train * turns,
         "evaluate": evaluate * turns,
         "write": write * turns,
@@ -63,11 +63,21 @@ def of_chunks(seconds: tuple[float, ...]) -> Range:
     return Range(min(ordered[tenth], mean / LEAST), mean, max(ordered[-1 - tenth], mean * LEAST))
 
 
-def compiling(found: Calibration, turns: int) -> Range:
-    """Return the seconds of compiling: from the cache, if it was there, up to anew."""
+def compiling(found: Calibration, turns: int, same: bool) -> Range:
+    """Return the seconds of compiling, as long as it took here up to anew.
+
+    same: whether the run has the very programs that were compiled, or others of the same size.
+    """
     more = LATER_SEEDS * (turns - 1)
     anew = found.compile + found.cached
-    return Range(found.compile, found.compile * (1 + more), anew * (1 + 2 * more))
+    expected = found.compile if same else anew
+    return Range(found.compile, expected * (1 + more), anew * (1 + 2 * more))
+
+
+def same_programs(prepared: Prepared) -> bool:
+    """Return whether a calibration has the log rows of the run, and so its programs."""
+    grid = prepared.grid
+    return short_rows(prepared.algo, prepared.env, prepared.config) == grid.row * grid.steps
 
 
 def evaluations(prepared: Prepared, found: Calibration) -> Range:

@@ -93,7 +93,8 @@ class WandbSink(Sink):
 
     A resumed run goes on in its W&B run, whose id is in `wandb.id` of the run directory. W&B cannot
     delete rows: rows that it has are not sent again. Without the file (a run of an older version) a
-    resume is a new W&B run in the same `group`.
+    resume is a new W&B run in the same `group`. A video that comes after later rows stands at the
+    last of them, with its own steps in the caption: W&B's steps must not go back.
     """
 
     form = "wandb[:PROJECT]"
@@ -110,7 +111,7 @@ class WandbSink(Sink):
         if not hasattr(wandb, "init"):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
         self._run: Any = None
-        self._seen = -1  # environment steps of W&B's last row
+        self._seen = self._last = -1  # environment steps of W&B's last row: at the start, and now
         self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group)
         self._settings |= {"id": known, "resume": "allow"} if known else {}
 
@@ -126,25 +127,27 @@ class WandbSink(Sink):
         folder.mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
         try:
             self._run = wandb.init(**self._settings)
-        except wandb.errors.Error as error:
+        except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
             message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
             raise ConfigError("wandb project", self._settings["project"], message) from error
         (folder / "wandb.id").write_text(self._run.id)
         if "id" in self._settings:
-            self._seen = int(self._run.summary.get("env_steps") or -1)
+            self._seen = self._last = int(self._run.summary.get("env_steps") or -1)
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
 
     def write(self, row: Row) -> None:
         if row.env_steps > self._seen:
-            self._run.log({"env_steps": int(row.env_steps), **scalars(row)})
+            self._last = int(row.env_steps)
+            self._run.log({"env_steps": self._last, **scalars(row)})
 
     def video(self, clip: Clip) -> None:
         import wandb
 
         if clip.env_steps > self._seen:
             source = io.BytesIO(clip.gif) if clip.path is None else str(clip.path)
-            self._run.log({"env_steps": int(clip.env_steps), "video": wandb.Video(source, format="gif")})
+            video = wandb.Video(source, caption=f"{clip.env_steps:,} steps", format="gif")
+            self._run.log({"env_steps": max(int(clip.env_steps), self._last), "video": video})
 
     def close(self) -> None:
         if self._run is not None:

@@ -26,7 +26,7 @@ svg, img { max-width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; }
 th, td { padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { overflow-wrap: anywhere; min-width: 3.5rem; }
+td { overflow-wrap: break-word; }
 pre { background: var(--ground); padding: .7rem; border-radius: 6px; overflow-x: auto; font-size: .8rem; white-space: pre-wrap;
   overflow-wrap: anywhere; }
 .bar { display: flex; height: 1.1rem; border-radius: 4px; overflow: hidden; }

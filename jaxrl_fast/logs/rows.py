@@ -55,13 +55,14 @@ class Measured(NamedTuple):
 
 
 def with_columns(row: Row, columns: Any) -> Row:
-    """Return a row with what a hook returns: None, or {name: a number or [members]}.
+    """Return a row with the columns {name: a number or [members]} that a hook returns, if any.
 
-    Raises ConfigError for a name that the row has or the library uses, and for other values.
+    A result that is no dict adds nothing. Raises ConfigError for a name that the row has or the
+    library uses, and for other values.
     """
-    if columns is None:
+    if not isinstance(columns, Mapping):
         return row
-    if not isinstance(columns, Mapping) or not all(isinstance(name, str) and name for name in columns):
+    if not all(isinstance(name, str) and name for name in columns):
         raise expected("result of a hook", "None, or a dict of names and numbers", repr(columns)[:100])
     members, found = next((len(x) for x in row.metrics.values()), 1), {}
     for name, value in columns.items():

@@ -167,5 +167,5 @@ def parameters(content: Mapping[str, Any]) -> dict[str, str]:
     groups = {"algo.": content["algorithm"]["settings"], "env.": env, "": content["run"]}
     text = lambda value: (value if isinstance(value, str) else json.dumps(value))[:_LONGEST]
     valid = lambda name: re.sub(r"[^\w\-. :/]", "_", name)
-    named = {prefix + name: value for prefix, group in groups.items() for name, value in group.items()}
-    return {valid(name): text(value) for name, value in named.items()}
+    named = {prefix + name: x for prefix, group in groups.items() for name, x in group.items()}
+    return {valid(name): text(x) for name, x in named.items()}

@@ -16,6 +16,7 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.walltime import ACTORS as OF_ACTORS
 from jaxrl_fast.profiling import ablation, hlo, trace
@@ -101,11 +102,12 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     iterations, one.rows = TRACES * one.rows * one.prepared.grid.row, whole
     spent = trace.pooled(recorded)
     found = attributed(spent, _modules(spent), _overhead(one), iterations)
-    platform = one.programs.population.devices[0].platform
+    devices = one.programs.population.devices
     gap = max(0.0, call - min(each.span for each in recorded))
     apart = {HOST: gap / _iterations_between_syncs(one, timing)}
-    if platform != "cpu":  # its work is done beside the host's
-        apart[IDLE] = max(0.0, timing.iteration - sum(each.seconds for each in found.values()))
+    if devices[0].platform != "cpu":  # its work is done beside the host's
+        busy = sum(each.seconds for each in found.values()) / len(devices)
+        apart[IDLE] = max(0.0, timing.iteration - apart[HOST] - busy)
     parts = _shared(PROGRAM, found, apart, timing.iteration)
     if found:
         return _profile(one, "trace", timing, parts, limits)
@@ -127,22 +129,13 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
 
     The learner's updates are divided by a trace of its program.
     """
-    calls: list[Any] = []
-    record = one.call
-
-    def keep() -> tuple[float, Any]:
-        taken, chunk = record()
-        calls.append(chunk.metrics)
-        return taken, chunk
-
-    one.call = keep
-    timing = one.timing(seconds)
-    one.call = record
+    chunks: list[Chunk] = []
+    timing = one.timing(seconds, chunks.append)
     recorded, _ = _record(one, folder)
     learner = {key: spent for key, spent in trace.pooled(recorded).items() if key[0] == LEARN}
     iterations = TRACES * one.prepared.grid.row
     inside = attributed(learner, _modules(learner), _overhead(one), iterations)
-    shares = _clock_shares(calls)
+    shares = _clock_shares([chunk.metrics for chunk in chunks])
     each = timing.iteration
     actors = dict(zip(OF_ACTORS, (ENVIRONMENT, TRANSFER, POLICY, WAITING), strict=True))
     parts = [

@@ -99,7 +99,7 @@ def picture(profile: Profile, path: Path) -> Path:
     shown = {side: [p for p in profile.side(side) if p.share >= LEAST] for side in profile.sides}
     heights = [len(parts) + 1 for parts in shown.values()]
     canvas.set_figheight(0.27 * sum(heights) + 1.1)
-    widest = 130 * max((part.share for parts in shown.values() for part in parts), default=1)
+    widest = 135 * max((part.share for parts in shown.values() for part in parts), default=1)
     panels = canvas.subplots(len(shown), 1, height_ratios=heights, squeeze=False)[:, 0]
     for axes, (side, parts) in zip(panels, shown.items(), strict=True):
         _bars(axes, parts, widest)

@@ -88,12 +88,16 @@ class Started:
         self.iterations = chunk.iterations
         return self.clock() - began - (self.compiling - compiled), chunk
 
-    def timing(self, seconds: float = 3.0) -> Timing:
-        """Return the timing of calls that take about `seconds` in all, three calls at least."""
+    def timing(self, seconds: float = 3.0, seen: Callable[[Chunk], Any] = lambda chunk: None) -> Timing:
+        """Return the timing of calls that take about `seconds` in all, three calls at least.
+
+        seen: is called with the result of each.
+        """
         calls, end = [], self.clock() + seconds
         while len(calls) < FEWEST or (self.clock() < end and len(calls) < MOST):
             before = self.iterations
-            taken, _ = self.call()
+            taken, chunk = self.call()
+            seen(chunk)
             each = self.iterations - before
             calls.append(taken / each)
         steps = self.prepared.grid.steps * self.prepared.population.size

@@ -221,13 +221,6 @@ class Agent:
         """
         return export(self, path, format)
 
-    def check_spaces(self, spec: EnvSpec) -> None:
-        """Raise ConfigError for the spec of an environment in which the agent cannot play."""
-        for name in ("observation", "action", "stack"):
-            own, other = getattr(self.spec, name), getattr(spec, name)
-            if own != other:
-                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
-
     def video(self, env: Environment | None = None, seed: int = 0, max_steps: int = 500) -> pictures.Video:
         """Play one greedy episode, and return its pictures, which a notebook shows.
 
@@ -243,7 +236,10 @@ class Agent:
         """Return `env`, by default the agent's; raises ConfigError for other spaces."""
         env = self.env if env is None else env
         backend_of(env)  # refuses other objects
-        self.check_spaces(env.spec)
+        for name in ("observation", "action", "stack"):
+            own, other = getattr(self.spec, name), getattr(env.spec, name)
+            if own != other:
+                raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
         return env
 
 

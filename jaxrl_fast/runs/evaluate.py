@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import evaluate as engine
-from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.engine.evaluate import STEP_LIMIT, Evaluation
 from jaxrl_fast.envs.api import Env
@@ -54,9 +53,7 @@ def _evaluate_agent(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, m
     check_seed("seed", seed)
     check_choice("mode", mode, MODES)
     if isinstance(env, Environment):
-        agent.check_spaces(env.spec)
-        key = jax.random.key(seed)
-        return backend_of(env).evaluate(env, agent.algo, agent.state, key, episodes, mode, agent.config)
+        return agent.evaluate(episodes, seed, mode, env)
     if isinstance(env, type) or not gymnasium_objects.is_gymnasium(env):
         raise ConfigError("env", env, "an environment of jf.make or an instance of one of Gymnasium")
     player = agent.player(mode == "greedy", seed)

@@ -16,7 +16,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.engine.grid import next_rows
 from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.logs.rows import Measured, Row, measure, with_columns
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
@@ -50,6 +50,7 @@ class Trainer:
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
+        self.left_out: set[Hook] = set()  # hooks whose columns were refused
 
     @property
     def programs(self):
@@ -183,7 +184,7 @@ class Trainer:
         run.history.extend(rows)
         try:
             for hook in () if bad or failed else hooks:
-                run.history[-1] = rows[-1] = with_columns(rows[-1], hook(run, rows))
+                run.history[-1] = rows[-1] = self.extended(rows[-1], hook, hook(run, rows))
         finally:
             with self.programs.clock.during("log" if busy else "write"):
                 self.emit(rows)
@@ -196,6 +197,16 @@ class Trainer:
             self.broken(bad)
         if failed:
             self.give_up(failed)
+
+    def extended(self, row: Row, hook: Hook, result: Any) -> Row:
+        """Return a row with a hook's columns; wrong ones are left out, with one warning a hook."""
+        try:
+            return with_columns(row, result)
+        except ConfigError as error:
+            if hook not in self.left_out:
+                warnings.warn(f"{error}; such columns are left out", stacklevel=2)
+            self.left_out.add(hook)
+            return row
 
     def emit(self, rows: Sequence[Row]) -> None:
         """Log rows to the sinks; warn of diverged members."""
@@ -227,13 +238,13 @@ class Trainer:
         self.saver.save()
         self.leave(self.signals.caught)
         self.programs.clock.switch("write")
-        self.videos.deliver(wait=True)
         if run.out:
             self.saver.wait()
             for sink in self.sinks:
                 sink.status("drawing")
             run.out.finish(run)
             self.leave(self.signals.caught)
+        self.videos.finish(run.config.host_timeout, lambda: self.signals.caught)
 
     def end_early(self, chunk: Chunk) -> None:
         """End a row on the host early: save the finished iterations for a resume."""

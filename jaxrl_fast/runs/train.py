@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 
@@ -18,6 +18,7 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
+from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.engine.programs import Context
@@ -46,7 +47,7 @@ from jaxrl_fast.runs.start_from import given_by
 def train(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, out: str | Path | None = None,
     hooks: Sequence[Hook] = (), sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
-    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Unpack[RunSettings],
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Train one seed or a population in one program, and return the run.
 

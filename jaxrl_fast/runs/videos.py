@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -18,13 +20,29 @@ from jaxrl_fast.runs.result import Result
 
 FOLDER = "videos"
 MOST = 150  # pictures of a video: drawing is what costs
+PATIENCE = 5.0  # seconds that a run that fails or is stopped waits for the video in work
+
+
+def on_thread(function: Callable, *args: Any) -> futures.Future:
+    """Call a function on a daemon thread: an executor's would hold a process that wants to end."""
+    future: futures.Future = futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="video", daemon=True).start()
+    return future
 
 
 class Videos:
     """Films an episode of the best member at evaluations and every `video_every` steps.
 
     A video that is due while the one before is still being drawn is left out. The sinks get a video
-    on the main thread, as they do rows. rows: the log rows to stop at.
+    on the main thread, as they do rows. The end of a run waits for the video in work, up to a
+    limit. rows: the log rows to stop at.
     """
 
     def __init__(self, run: Result, sinks: Sequence[Sink]):
@@ -33,14 +51,13 @@ class Videos:
         apart = -(-every // (grid.row * grid.steps)) if every else 0
         self.rows = set(range(apart, grid.rows + 1, apart)) if apart else set()
         self.left_out, self.failed = 0, False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="video")
-        self._drawing: Future | None = None
+        self._drawing: futures.Future | None = None
 
     def __enter__(self) -> Videos:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._thread.shutdown(wait=True, cancel_futures=True)
+        self.finish(PATIENCE)
 
     def at_row(self, evaluated: bool) -> None:
         """Begin a video if one is due at this row; no chunk may be running."""
@@ -53,7 +70,7 @@ class Videos:
         agent = self.run.lanes.agent(member)  # by all processes
         if distributed.is_first():
             agent = jax.device_put(jax.jit(tree.copy)(agent), jax.local_devices()[0])  # the next chunk takes the state
-            self._drawing = self._thread.submit(self._draw, self.run.env_steps, *self.run.setup(member), agent)
+            self._drawing = on_thread(self._draw, self.run.env_steps, *self.run.setup(member), agent)
 
     def _free(self) -> bool:
         """Return whether the thread can draw; counts the videos that it could not."""
@@ -80,18 +97,35 @@ class Videos:
             temporary.write_bytes(clip.gif)
         return clip._replace(path=path)
 
-    def deliver(self, wait: bool = False) -> None:
-        """Hand a finished video to the sinks. wait: for the one in work; says what was left out."""
-        if self._drawing is not None and (wait or self._drawing.done()):
-            drawn, self._drawing = self._drawing, None
-            try:
-                clip = drawn.result()
-                for sink in self.sinks:
-                    sink.video(clip)
-            except Exception as error:
-                self.failed = True
-                warnings.warn(f"no more videos of this run: {error}", stacklevel=2)
-        if wait and self.left_out:
+    def deliver(self) -> None:
+        """Hand a finished video to the sinks."""
+        if self._drawing is None or not self._drawing.done():
+            return
+        drawn, self._drawing = self._drawing, None
+        failure = drawn.exception()
+        try:
+            for sink in () if failure else self.sinks:
+                sink.video(drawn.result())
+        except Exception as error:
+            failure = error
+        if failure:
+            self.failed = True
+            warnings.warn(f"no more videos of this run: {failure}", stacklevel=2)
+
+    def finish(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
+        """Hand over the video in work, and say what was left out.
+
+        Waits for it up to `seconds`, or until `stopped()`; then a warning takes its place.
+        """
+        start = time.monotonic()
+        self.deliver()
+        while self._drawing and time.monotonic() - start < seconds and not stopped():
+            futures.wait([self._drawing], min(seconds, 0.1))
+            self.deliver()
+        if self._drawing:
+            self._drawing, waited = None, time.monotonic() - start
+            warnings.warn(f"the last video is left out: not drawn within {waited:.1f} s", stacklevel=2)
+        if self.left_out:
             for sink in self.sinks:
                 sink.message(f"{self.left_out} videos were left out: the one before was still being drawn")
             self.left_out = 0

@@ -16,7 +16,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import run_config
+from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.population import elsewhere, population_of
 from jaxrl_fast.engine.prepared import prepare
@@ -48,7 +49,7 @@ def sweep(
     grid: Mapping[str, Sequence[Any]] | None = None, sample: Mapping[str, str] | None = None,
     members: int | None = None, selection: Any = None, wave: int | None = None, out: str | Path,
     progress: bool = False, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
-    **settings: Any,
+    **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Train every configuration with every seed, and compare them.
 
@@ -67,7 +68,7 @@ def sweep(
     """
     check_hooks(hooks)
     out, about = folder_of(out, algo, env), about or {}
-    config = run_config(total_steps, {"on_nan": "mark"} | settings | {"selection": selection})
+    config = run_config(total_steps, {"on_nan": "mark", **settings, "selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
@@ -38,7 +39,8 @@ JOURNAL = "optuna.log"
 def tune(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
     trials: int, members: int, out: str | Path, sampler: Any = None, progress: bool = False,
-    about: dict[str, Any] | None = None, hooks: Sequence[Any] = (), **settings: Any,
+    about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
+    **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Search settings with Optuna, a population of `members` trials at a time.
 
@@ -52,7 +54,7 @@ def tune(
     check_int("members", members, 1, 1_000_000)
     if not sample:
         raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
-    config = run_config(total_steps, {"on_nan": "mark"} | settings)
+    config = run_config(total_steps, {"on_nan": "mark", **settings})
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna suggests the settings")

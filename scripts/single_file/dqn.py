@@ -62,7 +62,7 @@ class DQN:
     hidden: tuple[int, ...] = (128, 128)
 
     def __post_init__(self):
-        self.network = QNetwork(self.env.spec.action.n, self.hidden)
+        self.network: Any = QNetwork(self.env.spec.action.n, self.hidden)
         self.iterations = math.ceil(self.total_steps / self.num_envs)
         self.warmup = math.ceil(self.learning_starts / self.num_envs)  # iterations
         now = lambda updates: self.warmup + updates / self.updates_per_iteration
@@ -75,7 +75,8 @@ class DQN:
 
     def epsilon(self, t):
         """How often actions are random: always in the warm-up, then less and less."""
-        fall = optax.linear_schedule(1.0, self.epsilon_end, self.epsilon_fraction * self.iterations)
+        steps: Any = self.epsilon_fraction * self.iterations  # optax annotates an int
+        fall = optax.linear_schedule(1.0, self.epsilon_end, steps)
         return jnp.where(t < self.warmup, 1.0, fall(t))
 
     def step(self, params, start, key, epsilon):

@@ -65,7 +65,7 @@ class PPO:
     hidden: tuple[int, ...] = (64, 64)
 
     def __post_init__(self):
-        self.network = ActorCritic(self.env.spec.action.n, self.hidden)
+        self.network: Any = ActorCritic(self.env.spec.action.n, self.hidden)
         self.iterations = -(-self.total_steps // (self.num_envs * self.num_steps))
         self.updates = self.num_epochs * self.num_minibatches  # in an iteration
         rate = optax.linear_schedule(self.learning_rate, 0.0, self.iterations * self.updates)
@@ -137,7 +137,7 @@ class PPO:
             env_key, action_key, order_key = jax.random.split(key, 3)
             shape = self.num_steps, self.num_envs, self.env.spec.action.n
             noise = self.env.draw(env_key, *shape[:2], 0), jax.random.gumbel(action_key, shape)
-            start, steps = self.rollout(learner[0], *start, noise)
+            start, steps = self.rollout(learner[0], *start, noise=noise)
             order = jax.random.permutation(order_key, rows, axis=1, independent=True)
             return (self.learn(learner, steps, order), *start), ()
 
@@ -149,7 +149,7 @@ class PPO:
         start_key, env_key = jax.random.split(key)
         limit = self.env.spec.max_episode_steps
         noise = self.env.draw(env_key, limit, episodes, 0), jnp.zeros(limit)
-        _, steps = self.rollout(params, *self.env.init(start_key, episodes), noise)
+        _, steps = self.rollout(params, *self.env.init(start_key, episodes), noise=noise)
         ended = jnp.cumsum(steps.terminated, axis=0) - steps.terminated  # before this step
         return jnp.sum(steps.reward * (ended == 0), axis=0)
 

@@ -55,9 +55,9 @@ class SAC:
 
     def __post_init__(self):
         self.action_size = math.prod(self.env.spec.action.shape)  # d
-        self.actor = MLP((*self.hidden, 2 * self.action_size), 0.01)
-        split = dict(variable_axes={"params": 0}, split_rngs={"params": True})
-        self.critics = nn.vmap(MLP, in_axes=None, axis_size=2, **split)((*self.hidden, 1), 1.0)
+        self.actor: Any = MLP((*self.hidden, 2 * self.action_size), 0.01)
+        split: Any = dict(in_axes=None, variable_axes={"params": 0}, split_rngs={"params": True})
+        self.critics: Any = nn.vmap(MLP, axis_size=2, **split)((*self.hidden, 1), 1.0)
         self.optimizer = optax.adam(self.learning_rate)
         self.iterations = math.ceil(self.total_steps / self.num_envs)
         self.warmup = math.ceil(self.learning_starts / self.num_envs)  # iterations

@@ -119,8 +119,10 @@ def test_settings_go_through_config_json_and_back(tmp_path):
 
 
 def test_the_reference_page_is_the_declaration():
-    text = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))["page"]()
-    assert (ROOT / "docs" / "settings.md").read_text() == text, "run: python scripts/settings_page.py"
+    script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
+    text = script["page"]()
+    assert script["PAGE"].read_text() == text, "run: python scripts/settings_page.py"
+    assert script["KEYWORDS"].read_text() == script["keywords"](), "run: python scripts/settings_page.py"
     for field in dataclasses.fields(RunConfig):
         assert f"| `{field.name}` |" in text
 

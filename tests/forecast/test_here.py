@@ -40,6 +40,12 @@ def test_parts_of_a_run():
     assert found.steps_per_second.middle == pytest.approx(20 / 0.02)
 
 
+@pytest.mark.parametrize(("same", "expected"), [(True, 8.0), (False, 10.0)])
+def test_other_programs_are_compiled_anew(same, expected):
+    assert here.compiling(FOUND, 1, same) == Range(8.0, expected, 10.0)
+    assert here.same_programs(prepared()) and not here.same_programs(prepared(total_steps=10**8))
+
+
 def test_checkpoints_are_counted_by_their_minutes():
     writing = lambda m: here.forecast(prepared(checkpoint_minutes=m), FOUND).parts["write"].middle
     often, seldom = writing(0.1), writing(60.0)

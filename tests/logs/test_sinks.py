@@ -22,7 +22,7 @@ from jaxrl_fast.logs import terminal
 from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.progress import ProgressSink
-from jaxrl_fast.logs.sinks import SINKS, Clip, LoggedRun, Row, Sink, sink_of
+from jaxrl_fast.logs.sinks import SINKS, Clip, Guarded, LoggedRun, Row, Sink, sink_of
 from jaxrl_fast.runs import pictures
 
 
@@ -279,14 +279,23 @@ class FakeWandb(types.ModuleType):
         class Error(Exception):
             pass
 
-    def __init__(self, fails=False):
+        class CommError(Error):
+            pass
+
+        class AuthenticationError(CommError):
+            pass
+
+        class UsageError(Error):
+            pass
+
+    def __init__(self, fails=None):
         super().__init__("wandb")
         self.fails, self.logged, self.metrics, self.finished = fails, [], [], 0
-        self.id, self.summary, self.Video = "abc", {}, lambda source, format: (source, format)
+        self.id, self.summary, self.Video = "abc", {}, lambda source, caption, format: (source, caption, format)
 
     def init(self, **kwargs):
         if self.fails:
-            raise self.errors.Error("api_key not configured")
+            raise getattr(self.errors, self.fails)("api_key not configured")
         self.settings = kwargs
         return self
 
@@ -295,6 +304,7 @@ class FakeWandb(types.ModuleType):
 
     def log(self, values):
         self.logged.append(values)
+        self.summary["env_steps"] = values["env_steps"]  # of the last call, as W&B does
 
     def finish(self):
         self.finished += 1
@@ -335,10 +345,27 @@ def test_wandb_goes_on_in_its_run_and_is_not_sent_rows_again(tmp_path, modules):
         sink.write(row(steps))
         sink.video(Clip(steps, b"GIF", (4, 3)))
     assert [x["env_steps"] for x in fake.logged] == [10, 10]
-    source, kind = fake.logged[1]["video"]
-    assert source.getvalue() == b"GIF" and kind == "gif"
+    source, caption, kind = fake.logged[1]["video"]
+    assert source.getvalue() == b"GIF" and kind == "gif" and caption == "10 steps"
     sink.video(Clip(11, b"GIF", (4, 3), tmp_path / "a.gif"))
-    assert fake.logged[2]["video"] == (str(tmp_path / "a.gif"), "gif")
+    assert fake.logged[2]["video"] == (str(tmp_path / "a.gif"), "11 steps", "gif")
+
+
+def test_wandb_is_not_sent_rows_again_after_a_late_video(tmp_path, modules):
+    """A run that is killed at 10,000, after the video of 5,000, goes on from 4,000."""
+    fake = FakeWandb()
+    modules(wandb=fake)
+    run = LoggedRun(tmp_path / "run", {})
+    for again, first in ((run, 1_000), (run._replace(resumed=True), 5_000)):
+        sink = sink_of("wandb:p", again)
+        sink.open()
+        for steps in range(first, 11_000, 1_000):
+            sink.write(row(steps))
+        sink.video(Clip(5_000, b"GIF", (4, 3)))
+    sink.write(row(11_000))
+    assert [x["env_steps"] for x in fake.logged if "video" not in x] == list(range(1_000, 12_000, 1_000))
+    (video,) = (x for x in fake.logged if "video" in x)
+    assert video["env_steps"] == 10_000 and video["video"][1] == "5,000 steps"
 
 
 def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, modules):
@@ -438,10 +465,23 @@ def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
     assert "got 'jsonl:a.jsonl'" in capsys.readouterr().err and not (tmp_path / "other").exists()
 
 
-def test_a_failing_wandb_names_the_remedy(tmp_path, modules):
-    modules(wandb=FakeWandb(fails=True))
+@pytest.mark.parametrize("error", ["AuthenticationError", "UsageError"])
+def test_a_failing_wandb_names_the_remedy(error, tmp_path, modules):
+    modules(wandb=FakeWandb(error))
     with pytest.raises(ConfigError, match=r"api_key not configured.*WANDB_MODE=offline"):
-        WandbSink("p", {}, tmp_path).open()
+        Guarded(WandbSink("p", {}, tmp_path)).open()
+
+
+@pytest.mark.parametrize("error", ["CommError", "Error"])
+def test_without_a_network_a_run_goes_on_without_wandb(error, tmp_path, modules):
+    fake = FakeWandb(error)
+    modules(wandb=fake)
+    sink = Guarded(WandbSink("p", {}, tmp_path))
+    with pytest.warns(UserWarning, match=f"WandbSink failed, and the run goes on without it: {error}"):
+        sink.open()
+    sink.write(row(1))
+    sink.close()
+    assert not fake.logged and not (tmp_path / "wandb.id").exists()
 
 
 @pytest.mark.timeout(120)

@@ -107,15 +107,29 @@ def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "message"), [
-    (3, "result of a hook must be None, or a dict of names and numbers, got 3"),
+    ({3: 1.0}, r"result of a hook must be None, or a dict of names and numbers, got \{3: 1.0\}; such columns are left out"),
     ({"episode_return": 1}, "column of a hook must be a name that the log rows do not have, got 'episode_return'"),
     ({"parent": 1}, "column of a hook must be a name that the log rows do not have"),
     ({"x": [1, 2, 3]}, r"column x of a hook must be a number, or 1 numbers, got \[1, 2, 3\]"),
     ({"x": "much"}, "column x of a hook must be a number"),
 ])  # fmt: skip
-def test_columns_of_hooks_are_checked(columns, message):
-    with pytest.raises(jf.ConfigError, match=message):
-        tools.train("ppo", hooks=[lambda session, rows: columns])
+def test_wrong_columns_of_hooks_are_left_out_with_one_warning(columns, message, unbroken):
+    """Only in the rows in which they are wrong; the run and other hooks' columns go on."""
+    whole, _ = unbroken("ppo")
+    wrong = lambda session, rows: columns if session.rows != 3 else {"right": 1}
+    with pytest.warns(UserWarning, match=message) as found:
+        session = tools.train("ppo", hooks=[wrong, lambda session, rows: {"other": 2}], chunk_seconds=1e-9)
+    assert len([w for w in found if "hook" in str(w.message)]) == 1
+    tools.assert_same(session.state, whole.state)
+    for i, (row, plain) in enumerate(zip(session.history, whole.history, strict=True), 1):
+        assert set(row.metrics) - set(plain.metrics) == {"other"} | ({"right"} if i == 3 else set())
+        np.testing.assert_array_equal(row.metrics["episode_length"], plain.metrics["episode_length"])
+
+
+@pytest.mark.parametrize("result", [3, True, "text", [1.0], {}])
+def test_a_result_of_a_hook_that_is_no_dict_is_ignored(result, recwarn):
+    session = tools.train("ppo", hooks=[lambda session, rows: result], total_steps=128)
+    assert session.over and not [w for w in recwarn if "hook" in str(w.message)]
 
 
 @pytest.mark.parametrize("method", ["cut", "open", "write", "flush", "close"])

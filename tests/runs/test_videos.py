@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import types
+import signal
+import threading
 
 import gymnasium
 import jax
@@ -14,38 +15,27 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures, videos
+from jaxrl_fast.runs.signals import Interrupted
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
 
-class Immediate:
-    """An executor that works in `submit`."""
-
-    def __init__(self, *args, **kwargs):
-        pass
-
-    def submit(self, function, *args):
-        done = videos.Future()
-        try:
-            done.set_result(function(*args))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-    def shutdown(self, **kwargs):
-        pass
-
-
-class Late(Immediate):
-    """An executor whose work takes until someone waits for it."""
-
-    def submit(self, function, *args):
-        return types.SimpleNamespace(done=lambda: False, result=lambda: function(*args))
+def immediate(function, *args):
+    """Work at once, in place of `videos.on_thread`."""
+    done = videos.futures.Future()
+    try:
+        done.set_result(function(*args))
+    except Exception as error:
+        done.set_exception(error)
+    return done
 
 
 class Seen(Sink):
     def __init__(self):
-        self.clips, self.messages = [], []
+        self.clips, self.messages, self.outcome = [], [], None
+
+    def ended(self, outcome):
+        self.outcome = outcome
 
     def video(self, clip):
         self.clips.append(clip)
@@ -56,7 +46,7 @@ class Seen(Sink):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(videos, "ThreadPoolExecutor", Immediate)
+    monkeypatch.setattr(videos, "on_thread", immediate)
 
 
 def train(out=None, env=None, **settings):
@@ -91,12 +81,107 @@ def test_a_run_is_the_same_with_videos(unbroken):
     assert tools.through_json(filmed.history) == tools.through_json(whole.history)
 
 
-def test_a_video_that_is_due_too_early_is_left_out(monkeypatch):
-    monkeypatch.setattr(videos, "ThreadPoolExecutor", Late)
+@pytest.fixture
+def held(monkeypatch):
+    """An event that every film waits for, on its own thread."""
+    film, event = pictures.film, threading.Event()
+
+    def wait(*args):
+        assert threading.current_thread().daemon  # or a film that hangs would hold the process
+        assert event.wait(20)
+        return film(*args)
+
+    monkeypatch.setattr(pictures, "film", wait)
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    yield event
+    signal.signal(signal.SIGINT, found)
+    event.set()
+
+
+def test_a_video_that_is_due_too_early_is_left_out(held, monkeypatch):
+    finish = videos.Videos.finish
+    monkeypatch.setattr(videos.Videos, "finish", lambda *args: held.set() or finish(*args))
     sink = Seen()
     train(video_every=64, sinks=[sink])
     assert [clip.env_steps for clip in sink.clips] == [64]
     assert sink.messages == ["9 videos were left out: the one before was still being drawn"]
+
+
+def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path, monkeypatch):
+    finish, limits, sink = videos.Videos.finish, [], Seen()
+    quick = lambda self, seconds, *args: limits.append(seconds) or finish(self, 0.3, *args)
+    monkeypatch.setattr(videos.Videos, "finish", quick)
+    with pytest.warns(UserWarning, match=r"the last video is left out: not drawn within 0\.[3-9] s") as found:
+        run = train(tmp_path / "run", video_every=0, sinks=[sink])
+    assert limits[0] == run.config.host_timeout and run.over and (tmp_path / "run/result.json").is_file() and len(found) == 1
+    assert not sink.clips and sink.outcome == "finished"
+
+
+def test_the_result_is_written_before_the_last_video(held, tmp_path, monkeypatch):
+    finish, there = videos.Videos.finish, []
+
+    def seen(self, *args):
+        there.append((tmp_path / "run/result.json").is_file())
+        held.set()
+        finish(self, *args)
+
+    monkeypatch.setattr(videos.Videos, "finish", seen)
+    train(tmp_path / "run", video_every=0, sinks=[sink := Seen()])
+    assert there[0] and [clip.env_steps for clip in sink.clips] == [320]
+
+
+def test_a_signal_ends_the_wait_for_the_last_video(held, tmp_path):
+    timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+
+    class Ends(Seen):
+        def status(self, text):
+            if text == "drawing":
+                timer.start()
+
+    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="the last video is left out"):
+        train(tmp_path / "run", video_every=0, sinks=[Ends()])
+    assert (tmp_path / "run/result.json").is_file()
+
+
+def fail(run, rows):
+    if run.env_steps == 384:
+        raise ZeroDivisionError("of the hook")
+
+
+def interrupt(run, rows):
+    if run.env_steps == 384:
+        signal.raise_signal(signal.SIGINT)
+
+
+ENDS = pytest.mark.parametrize(("hook", "error", "outcome"), [
+    (fail, ZeroDivisionError, "failed"), (interrupt, Interrupted, "interrupted"),
+])  # fmt: skip
+
+
+@ENDS
+def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome, held, tmp_path, monkeypatch):
+    """The video of 320 steps is in work when the hook, at 384, ends the run; of three members."""
+    finish = videos.Videos.finish
+    monkeypatch.setattr(videos.Videos, "finish", lambda *args: held.set() or finish(*args))
+    monkeypatch.setattr(videos, "PATIENCE", 60.0)
+    sink = Seen()
+    with pytest.raises(error):
+        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], seeds=3, chunk_seconds=1e-9)
+    (clip,) = sink.clips
+    assert clip.env_steps == 320 and clip.path.read_bytes() == clip.gif and sink.outcome == outcome
+    if error is Interrupted:
+        run = jf.resume(tmp_path / "run", sinks=[sink])
+        assert run.over and [clip.env_steps for clip in sink.clips] == [320, 640]
+
+
+@ENDS
+def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, outcome, held, tmp_path, monkeypatch):
+    monkeypatch.setattr(videos, "PATIENCE", 0.2)
+    sink = Seen()
+    with pytest.raises(error), pytest.warns(UserWarning, match=r"the last video is left out: not drawn within 0\.[2-9] s"):
+        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], chunk_seconds=1e-9)
+    assert not sink.clips and sink.outcome == outcome
+    assert bool(jf.load(tmp_path / "run", "last")) if error is Interrupted else True
 
 
 def test_a_video_that_fails_is_a_warning_and_the_last_one(monkeypatch, at_once):

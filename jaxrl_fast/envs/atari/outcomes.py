@@ -81,7 +81,7 @@ def score(rules: Rules, ram: jax.Array) -> jax.Array:
     return jnp.where(holds(rules.unset, ram), 0, total)
 
 
-def holds(test: jax.Array, ram: jax.Array) -> jax.Array:
+def holds(test: jax.Array, ram: jax.Array | np.ndarray) -> jax.Array:
     """Return whether tests [..., 4] hold, bool [...]."""
     at, mask, value, relation = jnp.moveaxis(jnp.asarray(test), -1, 0)
     byte = ram[at].astype(jnp.int32) & mask
