@@ -101,8 +101,9 @@ def run_block(place: Path, name: str, code: str, namespace: dict) -> None:
     namespace.update(module.__dict__)
 
 
-# Their blocks only train what other tests train too.
-REST = [f"docs/algorithms/{name}.md" for name in ("c51", "qr_dqn", "iqn", "rainbow", "apex", "td3", "tqc", "crossq", "ars", "es")]
+# Slow, because other tests run the same.
+REST = ["docs/profile.md", *(f"docs/algorithms/{name}.md" for name in (
+    "c51", "qr_dqn", "iqn", "rainbow", "apex", "td3", "tqc", "crossq", "ars", "es"))]  # fmt: skip
 
 
 @pytest.mark.timeout(300)

@@ -64,7 +64,8 @@ class OnDevice:
             return Film(None)
         states = [first, *states]
         stride = -(-len(states) // most) if most else 1
-        pictures = None if picture is None else [np.asarray(drawing.frame(state)) for state in states[::stride]]
+        rest = [] if picture is None else map(drawing.frame, states[stride::stride])
+        pictures = None if picture is None else [np.asarray(frame) for frame in (picture, *rest)]
         page = drawing.page and drawing.page(states, drawing.step_seconds)
         return Film(pictures, page, drawing.step_seconds and stride * drawing.step_seconds)
 

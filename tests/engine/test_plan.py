@@ -154,7 +154,7 @@ def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_me
 
 def test_errors_without_a_single_remedy(device_memory):
     device_memory(1000)
-    with pytest.raises(jf.ConfigError, match="1000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
+    with pytest.raises(jf.ConfigError, match="1,000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
         jf.plan(ALGORITHMS["dqn"], tools.environment(), 5000, seeds=3).check()
 
 

@@ -325,7 +325,7 @@ def limited(run):
 
 @pytest.mark.parametrize(
     ("happens", "says"),
-    [(gone, f"checkpoints/last: {GONE}; .*run is gone: start the run again"),
+    [(gone, "metrics.jsonl: it was removed while the run wrote it; .*run is gone: start the run again"),
      (in_the_way, f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run again"),
      (limited, r"cannot write .*run/.*File too large; .*last/\d+ is whole: .* train --resume ")],
 )  # fmt: skip
