@@ -1,4 +1,4 @@
-"""examples/browser: an exported policy plays CartPole in Chromium, by onnxruntime-web."""
+"""scripts/browser: an exported policy plays CartPole in Chromium, by onnxruntime-web."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.engine.config import RunConfig
 
-EXAMPLE = Path(__file__).resolve().parents[1] / "examples/browser"
+EXAMPLE = Path(__file__).resolve().parents[1] / "scripts/browser"
 MODULES = Path(os.environ.get("JAXRL_FAST_NODE_MODULES", EXAMPLE / "node_modules"))  # of `npm install` there
 
 
 def test_a_policy_plays_in_a_browser(tmp_path):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None or not (MODULES / "onnxruntime-web").is_dir():
-        pytest.skip("no Chromium, or no `npm install` in examples/browser")
+        pytest.skip("no Chromium, or no `npm install` in scripts/browser")
     pytest.importorskip("jax2onnx", reason="the extra [onnx] is not installed")
     env = jf.make("CartPole-v1")
     algo = jf.PPO(hidden=(8,)).bind(env.spec)
