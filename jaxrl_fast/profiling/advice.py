@@ -23,13 +23,17 @@ UPDATES = (scopes.SAMPLE, hlo.FORWARD, hlo.BACKWARD, scopes.OPTIMIZER)
 
 @dataclasses.dataclass(frozen=True)
 class Suggestion:
-    """A change of settings. same: the run learns the same; bound: times faster at most."""
+    """A change of settings. same: the run learns the same; bound: times faster at most.
+
+    timed: whether a trial, which times calls of the program, can tell.
+    """
 
     name: str
     text: str
     flags: tuple[str, ...]
     bound: float
     same: bool = False
+    timed: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,18 +138,21 @@ def plain_replay(case: Case) -> Iterable[Suggestion]:
 @rule
 def reset_pool(case: Case) -> Iterable[Suggestion]:
     """Fewer resets, shared by a rollout's episodes."""
-    share = case.share(scopes.RESET)
-    if "reset_pool" in case.env_settings and not case.on_host:
-        size = max(1, case.algo.num_envs // 4)
+    share, settings = case.share(scopes.RESET), case.env_settings
+    size, now = max(1, case.algo.num_envs // 4), settings.get("reset_pool")
+    if now is not None and not case.on_host and (size < now or not now):
         text = f"resets take {share:.0%}; {size} are drawn for a rollout and shared"
-        yield Suggestion("reset_pool", text, ("--env.reset-pool", str(size)), amdahl(share, 4))
+        other = settings.get("resets", "pool") != "pool"
+        flags = *(("--env.resets", "pool") if other else ()), "--env.reset-pool", str(size)
+        yield Suggestion("reset_pool", text, flags, amdahl(share, 4))
 
 
 @rule
 def unroll(case: Case) -> Iterable[Suggestion]:
     """Several steps in a turn of the loop."""
     share, steps = case.share(*ROLLOUT), case.algo.num_steps
-    if case.prepared.config.unroll is None and steps >= 4 and not case.on_host:
+    by_library = case.platform == "gpu" or case.prepared.config.unroll is not None
+    if not by_library and steps >= 4 and not case.on_host:
         text = f"the loop over steps takes {share:.0%}; 4 steps in a row start fewer instructions"
         yield Suggestion("unroll", text, ("--unroll", "4"), amdahl(share, 1.5), same=True)
 
@@ -181,7 +188,7 @@ def longer_chunks(case: Case) -> Iterable[Suggestion]:
     if not case.on_host:
         text = f"the host's loop takes {share:.0%}; fewer calls of the program"
         flags = ("--chunk-seconds", f"{4 * case.prepared.config.chunk_seconds:g}")
-        yield Suggestion("chunk_seconds", text, flags, amdahl(share, 4), same=True)
+        yield Suggestion("chunk_seconds", text, flags, amdahl(share, 4), same=True, timed=False)
 
 
 @rule

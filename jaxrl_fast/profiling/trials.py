@@ -29,6 +29,8 @@ class Trial:
     @property
     def text(self) -> str:
         """Return the result in words."""
+        if not self.suggestion.timed:
+            return f"at most {self.suggestion.bound:.1f} times, not measured: single calls do not show it"
         if self.gain is None:
             return f"refused ({self.refused})"
         return f"{self.gain:.2f} times, measured ({self.before:,.0f} to {self.after:,.0f} steps/s)"
@@ -42,6 +44,8 @@ def tried(
 
     A load that comes and goes meets both. opened: the run with the suggestion.
     """
+    if not suggestion.timed:
+        return Trial(suggestion)
     try:
         with opened() as other:
             one = lambda run: run.timing(seconds / ROUNDS).steps_per_second

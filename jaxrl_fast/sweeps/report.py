@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
@@ -108,6 +109,8 @@ def _lineage(result: SweepResult) -> str:
 
 
 def _reproduce(path: Path, base: dict[str, Any]) -> str:
-    best = path / "best.json"
-    again = code(f"jaxrl-fast train --config {best}  # the best configuration, all seeds") if best.is_file() else ""
+    best, again = path / "best.json", ""
+    if best.is_file():
+        line = f"jaxrl-fast train --config {shlex.quote(str(best))}"
+        again = code(f"{line}  # the best configuration, all seeds")
     return again + reproduce(path, base, "sweep")

@@ -83,6 +83,9 @@ def test_resets_come_from_a_smaller_pool():
     found = profile(program={"reset": 0.6, "environment": 0.4})
     assert "reset_pool" not in named(case(found))
     pooled = named(case(found, settings={"reset_pool": 0}))["reset_pool"]
+    assert "reset_pool" not in named(case(found, settings={"reset_pool": 2}))  # 8 // 4 is no smaller
+    afresh = named(case(found, settings={"reset_pool": 0, "resets": "every_step"}))["reset_pool"]
+    assert afresh.flags == ("--env.resets", "pool", *pooled.flags)
     assert pooled.flags == ("--env.reset-pool", "2")
 
 
@@ -148,3 +151,14 @@ def test_the_table_and_the_picture_show_each_side(tmp_path):
     assert [line.split()[0] for line in lines[1:]] == ["actors", "environment", "waiting", "learner", "loss"]
     assert lines[2].split()[2:] == ["60.0%", "6.00", "ms", "1.00", "GFLOP", "1.00", "MB", "10", "50%", "arithmetic"]
     assert report.picture(found, tmp_path / "profile.png").stat().st_size > 5_000
+
+
+def test_a_gpu_unrolls_by_itself():
+    found = case(profile(program={"environment": 1.0}))
+    assert "unroll" in named(found) and "unroll" not in named(dataclasses.replace(found, platform="gpu"))
+
+
+def test_what_a_trial_cannot_time_is_not_tried():
+    one = Suggestion("chunk_seconds", "fewer calls", ("--chunk-seconds", "4"), 1.6, timed=False)
+    trial = tried(one, None, lambda: pytest.fail("was opened"), 1.0)
+    assert trial.gain is None and trial.text.startswith("at most 1.6 times, not measured")
