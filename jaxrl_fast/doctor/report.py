@@ -145,7 +145,7 @@ def cache_rows(cache: Cache) -> list[tuple[str, str]]:
     rows.append(("programs", f"{cache.programs:,}, {gib(cache.size_bytes)}"))
     if cache.reused is not None and cache.programs:
         share = cache.reused / cache.programs
-        rows.append(("read again", f"{share:.0%} of them, by their access times"))
+        rows.append(("read again", f"{share:.0%} of the programs, by access times"))
     hits = f"{cache.hits} of {cache.requests} of this command's programs, by JAX's events"
     rows.append(("hits", hits))
     if cache.read_seconds is not None:
