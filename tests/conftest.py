@@ -200,3 +200,15 @@ def singles(as_users_have_it):
         return done[name]
 
     return get
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty working directory from which modules are imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(tmp_path)):
+            del sys.modules[name]

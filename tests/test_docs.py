@@ -75,18 +75,6 @@ def small(document: str, code: str) -> str:
     return code
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """An empty working directory from which modules are imported."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "") or "").startswith(str(tmp_path)):
-            del sys.modules[name]
-
-
 def run_block(place: Path, name: str, code: str, namespace: dict) -> None:
     """Execute a block as a module, so that its classes can be found again by their name."""
     titled = re.match(r"# (\w+)\.py\n", code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -16,18 +15,6 @@ from jaxrl_fast.cli import command as cli
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """The working directory, on `sys.path`; what is imported from it is forgotten afterwards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if name.startswith(("fresh", "test_fresh")):
-            del sys.modules[name]
 
 
 def run_tests(folder: Path, file: str) -> None:
