@@ -6,36 +6,14 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from gymnasium import spaces as theirs
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from helpers.drawn import Drawn
 from jaxrl_fast.actors import play
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.host import gymnasium_adapter
 from jaxrl_fast.runs import pictures
-
-
-class Drawn(gymnasium.Env):
-    """Five steps; its picture is as bright as the step. `metadata` and the constructor decide who may draw it."""
-
-    metadata = {"render_modes": ["rgb_array"]}
-    observation_space, action_space = theirs.Box(-1, 1, (1,)), theirs.Discrete(2)
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return np.zeros(1, np.float32), 1.0, self.t == 5, False, {}
-
-    def render(self):
-        return np.full((4, 4, 3), self.t, np.uint8)
 
 
 class Unlisted(Drawn):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import threading
 
-import gymnasium
 import jax
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from PIL import Image
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.drawn import Drawn
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures, videos
 from jaxrl_fast.runs.signals import Interrupted
@@ -207,26 +207,8 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-class Lamp(gymnasium.Env):
-    """Five steps; its picture is as bright as the step."""
-
-    metadata = {"render_modes": ["rgb_array"]}
-    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (1,)), gymnasium.spaces.Discrete(2)
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.t = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.t += 1
-        return np.zeros(1, np.float32), 1.0, self.t == 5, False, {}
-
-    def render(self):
-        return np.full((4, 4, 3), 40 * self.t, np.uint8)
+class Lamp(Drawn):
+    light = 40
 
 
 def test_host_environments_are_filmed(at_once, tmp_path):
