@@ -108,7 +108,8 @@ def _(primals, tangents):
     (x, kernel), (dx, dkernel) = primals, tangents
     parts = [] if isinstance(dx, SymbolicZero) else [_by_terms(dx, kernel)]
     if not isinstance(dkernel, SymbolicZero):
-        parts.append(x @ dkernel)  # transposed it sums over rows: a product stays better
+        # Transposed it sums over rows, for which a product is better. JAX may trace it outside of the context.
+        parts.append(jnp.matmul(x, dkernel, precision=jax.lax.Precision.HIGHEST))
     return _by_terms(x, kernel), sum(parts)
 
 
