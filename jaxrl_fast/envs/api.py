@@ -81,6 +81,7 @@ class Env(Environment):
                 raise expected(f"{type(self).__name__}.{name}", valid, "the base's, which does nothing")
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
+        super().check_class()
 
     def on_device(self, parts: int = 1) -> Env:
         """Return the environment for compiling; parts: devices that divide its environments."""

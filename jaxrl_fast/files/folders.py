@@ -33,6 +33,11 @@ def folder_path(argument: str, path: str | Path) -> Path:
     text = str(path)
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
         raise ConfigError(argument, text, "the name of a folder")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        valid = "a name in UTF-8: checkpoints take no other; PYTHONUTF8=1 reads it as UTF-8"
+        raise ConfigError(argument, text, valid) from error
     path = Path(path)
     try:
         path.exists()  # raises for a name that is too long
