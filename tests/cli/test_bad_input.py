@@ -607,6 +607,14 @@ FOUR = "environments that are stepped together"
 CARTPOLE = lambda: jf.make("CartPole-v1")
 CALLS = [
     ("unknown setting of train", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, sede=1), ("sede must be ", "got 1", "seeds")),
+    ("unknown setting of an algorithm", lambda: jf.PPO(num_env=4), ("num_env must be a setting of PPO", "got 4",
+        "did you mean 'num_envs'")),
+    ("unknown setting of an environment", lambda: unbounded().__class__(size=4), ("size must be a setting of Unbounded",
+        "got 4")),
+    ("preset of an environment's object", lambda: jf.preset("ppo", CARTPOLE()), ("environment must be a name", "CartPole")),
+    ("number as a folder", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, out=3), ("out must be ", "got 3", "a folder")),
+    ("number to start from", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, start_from=3), ("start_from must be ", "got 3",
+        "a run directory")),
     ("float where an int is due", lambda: jf.PPO(num_envs=4.0), ("num_envs must be ", "got 4.0", "an integer")),
     ("bool where an int is due", lambda: jf.PPO(num_envs=True), ("num_envs must be ", "got True", "an integer")),
     ("text where a float is due", lambda: jf.PPO(learning_rate="1e-3"), ("learning_rate must be ", "got '1e-3'", "a number")),
@@ -671,6 +679,7 @@ CALLS = [
         lambda: one_step(jf.make("probe/continuous"), jnp.zeros(4)),
         ("probe/continuous: action must be ", "got 'float32[4]'", "float32[4, 1]"),
     ),
+    ("load an empty path", lambda: jf.load(""), ("run must be ", "got ''")),
     ("load nothing", lambda: jf.load("nowhere"), ("run must be ", "got 'nowhere'",)),
     ("to_gymnasium of a name", lambda: jf.to_gymnasium("CartPole-v1"), ("env must be ", "got 'CartPole-v1'", "jf.make")),
     (
