@@ -113,8 +113,8 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
-      most: steps in a row, if none writes what stays apart. The second writes where the first has
-        read, so no carry is copied; a store that both write to would be.
+      most: steps in a row: the second writes where the first has read, so no carry is copied. A
+        barrier between them orders reads and writes of a store: else XLA would copy it.
     """
     step = jax.jit(step)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
@@ -125,13 +125,14 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
     writes = any(out and not kept for out, kept in zip(apart, same, strict=True))
     apart = [out or kept for out, kept in zip(apart, same, strict=True)]
     zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
-    unroll = 1 if writes else steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
+    unroll = steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
     pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
 
     def packed(packed, x):
         carry, total, lost = unpack(packed)
         carry, y = step(carry, x)
-        return pack((carry, *sums.add(total, lost, y))), ()
+        packed = pack((carry, *sums.add(total, lost, y)))
+        return jax.lax.optimization_barrier(packed) if writes and unroll > 1 else packed, ()
 
     def on_vectors(carry, xs):
         carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
@@ -145,6 +146,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
 
 
 SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more
+VECTOR = 8192  # the same without a product that would read it, as of an optimizer's
 INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
@@ -160,7 +162,8 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     """
     leaves, structure = jax.tree.flatten(like)
     batch = leaves[0].shape[:lead] if leaves else ()
-    fits = lambda x: x.size <= SMALL and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
+    small = lambda x: x.size <= (SMALL if x.ndim > lead + 1 else VECTOR)
+    fits = lambda x: small(x) and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
     group = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
     if len(group) < 2:
         return lambda tree: tree, lambda tree: tree
@@ -188,7 +191,7 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     return pack, unpack
 
 
-LARGEST_BODY = 4096  # operations in a GPU's loop body: a second or two of compilation
+LARGEST_BODY = 6400  # operations in a GPU's loop body: a second or two of compilation
 
 
 def steps_in_a_row(length: int, size: int, most: int) -> int:
@@ -198,9 +201,10 @@ def steps_in_a_row(length: int, size: int, most: int) -> int:
 
 
 def operations(jaxpr: Any) -> int:
-    """Return the number of operations in a JAXPR; a loop's body counts once."""
+    """Return the number of operations in a JAXPR; a loop's body counts once, the longest branch."""
     inner = lambda eqn: [x for x in jax.tree.leaves(eqn.params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
-    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns)
+    joined = lambda eqn: max if eqn.primitive.name == "cond" else sum
+    return sum(joined(eqn)(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns)
 
 
 def _is_jaxpr(x: Any) -> bool:

@@ -68,7 +68,7 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
     if count == 1:
         (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
     else:  # a replay may be divided over devices, an agent is whole
-        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=2)
+        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=4)
     return agent, mem, metrics
 
 
