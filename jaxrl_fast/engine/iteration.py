@@ -176,7 +176,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts), apart, most=2)
+        return scan_sum(one, state, (draws, ts), apart, most=2, stores=run.memory().replays)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)

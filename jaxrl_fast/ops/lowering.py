@@ -105,7 +105,9 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     return on_gpu(unrolled, plain, carry, xs)
 
 
-def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1) -> tuple[Any, jax.Array]:
+def scan_sum(
+    step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1, stores: bool = False
+) -> tuple[Any, jax.Array]:
     """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
     A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for nothing:
@@ -113,8 +115,9 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
-      most: steps in a row: the second writes where the first has read, so no carry is copied. A
-        barrier between them orders reads and writes of a store: else XLA would copy it.
+      most: steps in a row: the second writes where the first has read, so no carry is copied.
+      stores: whether a part that is not `apart` is written in places. A barrier between steps then
+        orders reads and writes, as it does for what stays apart: else XLA would copy a store.
     """
     step = jax.jit(step)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
@@ -122,7 +125,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
     given = {*map(id, jaxpr.invars)}
     same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
     apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
-    writes = any(out and not kept for out, kept in zip(apart, same, strict=True))
+    stores |= any(out and not kept for out, kept in zip(apart, same, strict=True))
     apart = [out or kept for out, kept in zip(apart, same, strict=True)]
     zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
     unroll = steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
@@ -132,7 +135,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
         carry, total, lost = unpack(packed)
         carry, y = step(carry, x)
         packed = pack((carry, *sums.add(total, lost, y)))
-        return jax.lax.optimization_barrier(packed) if writes and unroll > 1 else packed, ()
+        return jax.lax.optimization_barrier(packed) if stores and unroll > 1 else packed, ()
 
     def on_vectors(carry, xs):
         carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
