@@ -160,7 +160,7 @@ def _advance(tia: Tia, segment: Segment) -> Tia:
     count = segment.end - segment.begin
     closes = segment.closes
     star = (tia.star + 1) & 3
-    step = jnp.select([star == i for i in range(4)], [jnp.int32(s) for s in _STAR_STEPS])
+    step = bits.choose(star, _STAR_STEPS, 0)
     wanders = closes & (tia.stars == 1)
     return tia._replace(
         drawn=tia.drawn + count,
