@@ -6,6 +6,10 @@ as the last axis, and a branch is taken where any of the warp's lanes needs it.
 
 from __future__ import annotations
 
+import functools
+import re
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,22 +17,47 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from jaxrl_fast.envs.atari import bits, machine, opcodes, picture
+from jaxrl_fast.envs.atari import bits, opcodes, picture
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.memory import Memory
 from jaxrl_fast.envs.atari.state import WIDTH, Inputs, Machine
 from jaxrl_fast.envs.atari.words import Layout
 
 WARP = 32
+_CAPABILITY = (8, 0)  # XLA's Triton needs it
+_PLAIN = (
+    "atari: {} runs the plain program, an estimated 30 times as slow as the kernel, which needs "
+    "CUDA and compute capability 8.0 or later."
+)
 _PIXELS = 4  # of the screen in a word
 _WORDS = WIDTH // _PIXELS
 _GROUP = WIDTH // bits.WORDS
+_SHARE = 3  # a warp draws once one of this number of its lanes waits for it
 
 
-def run(m: Machine, inputs: Inputs, rom: Rom, lanes: int = WARP, interpret: bool = False) -> Machine:
-    """Return the machine when every lane is done, as `machine.run` does.
+@functools.cache
+def runs_here() -> bool:
+    """Return whether programs for CUDA may hold the kernel; warns if the accelerator cannot."""
+    device = jax.devices()[0]
+    capability = re.match(r"(\d+)\.(\d+)$", str(getattr(device, "compute_capability", "")))
+    able = bool(capability) and tuple(map(int, capability.groups())) >= _CAPABILITY
+    if not able and device.platform != "cpu":
+        warnings.warn(_PLAIN.format(device.device_kind), stacklevel=2)
+    return able or device.platform == "cpu"  # a CPU compiles for absent GPUs
+
+
+def launch(
+    run: Callable[[Machine, Inputs, Memory], Machine],
+    m: Machine,
+    inputs: Inputs,
+    rom: Rom,
+    lanes: int = WARP,
+    interpret: bool = False,
+) -> Machine:
+    """Return run(m, inputs, memory), in a kernel.
 
     Args:
+        run: `machine.run`.
         m: At the start of a frame.
         inputs: Of the frame.
         rom: The joined tables.
@@ -57,7 +86,7 @@ def run(m: Machine, inputs: Inputs, rom: Rom, lanes: int = WARP, interpret: bool
         )
         m = m._replace(view=view, done=jnp.where(valid, m.done, 1))
         memory = of_references(Rom(*given[1:4]), given[4], *after[1:], lane, lines)
-        m = machine.run(m, inputs, memory)._replace(view=())
+        m = run(m, inputs, memory)._replace(view=())
         for i, word in enumerate(layout.pack(m)):
             triton.store(after[0].at[i, lane], word, mask=valid)
 
@@ -118,13 +147,15 @@ def _some(mask: jax.Array) -> jax.Array:
 
 
 def _admit(active: jax.Array, wants: jax.Array) -> jax.Array:
-    """Return the lanes without an access to the TIA; all, once every lane has come to one.
+    """Return the lanes that step: those that access the TIA only once a third has come to that.
 
     Lanes are independent within a frame, so their order is free, and a picture costs a warp the
     same for one lane as for all.
     """
-    quick = active & ~wants
-    return jnp.where(_some(quick), quick, active)
+    waits = active & wants
+    total = jnp.sum(active.astype(jnp.int32) + (waits.astype(jnp.int32) << 8))
+    takes = _SHARE * (total >> 8) >= total & 0xFF
+    return active & (takes | ~waits)
 
 
 def _paint(screen: Any, strip: picture.Strip, lane: jax.Array, lines: int) -> None:

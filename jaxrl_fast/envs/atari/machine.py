@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxrl_fast.envs.atari import addressing, cartridge, cpu, picture, registers, riot, tia
+from jaxrl_fast.envs.atari import addressing, cartridge, cpu, kernel, picture, registers, riot, tia
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
 from jaxrl_fast.envs.atari.memory import Memory, of_arrays
@@ -192,9 +193,21 @@ def begin(m: Machine, on: jax.Array) -> Machine:
 
 def run(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
     """Return the machine when every lane is done."""
-    return lax.while_loop(
-        lambda s: memory.some(s.done == 0), lambda s: step(s, inputs, memory), m
-    )
+    going = lambda m: memory.some(m.done == 0)
+    return lax.while_loop(going, lambda m: step(m, inputs, memory), m)
+
+
+@jax.jit
+def until_done(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+    """Return the machine when every lane is done: by a kernel on CUDA, else by a loop of XLA's."""
+
+    def plain(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+        return run(m, inputs, of_arrays(rom))
+
+    if not kernel.runs_here():
+        return plain(m, inputs, rom)
+    launch = functools.partial(kernel.launch, run)
+    return lax.platform_dependent(m, inputs, rom, cuda=launch, default=plain)
 
 
 @jax.custom_batching.custom_vmap
@@ -204,7 +217,7 @@ def frame(m: Machine, inputs: Inputs, rom: Rom, on: jax.Array) -> Machine:
     Lanes that are not `on`, bool [N], stay. Under `vmap` the new axis becomes lanes, so that the
     conditionals of `step` stay branches.
     """
-    return run(begin(m, on), inputs, of_arrays(rom))
+    return until_done(begin(m, on), inputs, rom)
 
 
 @frame.def_vmap
