@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.envs.atari import controls, games, machine, memory, snapshot
+from jaxrl_fast.envs.atari import controls, games, kernel, machine, memory, snapshot
 from jaxrl_fast.envs.atari.ale import open_ale
 from jaxrl_fast.envs.atari.state import BLANK, LINE, WIDTH
 from jaxrl_fast.testing import atari
 
+LANES = kernel.WARP
 _TURNS = 16_000  # of a frame at most
 _GROUP = 32  # pixels that a warp paints under one conditional
 ACTIVE, WANTS, DRAWS = 1, 2, 4  # bits of a recorded turn; the groups that it paints lie above
@@ -91,11 +92,10 @@ def record(game: str, lanes: int, frames: int = 2, seed: int = 0) -> list[np.nda
     return found
 
 
-def warp(rows: np.ndarray, share: float) -> Turns:
+def warp(rows: np.ndarray, one_in: int = kernel.ONE_IN) -> Turns:
     """Return a warp's turns for the recorded lanes [turns, lanes].
 
-    share: lanes of those that go on that must have come to an access to the TIA before the warp
-    takes accesses; 0: every turn takes whatever comes.
+    one_in: a turn takes accesses to the TIA once one of so many of its lanes waits for it.
     """
     lanes = [column[column & ACTIVE > 0] for column in rows.T]
     at, length = np.zeros(len(lanes), int), np.array([len(lane) for lane in lanes])
@@ -105,10 +105,10 @@ def warp(rows: np.ndarray, share: float) -> Turns:
     counts = np.zeros(4)
     while (at < length).any():
         row, going = padded[at, np.arange(len(lanes))], at < length
-        wants = going & (row & WANTS > 0)
-        takes = wants.sum() >= max(share * going.sum(), 1)
-        steps = going if takes else going & ~wants
-        union = int(np.bitwise_or.reduce(row[steps & wants], initial=0))
-        counts += 1, bool((steps & wants).any()), union & DRAWS > 0, (union >> _GROUPS_AT).bit_count()
+        waits = going & (row & WANTS > 0)
+        takes = one_in * waits.sum() >= going.sum()
+        steps = going & (takes | ~waits)
+        union = int(np.bitwise_or.reduce(row[steps & waits], initial=0))
+        counts += 1, union > 0, union & DRAWS > 0, (union >> _GROUPS_AT).bit_count()
         at += steps
     return Turns(*counts, float(length.mean()))

@@ -23,6 +23,7 @@ from jaxrl_fast.envs.atari.memory import Memory
 from jaxrl_fast.envs.atari.state import WIDTH, Inputs, Machine
 from jaxrl_fast.envs.atari.words import Layout
 
+NAME = "atari_frame"
 WARP = 32
 _CAPABILITY = (8, 0)  # XLA's Triton needs it
 _PLAIN = (
@@ -32,7 +33,7 @@ _PLAIN = (
 _PIXELS = 4  # of the screen in a word
 _WORDS = WIDTH // _PIXELS
 _GROUP = WIDTH // bits.WORDS
-_SHARE = 3  # a warp draws once one of this number of its lanes waits for it
+ONE_IN = 3  # a warp draws once one of this number of its lanes waits for it
 
 
 @functools.cache
@@ -97,7 +98,7 @@ def launch(
         input_output_aliases={0: 0, 1: 1, 2: 2},
         compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
-        name="atari_frame",
+        name=NAME,
     )
     opcode = jnp.asarray(opcodes.control_words()).T
     after = call(*arrays, padded(jnp.stack(known.pack(fixed))), *rom, opcode)
@@ -154,7 +155,7 @@ def _admit(active: jax.Array, wants: jax.Array) -> jax.Array:
     """
     waits = active & wants
     total = jnp.sum(active.astype(jnp.int32) + (waits.astype(jnp.int32) << 8))
-    takes = _SHARE * (total >> 8) >= total & 0xFF
+    takes = ONE_IN * (total >> 8) >= total & 0xFF
     return active & (takes | ~waits)
 
 
