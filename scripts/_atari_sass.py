@@ -26,6 +26,7 @@ _MULTIPLIES = ("IMAD", "IMUL", "FFMA", "FMUL", "FADD")  # the other pipe
 _MEMORY = ("LDG", "STG", "LDC", "LDL", "STL")
 _LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;?\s*/\* 0x[0-9a-f]{16} \*/")
 _SECOND = re.compile(r"^\s+/\* 0x([0-9a-f]{16}) \*/")
+_TURNS = (WIDTH // 32, 8)  # of the loops over groups of pixels and, where it is one, over words
 # The main loop's conditionals in the order of the code, each behind a reduction over the warp.
 PARTS = ("code in RAM", "a segment of a line", "32 pixels", "a write to the TIA")
 
@@ -76,6 +77,16 @@ def program(lanes: int, target: targets.Target) -> Program:
     args = m, fields(Inputs), Rom(*[array(_ROM)] * 3)
     frame = jax.jit(lambda m, inputs, rom: machine.frame(m, inputs, rom, m.done >= 0))
     return Program(frame, args, None)
+
+
+def step(env: Any, lanes: int, target: targets.Target) -> Program:
+    """Return a step of `lanes` environments, for a target's device."""
+    place = jax.sharding.SingleDeviceSharding(target.devices()[0])
+    state, _ = jax.eval_shape(lambda: env.init(jax.random.key(0), lanes))
+    noise = jax.eval_shape(lambda: env.draw(jax.random.key(0), 1, lanes, jnp.int32(0)).at(0))
+    args = env, noise, state, jax.ShapeDtypeStruct((lanes,), jnp.int32)
+    there = lambda x: jax.ShapeDtypeStruct(jnp.shape(x), jnp.result_type(x), sharding=place)
+    return Program(jax.jit(type(env).step), jax.tree.map(there, args), None)
 
 
 def build(lanes: int, target: targets.Target, keep: Path) -> tuple[dict[str, Any], Path]:
@@ -135,18 +146,17 @@ def parts(code: list[Code | str], latencies: Latencies) -> dict[str, Part]:
     jumps = [(i, labels[c.target], c) for i, c in enumerate(code) if isinstance(c, Code) and c.target]
     loops = [(to, at) for at, to, c in jumps if to < at and c.conditional]
     begin, end = max(loops, key=lambda loop: loop[1] - loop[0])
-    inner = [loop for loop in loops if begin < loop[0] and loop[1] < end]
+    inner = sorted((x for x in loops if begin < x[0] and x[1] < end), key=lambda x: x[0] - x[1])
     spans = [(at, to) for at, to, c in jumps if c.conditional and begin < at < to <= end]
-    if len(spans) != len(PARTS) or len(inner) != 1:
+    if len(spans) != len(PARTS) or not 0 < len(inner) <= len(_TURNS):
         raise ValueError(f"kernel must have {len(PARTS)} conditionals and a loop within its loop.")
     found, taken = {}, set()
     for name, (at, to) in sorted(zip(PARTS, spans, strict=True), key=lambda x: x[1][1] - x[1][0]):
         inside = [i for i in range(at + 1, to) if i not in taken]
-        if (low := inner[0])[0] > at and low[1] < to:  # five turns around the groups of pixels
-            around = [i for i in inside if low[0] <= i <= low[1]]
-            inside += around * (WIDTH // 32 - 1)
-        found[name] = _part([code[i] for i in inside], latencies)
         taken |= set(inside)
+        for (first, last), turns in zip(inner, _TURNS, strict=False):
+            inside += [i for i in inside if first <= i <= last] * (turns - 1) if first > at else []
+        found[name] = _part([code[i] for i in inside], latencies)
     rest = [code[i] for i in range(begin, end + 1) if i not in taken]
     return found | {"every turn": _part(rest, latencies)}
 

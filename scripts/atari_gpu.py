@@ -27,6 +27,7 @@ import _aot_targets as targets
 if "--estimate" in sys.argv:
     targets.prepare()  # before JAX starts
 
+import _aot_compile
 import _atari_estimate as estimate
 import _atari_sass as sass
 import _atari_traces as traces
@@ -151,6 +152,8 @@ def estimates(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
         code = sass.disassemble(cubin)
     launches = facts["launches"]
     yield "kernel", lambda: built | {"launches": launches}
+    step = sass.step(jf.make("atari:Pong", on_cpu=True), PLAIN, target)
+    yield "step", lambda: {"launches": _aot_compile.compiled(step, target, args.keep)["launches"]}
     cases = {name: (case, sass.parts(code, case.latencies)) for name, case in estimate.CASES.items()}
     yield "parts", lambda: {n: p._asdict() for n, p in cases["expected"][1].items()}
     for game in args.games:

@@ -174,7 +174,7 @@ def _paint(screen: Any, strip: picture.Strip, lane: jax.Array, lines: int) -> No
             shade = jnp.where(strip.comb & (column < picture.COMB), 0, shade)
             inside = _upto(strip.end - column) & ~_upto(strip.begin - column)
             at = screen.at[first + column // _PIXELS, lane]
-            old = triton.load(at, mask=inside != 0, other=0)
+            old = triton.load(at, mask=(inside != 0) & (inside != -1), other=0)
             triton.store(at, old ^ ((old ^ shade) & inside), mask=inside != 0)
             return tuple(plane >> _PIXELS for plane in four)
 
@@ -203,5 +203,5 @@ def _spread(four: jax.Array) -> jax.Array:
 
 def _upto(x: jax.Array) -> jax.Array:
     """Return a word with the first `x` bytes set, for any `x`."""
-    n = jnp.clip(x, 0, _PIXELS)
-    return jnp.where(n == _PIXELS, -1, (1 << jnp.minimum(8 * n, 31)) - 1)
+    half = jnp.clip(x, 0, _PIXELS) * 4  # a shift by 32 is not defined, two by 16 are
+    return (1 << half << half) - 1
