@@ -8,9 +8,10 @@ from typing import NamedTuple
 import _atari_sass as sass
 from _atari_traces import Turns
 
+from jaxrl_fast.envs.atari import kernel
+
 _CORES, _SCHEDULERS = 132, 4  # of an H100
 _REGISTERS, _GRANULE = 65_536, 8  # of a core; a thread's are rounded up
-_WARP = 32
 _BANDWIDTH = 3.35e12  # bytes/s
 # Of the screens around the kernel, by lane and frame: both change places, one is packed and back.
 _AROUND = 8 * 250 * 160
@@ -59,14 +60,15 @@ def warp(turns: Turns, case: Case, parts: dict[str, sass.Part]) -> Warp:
 
 
 def frames_a_second(lanes: int, cost: Warp, case: Case, registers: int, launches: int) -> float:
-    """Return raw frames a second of `lanes` machines."""
+    """Return raw frames a second of `lanes` machines; `cost`: of a warp of `kernel.lanes_of`."""
+    own = kernel.lanes_of(lanes)
     rounded = math.ceil(registers / _GRANULE) * _GRANULE
-    most = _REGISTERS // (rounded * _WARP * _SCHEDULERS)  # warps of a scheduler at a time
-    left = math.ceil(lanes / _WARP / _CORES)  # warps that a core must run
+    most = _REGISTERS // (rounded * kernel.WARP * _SCHEDULERS)  # warps of a scheduler at a time
+    left = math.ceil(lanes / own / _CORES)  # warps that a core must run
     cycles = 0.0
     while left > 0:
         now = min(left, most * _SCHEDULERS)
-        cycles += max(cost.alone, math.ceil(now / _SCHEDULERS) * cost.busy, now * cost.memory)
+        cycles += max(cost.alone, math.ceil(now / _SCHEDULERS) * cost.busy, now * cost.memory * own / kernel.WARP)
         left -= now
     around = lanes * _AROUND / (_BANDWIDTH * case.traffic) + launches * case.launch
     return lanes / (cycles * case.slowest / case.clock + around)

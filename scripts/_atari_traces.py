@@ -17,7 +17,6 @@ from jaxrl_fast.envs.atari.ale import open_ale
 from jaxrl_fast.envs.atari.state import BLANK, LINE, WIDTH
 from jaxrl_fast.testing import atari
 
-LANES = kernel.WARP
 _TURNS = 16_000  # of a frame at most
 _GROUP = 32  # pixels that a warp paints under one conditional
 ACTIVE, WANTS, DRAWS = 1, 2, 4  # bits of a recorded turn; the groups that it paints lie above
@@ -112,3 +111,10 @@ def warp(rows: np.ndarray, one_in: int = kernel.ONE_IN) -> Turns:
         counts += 1, union > 0, union & DRAWS > 0, (union >> _GROUPS_AT).bit_count()
         at += steps
     return Turns(*counts, float(length.mean()))
+
+
+def mean(frames: list[np.ndarray], lanes: int) -> Turns:
+    """Return the mean turns of warps of `lanes` of the recorded lanes."""
+    starts = range(0, frames[0].shape[1], lanes)
+    warps = [warp(rows[:, at : at + lanes]) for rows in frames for at in starts]
+    return Turns(*np.mean(warps, 0).tolist())

@@ -34,10 +34,9 @@ import _atari_traces as traces
 import _gpu_rows as rows
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import jaxrl_fast as jf
-from jaxrl_fast.envs.atari import controls, machine, memory
+from jaxrl_fast.envs.atari import controls, kernel, machine, memory
 from jaxrl_fast.testing import check_atari
 
 LANES = (256, 1024, 4096, 16_384, 65_536)
@@ -164,18 +163,16 @@ def of_game(
     game: str, cases: dict[str, Any], registers: int, launches: int, lanes: tuple[int, ...]
 ) -> dict[str, Any]:
     """Return a game's turns and its frames a second, low, expected and high."""
-    turns = [traces.warp(frame) for frame in traces.record(game, traces.LANES)]
-    mean = traces.Turns(*np.mean(turns, 0).tolist())
-    costs = {name: estimate.warp(mean, case, parts) for name, (case, parts) in cases.items()}
-    rates = {
-        str(n): {
-            name: estimate.frames_a_second(n, costs[name], case, registers, launches)
-            for name, (case, _) in cases.items()
-        }
-        for n in lanes
-    }
-    each = costs["expected"].instructions / mean.instructions
-    return mean._asdict() | {"warp_instructions_each": each, "frames_a_second": rates}
+    frames = traces.record(game, kernel.WARP)
+    turns = {own: traces.mean(frames, own) for own in sorted(set(map(kernel.lanes_of, lanes)))}
+    rates: dict[str, dict[str, float]] = {}
+    for n in lanes:
+        rates[str(n)] = {}
+        for name, (case, parts) in cases.items():
+            cost = estimate.warp(turns[kernel.lanes_of(n)], case, parts)
+            rate = estimate.frames_a_second(n, cost, case, registers, launches)
+            rates[str(n)][name] = round(rate)
+    return {"turns": {n: t._asdict() for n, t in turns.items()}, "frames_a_second": rates}
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:

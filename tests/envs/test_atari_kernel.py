@@ -69,6 +69,11 @@ def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
     _assert_equal_frames(_starts({name: games.rom_path(name) for name in GAMES}, 2), 60, lanes=8)
 
 
+def test_few_lanes_fill_the_gpu_with_warps():
+    counts = (1, 256, 4096, 8192, 16_384, 65_536)
+    assert [kernel.lanes_of(n) for n in counts] == [8, 8, 8, 16, 32, 32]
+
+
 def test_words_hold_the_ends_of_every_fields_range():
     name = {None: "cycles"} | dict(enumerate(words._BITS))
     tree = namedtuple("Fields", name.values())

@@ -25,6 +25,7 @@ from jaxrl_fast.envs.atari.words import Layout
 
 NAME = "atari_frame"
 WARP = 32
+_SCHEDULERS = 528  # of an H100: each runs one warp's instructions at a time
 _CAPABILITY = (8, 0)  # XLA's Triton needs it
 _PLAIN = (
     "atari: {} runs the plain program, an estimated 30 times as slow as the kernel, which needs "
@@ -47,12 +48,20 @@ def runs_here() -> bool:
     return able or device.platform == "cpu"  # a CPU compiles for absent GPUs
 
 
+def lanes_of(count: int) -> int:
+    """Return the lanes of a warp for `count` lanes: fewer where the GPU has idle schedulers.
+
+    Lanes of a warp wait for each other.
+    """
+    return next((n for n in (8, 16) if count <= n * _SCHEDULERS), WARP)
+
+
 def launch(
     run: Callable[[Machine, Inputs, Memory], Machine],
     m: Machine,
     inputs: Inputs,
     rom: Rom,
-    lanes: int = WARP,
+    lanes: int | None = None,
     interpret: bool = False,
 ) -> Machine:
     """Return run(m, inputs, memory), in a kernel.
@@ -62,10 +71,11 @@ def launch(
         m: At the start of a frame.
         inputs: Of the frame.
         rom: The joined tables.
-        lanes: Lanes of a warp, 1 to 32: fewer wait less for each other.
+        lanes: Lanes of a warp, 1 to 32; None: see `lanes_of`.
         interpret: Run without Triton, on any device.
     """
     count, lines = m.screen.shape[:2]
+    lanes = lanes_of(count) if lanes is None else lanes
     changing, fixed = m._replace(ram=(), screen=(), other=(), view=()), (m.view, inputs)
     layout, known = Layout(changing), Layout(fixed)
     grid = pl.cdiv(count, lanes)
@@ -163,10 +173,14 @@ def _paint(screen: Any, strip: picture.Strip, lane: jax.Array, lines: int) -> No
     """Write the strip's pixels: four a word, a turn of the loop for 32."""
     first = jnp.minimum(strip.row, lines - 1) * _WORDS
     colors = [c * 0x01010101 for c in strip.colors]
+    some = strip.begin < strip.end
+    # Words that keep some of their pixels lie at the ends: no other is read.
+    ends = [jnp.minimum(x // _PIXELS, _WORDS - 1) for x in (strip.begin, strip.end)]
+    left, right = (triton.load(screen.at[first + x, lane], mask=some, other=0) for x in ends)
 
     def group(i: jax.Array, planes: tuple[bits.Words, bits.Words]) -> tuple[bits.Words, bits.Words]:
         begin, end = strip.begin - _GROUP * i, strip.end - _GROUP * i
-        touched = (begin < _GROUP) & (end > 0) & (begin < end)
+        touched = (begin < _GROUP) & (end > 0) & some
 
         def word(j: jax.Array, four: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             column = _PIXELS * (_GROUP // _PIXELS * i + j)
@@ -174,7 +188,7 @@ def _paint(screen: Any, strip: picture.Strip, lane: jax.Array, lines: int) -> No
             shade = jnp.where(strip.comb & (column < picture.COMB), 0, shade)
             inside = _upto(strip.end - column) & ~_upto(strip.begin - column)
             at = screen.at[first + column // _PIXELS, lane]
-            old = triton.load(at, mask=(inside != 0) & (inside != -1), other=0)
+            old = jnp.where(strip.begin > column, left, right)
             triton.store(at, old ^ ((old ^ shade) & inside), mask=inside != 0)
             return tuple(plane >> _PIXELS for plane in four)
 
