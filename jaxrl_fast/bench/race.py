@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast import runtime
+from jaxrl_fast.doctor.machine import processor
+from jaxrl_fast.doctor.software import version
 
 if TYPE_CHECKING:
     import jax
 
-PACKAGES = (
-    "jaxrl_fast", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "flashbax", "numpy",
-)  # fmt: skip
+PEERS = ("distrax", "flashbax", "gymnasium", "envpool", "stable-baselines3", "sbx-rl")
 
 
 def machine() -> dict[str, Any]:
     """Return where and under what load a number is taken."""
     import jax
 
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
     device = jax.devices()[0]
-    cpu = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-        cpu = next(named, "")
     return {
         "device": f"{len(jax.devices())} x {device.device_kind} ({device.platform})",
-        "cpu": cpu or platform.processor(),
+        "cpu": processor(Path("/proc/cpuinfo")) or platform.processor(),
         "cores": runtime.cpu_count(),
         "nproc": os.environ.get("NPROC", "unset"),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "load": load(),
-        "versions": versions,
+        "versions": runtime.versions() | {name: version(name) for name in PEERS if version(name)},
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
 

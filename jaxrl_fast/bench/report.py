@@ -11,6 +11,7 @@ from typing import Any
 
 from jaxrl_fast.bench.rows import Row
 from jaxrl_fast.logs import plots
+from jaxrl_fast.logs.terminal import aligned
 
 OURS = "jaxrl_fast"
 Line = dict[str, Any]
@@ -61,9 +62,7 @@ def table(found: Sequence[Line]) -> str:
         theirs = (peer, f"{one['peer_value']:,}", f"{one['ratio']:.2f}") if peer else ("", "", "")
         compiled = f"{one['compile']:.1f} s", f"{one['peer_compile']:.1f} s" if peer else ""
         shown.append((one["what"], speed, *theirs, *compiled))
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    wide = lambda cells: (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return "\n".join("  ".join(wide(cells)).rstrip() for cells in shown)
+    return "\n".join(aligned(shown, left=len(shown[0])))
 
 
 def write(found: Sequence[Line], path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
+
+from jaxrl_fast.logs import html
 
 STYLE = """
 :root { --ink: #22242a; --soft: #666b76; --line: #e3e5ea; --ground: #f6f7f9; --accent: #2f6db5; }
@@ -115,8 +116,7 @@ def wide(table: str) -> str:
 
 def picture(path: Path, alt: str) -> str:
     """Return a PNG or GIF as part of the page."""
-    data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{escape(alt)}" src="data:image/{path.suffix[1:]};base64,{data}">'
+    return html.image(path.read_bytes(), path.suffix[1:], alt)
 
 
 def bar(shares: Mapping[str, float], colours: Iterable[str]) -> str:

@@ -99,10 +99,6 @@ class Profile:
         chosen = (p for p in self.parts if p.name in names and side in (None, p.side))
         return sum(part.share for part in chosen)
 
-    def largest(self, side: str) -> Part:
-        """Return the part of a side that takes the most time."""
-        return max(self.side(side), key=lambda part: part.share)
-
 
 def with_roof(part: Part, limits: Limits, precision: str, devices: int = 1) -> Part:
     """Return a part with the nearest limit of its device: arithmetic, memory or starts.
