@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl_fast.doctor.facts import Card, Machine
 from jaxrl_fast.doctor import ready
+from jaxrl_fast.doctor.facts import Card, Machine
 from jaxrl_fast.doctor.ready import check_cache, check_flags, check_idle
 from jaxrl_fast.errors import ConfigError
 
