@@ -13,7 +13,6 @@ from jaxrl_fast.bench.rows import Row
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.terminal import aligned
 
-OURS = "jaxrl_fast"
 Line = dict[str, Any]
 
 

@@ -33,7 +33,6 @@ NAMES = {  # in the order of an iteration
     WAITING: "waiting",
     IDLE: "idle",
 }
-STARTS_OF_A_TURN = 3  # instructions in a turn of the loop that the doctor times
 ARITHMETIC, MEMORY, STARTS = "arithmetic", "memory", "starts"
 
 
@@ -111,7 +110,7 @@ def with_roof(part: Part, limits: Limits, precision: str, devices: int = 1) -> P
     least = {
         ARITHMETIC: part.flops / (limits.products[kind] * devices),
         MEMORY: part.bytes / (limits.bandwidth * devices),
-        STARTS: part.starts * limits.turn / (STARTS_OF_A_TURN * devices),
+        STARTS: part.starts * limits.start / devices,
     }
     roof = max(least, key=least.__getitem__)
     reached = least[roof] / part.seconds
