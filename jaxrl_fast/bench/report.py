@@ -82,7 +82,7 @@ def draw(found: Sequence[Line], path: str | Path) -> Path:
         low, high = min(middle, *one["turns"]), max(middle, *one["turns"])
         ends = [[middle - low], [high - middle]]
         axes.errorbar(middle, place, xerr=ends, color="#2b2d33", capsize=3, linewidth=1)
-        axes.text(1.03 * high, place, f"{middle:.2f}", va="center", fontsize=8)
+        axes.text(1.03 * max(high, 1.0), place, f"{middle:.2f}", va="center", fontsize=8)
     plots.style(axes, "our speed / the peer's", "", found[0]["machine"] if found else None)
     axes.axvline(1.0, color="#2b2d33", linewidth=1, linestyle="--")
     axes.set_xscale("log")

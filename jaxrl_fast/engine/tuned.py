@@ -129,7 +129,8 @@ def name_of(prepared: Prepared) -> str:
     first, *more = jax.devices()
     many = runtime.cpu_count() if first.platform == "cpu" else 1 + len(more)
     shapes = [(jnp.shape(x), str(jnp.result_type(x))) for x in leaves]
-    known = [run.algo.name, prepared.env.spec.name, static, shapes, config.members, given(prepared),
+    made = given(prepared) | {"chunk_seconds": None}  # no part of the program
+    known = [run.algo.name, prepared.env.spec.name, static, shapes, config.members, made,
              config.mesh, first.device_kind, many, runtime.versions().get("jaxlib")]  # fmt: skip
     return hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:20]
 
@@ -176,10 +177,12 @@ def taken(prepared: Prepared) -> tuple[Prepared, Tuned | None]:
     """
     wanted = prepared.config.tuned and not distributed.several()
     found = find(prepared) if wanted else None
-    if found is None or not found.settings:
+    made = given(prepared)
+    settings = {k: v for k, v in found.settings.items() if k not in made} if found else {}
+    if found is None or not settings:
         return prepared, None
     try:
-        return with_settings(prepared, found.settings), found
+        return with_settings(prepared, settings), dataclasses.replace(found, settings=settings)
     except ConfigError:  # this process has started JAX with fewer devices
         return prepared, None
 

@@ -11,11 +11,11 @@ from jaxrl_fast.speed.search import Tried
 
 
 def draw(title: str, tried: Sequence[Tried], path: str | Path) -> Path:
-    """Draw the speed of each choice beside the best before it; orange: slower; without a bar: other numbers, left out."""
+    """Draw the speed of each choice beside the best before it; orange: slower; without a bar: left out."""
     canvas, axes = plots.figure()
     canvas.set_size_inches(7.2, 1.4 + 0.4 * len(tried))
     speeds = [one.speed or 0.0 for one in tried]
-    texts = [f"{one.speed:.2f}" if one.equal else "other numbers" for one in tried]
+    texts = [plots.folded(one.reason or f"{one.speed:.2f}", 60) for one in tried]
     colours = [plots.PALETTE[0 if speed >= 1 else 1] for speed in speeds]
     plots.style(axes, "times the speed of the best before it", "", title)
     plots.bars(axes, [chosen(one.settings) for one in tried], speeds, texts, colours)

@@ -9,7 +9,7 @@ from typing import Any
 from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.tuned import CHOICES, Tuned, choices, chosen, with_settings
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, UserError, one_line
 from jaxrl_fast.speed.trials import LEAST, Trial, equal, ratio
 
 Log = Callable[[str], None]
@@ -17,14 +17,15 @@ Log = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True)
 class Tried:
-    """One choice. equal: the same bits as the run's own. speed: times the best so far, if equal."""
+    """One choice. speed: times the best so far, None if it was left out; reason: why it was."""
 
     settings: Mapping[str, Any]
-    equal: bool
     speed: float | None = None
+    reason: str = ""
 
     def __str__(self) -> str:
-        verdict = f"{self.speed:.2f} times the speed" if self.equal else "other numbers: left out"
+        left_out = self.speed is None
+        verdict = f"left out: {self.reason}" if left_out else f"{self.speed:.2f} times the speed"
         return f"{chosen(self.settings):28} {verdict}"
 
 
@@ -46,10 +47,15 @@ def search(prepared: Prepared, log: Log) -> tuple[Tuned, list[Tried]]:
     for name, values in found.items():
         for value in values:
             tries = settings | {name: value}
-            trial = Trial(with_settings(prepared, tries), best)
+            try:
+                trial = Trial(with_settings(prepared, tries), best)
+            except UserError as error:  # too large, or environments that cannot be had so
+                tried.append(Tried(tries, reason=one_line(str(error))))
+                log(str(tried[-1]))
+                continue
             faster = ratio(best, trial) if equal(best, trial) else None
             same = faster is not None and equal(best, trial)
-            tried.append(Tried(tries, same, faster if same else None))
+            tried.append(Tried(tries, faster) if same else Tried(tries, reason="other numbers"))
             log(str(tried[-1]))
             if not same or faster < LEAST:
                 trial.close()

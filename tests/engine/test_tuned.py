@@ -59,6 +59,13 @@ def test_another_learning_rate_shares_it_and_another_width_does_not(cache):
     assert tuned.find(prepared(seeds=2)) is None
 
 
+def test_the_length_of_a_chunk_is_no_part_of_the_program(cache):
+    tuned.keep(prepared(chunk_seconds=0.5), Tuned(FOUND.settings | {"chunk_seconds": 4.0}, 1.25))
+    assert tuned.taken(prepared())[0].config.chunk_seconds == 4
+    after, found = tuned.taken(prepared(chunk_seconds=0.1))
+    assert found == FOUND and (after.config.unroll, after.config.chunk_seconds) == (4, 0.1)
+
+
 def test_another_device_does_not_share_it(cache, monkeypatch):
     tuned.keep(prepared(), FOUND)
     run = prepared()

@@ -98,8 +98,21 @@ def test_the_fastest_with_equal_numbers_is_taken(monkeypatch):
     told = []
     found, tried = search.search(prepared(), told.append)
     assert found.settings == {"unroll": 8} and found.speed == pytest.approx(2.0)
-    assert [x.equal for x in tried[:3]] == [True, False, True] and tried[1].speed is None
-    assert "other numbers: left out" in told[1] and Fake.open == 0
+    assert [x.speed for x in tried[:3]] == pytest.approx([1.5, None, 2.0 / 1.5])
+    assert "left out: other numbers" in told[1] and Fake.open == 0
+
+
+def test_a_choice_that_is_refused_is_named(monkeypatch):
+    def fake(prepared, like=None):
+        if prepared.config.unroll == 4:
+            raise ConfigError("memory", "9 GiB", "at most 5 GiB")
+        return Fake(prepared)
+
+    monkeypatch.setattr(search, "Trial", fake)
+    monkeypatch.setattr(search, "ratio", lambda a, b: 1.0)
+    found, tried = search.search(prepared(), print)
+    assert tried[1].reason == "memory must be at most 5 GiB, got '9 GiB'" and Fake.open == 0
+    assert found.settings == {} and len(tried) == 4
 
 
 def test_noise_is_not_taken(monkeypatch):
