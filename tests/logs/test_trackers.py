@@ -193,8 +193,8 @@ def test_mlflow_gets_videos_of_a_folder_and_of_memory(mlflow, run, tmp_path):
     assert found == [(("r1", "a.gif", "videos"), b"GIF1"), (("r1", "000000000064.gif", "videos"), b"GIF2")]
 
 
+@pytest.mark.mlflow
 def test_mlflow_itself_keeps_the_rows(run, tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
     from mlflow import MlflowClient
 
     uri = f"file://{tmp_path}/store"  # mlflow-skinny has no database

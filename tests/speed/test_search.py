@@ -32,7 +32,6 @@ def test_choices(num_steps, settings, expected):
 
 
 def test_environments_on_the_host_have_no_choices():
-    pytest.importorskip("gymnasium")
     assert search.choices(prepared(env="gym:CartPole-v1")) == {}
 
 
