@@ -124,6 +124,7 @@ class Logging:
     pictures: bool = setting(True, "draw the learning curve and the trained agent at the end")
     video_every: int | None = setting(None, "environment steps between videos of an episode; 0: at evaluations alone",
                                       low=0, high=MOST_STEPS, none="no videos")
+    video_format: str = setting("gif", "files of the videos; mp4 needs the extra [video]", choices=("gif", "mp4"))
 
 
 @dataclasses.dataclass(frozen=True)
