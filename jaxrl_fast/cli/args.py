@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from jaxrl_fast.errors import ConfigError, expected, nearest
-from jaxrl_fast.fields import type_name, value_type
+from jaxrl_fast.fields import help_of, type_name, value_type
 from jaxrl_fast.values import convert
 
 _METAVARS = {
@@ -234,8 +234,9 @@ def show(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def option_of_field(field: dataclasses.Field, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
-    """Return the flag of a `fields.setting`; hint: the help's default, "": the meaning of None."""
+def option_of(cls: type, name: str, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
+    """Return the flag of a settings class's field; hint: the help's default, "": the meaning of None."""
+    field = cls.__dataclass_fields__[name]
     meta = field.metadata
     metavar = meta.get("metavar") or choices_text(meta.get("choices"))
     if not metavar and "Module" in type_name(field):
@@ -244,7 +245,7 @@ def option_of_field(field: dataclasses.Field, default: Any, hint: str = "", grou
         metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
     if not hint and default is None and meta.get("none"):
         hint = f"default: {meta['none']}"
-    return Option(field.name, kind_of_field(field), default, meta.get("help", ""), hint, group, metavar, panel)
+    return Option(name, kind_of_field(field), default, help_of(cls, name), hint, group, metavar, panel)
 
 
 def choices_text(values: tuple | None) -> str:
