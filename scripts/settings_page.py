@@ -11,7 +11,8 @@ import dataclasses
 import textwrap
 from pathlib import Path
 
-from jaxrl_fast.cli.args import option_of, show
+from jaxrl_fast.cli.args import show
+from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.fields import help_of
 from jaxrl_fast.sweeps.selection import PBT, Halving

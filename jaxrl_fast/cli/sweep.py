@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl_fast.cli.args import SEVERAL, Option, option_of
+from jaxrl_fast.cli.args import SEVERAL, Option
+from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, expected, nearest

@@ -14,7 +14,8 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
-from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of, show
+from jaxrl_fast.cli.args import HELP_FLAGS, Option, show
+from jaxrl_fast.cli.options import choices_text, kind_of_value, option_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
@@ -57,7 +58,7 @@ class Plan:
 
 def describe_train(names: list[str], flags: list[str], file: str | None, command: str = "train") -> Plan:
     """Return the plan: algorithm, environment, settings, and the source of the defaults."""
-    asks_help = any(f in ("-h", "--help") for f in flags)
+    asks_help = any(f in HELP_FLAGS for f in flags)
     prog = " ".join([f"jaxrl-fast {command}", *names])
     late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
     if file is not None:
@@ -100,14 +101,14 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
 def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
-    known = ", ".join(list(registry.list_environments())[:12])
+    known = ", ".join(list(registry.list_environments())[:3])
     text = (
-        f"jaxrl-fast train ALGO ENV [flags]\n\nalgorithms: {', '.join(list_algorithms())}\n"
+        f"jaxrl-fast train ALGO ENV [flags]\n\n"
+        f"algorithms: {', '.join(list_algorithms())}\n\n"
         f"environments: {known}, ... (all: jaxrl-fast list)\n\n"
-        "examples:\n  jaxrl-fast train ppo CartPole-v1\n"
-        "  jaxrl-fast train ppo CartPole-v1 --seeds 8 --total-steps 1e6 --algo.learning-rate 1e-3\n"
+        "examples:\n  jaxrl-fast train ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3\n"
         "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
-        "With ALGO and ENV, --help also shows the flags of both: jaxrl-fast train ppo CartPole-v1 --help"
+        "With ALGO and ENV, the help also has the flags of both."
     )
     return text if command == "train" else text.replace("fast train", f"fast {command}").replace(" --out runs/breakout", "")
 

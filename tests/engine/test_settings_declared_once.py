@@ -41,7 +41,7 @@ def more(monkeypatch):
 
 def test_a_new_field_is_a_flag_with_its_help_and_its_checks(more, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "ppo", "CartPole-v1", "--help"]) == 0
+    assert cli.main(["train", "ppo", "CartPole-v1", "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", "").split())
     assert "postcards options" in text and "training options" in text
     assert "--postcard-rows INT log rows between postcards (default: no postcard is written)" in text
