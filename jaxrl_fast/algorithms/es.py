@@ -34,7 +34,7 @@ class OpenES(Evolution):
     """weight decay: times the parameters, off the gradient"""
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         return super().bind(spec)
 
     @property

@@ -73,7 +73,7 @@ class ValueBased(Algorithm):
     """divisor of pixels; 0: their range, to [0, 1]"""
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         return super().bind(spec)
 
     @property
