@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
-
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
-NotebookClient = pytest.importorskip("nbclient").NotebookClient
-start_new_kernel = pytest.importorskip("jupyter_client.manager").start_new_kernel
+from jupyter_client.manager import start_new_kernel
+from nbclient import NotebookClient
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 WRITE = ("seed_sweep", "watch_a_run")  # these write run directories; their cells run again in the folder where they have
