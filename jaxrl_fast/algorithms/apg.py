@@ -52,7 +52,7 @@ class APG(PolicySearch):
     rematerialize: bool = setting(False, "compute each step again in the backward pass: less memory, more time")
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         return super().bind(spec)
 

@@ -11,7 +11,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, schedule_setting
 
 
 @tree.settings
@@ -36,6 +36,10 @@ class ARS(Evolution):
         super().__post_init__()
         if self.top_directions > self.directions:
             raise ConfigError("top_directions", self.top_directions, f"at most directions = {self.directions}")
+
+    def bind(self, spec):
+        check_descends(None, self.learning_rate)
+        return super().bind(spec)
 
     def gradient(self, ret, noise):
         """Return (1 / (b sigma_R)) sum (r+ - r-) delta over the best directions (algorithm 2)."""

@@ -28,7 +28,7 @@ class OpenES(Evolution):
     weight_decay: float = setting(0.005, "weight decay: times the parameters, off the gradient", low=0)
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         return super().bind(spec)
 
     @property

@@ -97,7 +97,8 @@ def test_a_frame_of_a_run(unbroken, modules):
     steps, scores = whole.curve("eval_return")
     assert steps.tolist() == [320, 640, 960, 1280] and scores.shape == (4, 1) and np.isfinite(scores).all()
     assert [r["eval_return"] for r in rows if "eval_return" in r] == scores[:, 0].tolist()
-    assert whole.curve("no such metric")[1].shape == (0, 1)
+    with pytest.raises(jf.ConfigError, match="metric must be one of .*, got 'episode_retrun'.*'episode_return'"):
+        whole.curve("episode_retrun")
 
 
 def test_make_train_evaluates_on_its_grid():

@@ -77,7 +77,7 @@ class ActorCritics(Algorithm):
             check_widths("critic_hidden", self.critic_hidden)
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
             raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")

@@ -77,7 +77,7 @@ class PolicyGradient(Algorithm):
             raise ConfigError("normalize_advantage", True, f"False with one row in a minibatch: {why}")
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         for name in ("squash", "state_dependent_std"):
             if getattr(self, name) and not isinstance(spec.action, Box):
                 raise ConfigError(name, True, f"False for {spec.name}: only a Box has a Gaussian, this has {spec.action}")

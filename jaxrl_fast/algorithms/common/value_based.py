@@ -51,7 +51,7 @@ class ValueBased(Algorithm):
     image_scale: float = setting(0.0, "divisor of pixels; 0: their range, to [0, 1]", low=0, static=True)
 
     def bind(self, spec):
-        check_descends("optimizer", self.optimizer)
+        check_descends(self.optimizer, self.learning_rate)
         return super().bind(spec)
 
     @property
