@@ -20,7 +20,7 @@ PAIRS = (
     (M0, P1), (M0, P0), (M1, P0), (M1, P1), (P0, PF), (P0, BL), (P1, PF), (P1, BL),
     (M0, PF), (M0, BL), (M1, PF), (M1, BL), (BL, PF), (P0, P1), (M0, M1),
 )  # fmt: skip
-_COMB = 8  # black pixels after HMOVE
+COMB = 8  # black pixels after HMOVE
 _STAR_STEPS = (18, 33, 0, 17)  # pixels that a wandering missile moves left, by line of its period
 
 
@@ -138,7 +138,7 @@ def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
     row = jnp.maximum((tia.drawn - tia.origin) // LINE - view.top, 0)
     last = jnp.where(segment.wanted, end, begin)
     strip = Strip(row, begin, last, tia.comb & view.combs == 1, colors, *planes(tia, shown))
-    past = (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
+    past = (segment.end >= BLANK + COMB) & (segment.begin < BLANK + COMB)
     tia = tia._replace(collisions=collisions, comb=jnp.where(past, 0, tia.comb))
     return _advance(tia, segment), strip
 
@@ -149,7 +149,7 @@ def paint(screen: jax.Array, strip: Strip) -> jax.Array:
     low, high = bits.pixels(strip.low), bits.pixels(strip.high)
     shade = jnp.where(low, jnp.where(high, zero, field), jnp.where(high, one, background))
     column = jnp.arange(WIDTH)
-    shade = jnp.where(strip.comb[:, None] & (column < _COMB), 0, shade).astype(screen.dtype)
+    shade = jnp.where(strip.comb[:, None] & (column < COMB), 0, shade).astype(screen.dtype)
     inside = (column >= strip.begin[:, None]) & (column < strip.end[:, None])
     at = jnp.arange(screen.shape[0]), jnp.minimum(strip.row, screen.shape[1] - 1)
     return screen.at[at].set(jnp.where(inside, shade, screen[at]))
@@ -160,7 +160,7 @@ def _advance(tia: Tia, segment: Segment) -> Tia:
     count = segment.end - segment.begin
     closes = segment.closes
     star = (tia.star + 1) & 3
-    step = jnp.select([star == i for i in range(4)], [jnp.int32(s) for s in _STAR_STEPS])
+    step = bits.choose(star, _STAR_STEPS, 0)
     wanders = closes & (tia.stars == 1)
     return tia._replace(
         drawn=tia.drawn + count,
