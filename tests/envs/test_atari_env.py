@@ -227,9 +227,8 @@ def test_a_population_trains_and_resumes_exactly(tmp_path):
     small = dict(img_height=21, img_width=16, frameskip=1, max_num_frames_per_episode=8)
     env = _made("Pong", noop_max=2, episodic_life=True, **small)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,))
-    run = dict(seeds=2, eval_every=0, eval_episodes=1, horizon=8)
-    whole = jf.train(algo, env, 8, **run)
-    jf.train(algo, env, 4, out=tmp_path / "run", tensorboard=False, **run)
+    settings = dict(seeds=2, eval_every=0, eval_episodes=1, horizon=8)
+    whole = jf.train(algo, env, 8, **settings)
+    jf.train(algo, env, 4, out=tmp_path / "run", tensorboard=False, **settings)
     again = jf.resume(tmp_path / "run", 8, tensorboard=False)
-    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
-        np.testing.assert_array_equal(a, b)
+    runs.assert_same(whole.state, again.state)
