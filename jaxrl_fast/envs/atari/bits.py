@@ -146,7 +146,6 @@ def meet(a: Words, b: Words) -> jax.Array:
     return (any_word != 0).astype(jnp.int32)
 
 
-def pixels(words: Words) -> jax.Array:
-    """Return bool [N, 160]."""
-    stacked = jnp.stack(words, -1)[..., None] >> jnp.arange(32, dtype=jnp.uint32)
-    return (stacked & 1 == 1).reshape(*words[0].shape, WORDS * 32)
+def pixels(words: jax.Array) -> jax.Array:
+    """Return the pixels of words uint32 [N, 5], bool [N, 5, 32]."""
+    return words[..., None] >> jnp.arange(32, dtype=jnp.uint32) & 1 == 1
