@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import type_name
 
 T = TypeVar("T")
@@ -61,7 +61,12 @@ def settings(cls: type[T]) -> type[T]:
 
 
 def _new(cls: type[T], *args: Any, **settings: Any) -> T:
-    """Create a settings object; raises ConfigError if an attribute hides a setting."""
+    """Create a settings object; raises ConfigError for an unknown setting or a hidden one."""
+    for name in settings.keys() - cls.__dataclass_fields__.keys():
+        known = inspect.signature(cls.__init__).parameters
+        if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            listed = ", ".join(list(known)[1:])
+            raise ConfigError(name, settings[name], f"a setting of {cls.__name__} ({listed}){nearest(name, known)}")
     for base, name in hidden_settings(cls):
         found = type(vars(base)[name]).__name__
         raise ConfigError(

@@ -21,6 +21,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
+AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
@@ -29,6 +30,11 @@ def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     Both are traced, one is compiled. Their results have equal shapes and dtypes.
     """
     return jax.lax.platform_dependent(*args, **dict.fromkeys(GPUS, gpu), default=other)
+
+
+def reaches_a_gpu() -> bool:
+    """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
+    return AHEAD or jax.default_backend() in ("gpu", *GPUS)
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
@@ -193,9 +199,7 @@ def steps_in_a_row(length: int, size: int, most: int) -> int:
 
 def operations(jaxpr: Any) -> int:
     """Return the number of operations in a JAXPR; a loop's body counts once."""
-    inner = lambda eqn: [x for x in jax.tree.leaves(eqn.params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
-    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns)
-
-
-def _is_jaxpr(x: Any) -> bool:
-    return isinstance(x, (core.Jaxpr, core.ClosedJaxpr))
+    values = lambda eqn: (x for p in eqn.params.values() for x in (p if type(p) is tuple else (p,)))
+    inner = lambda eqn: [x for x in values(eqn) if isinstance(x, (core.Jaxpr, core.ClosedJaxpr))]
+    eqns = getattr(jaxpr, "jaxpr", jaxpr).eqns
+    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in eqns)

@@ -21,7 +21,7 @@ PAIRS = (
     (M0, P1), (M0, P0), (M1, P0), (M1, P1), (P0, PF), (P0, BL), (P1, PF), (P1, BL),
     (M0, PF), (M0, BL), (M1, PF), (M1, BL), (BL, PF), (P0, P1), (M0, M1),
 )  # fmt: skip
-_COMB = 8  # black pixels after HMOVE
+COMB = 8  # black pixels after HMOVE
 _STAR_STEPS = (18, 33, 0, 17)  # pixels that a wandering missile moves left, by line of its period
 
 
@@ -139,7 +139,7 @@ def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
     row = jnp.maximum((tia.drawn - tia.origin) // LINE - view.top, 0)
     last = jnp.where(segment.wanted, end, begin)
     strip = Strip(row, begin, last, tia.comb & view.combs == 1, colors, *planes(tia, shown))
-    past = (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
+    past = (segment.end >= BLANK + COMB) & (segment.begin < BLANK + COMB)
     tia = tia._replace(collisions=collisions, comb=jnp.where(past, 0, tia.comb))
     return _advance(tia, segment), strip
 
@@ -151,7 +151,7 @@ def paint(screen: jax.Array, strip: Strip) -> jax.Array:
     """
     some, lines = strip.begin < strip.end, screen.shape[1]
     lanes, row = jnp.arange(screen.shape[0]), jnp.minimum(strip.row, lines - 1)
-    comb = jnp.where(strip.comb, jnp.uint32((1 << _COMB) - 1), jnp.uint32(0))
+    comb = jnp.where(strip.comb, jnp.uint32((1 << COMB) - 1), jnp.uint32(0))
     black = (comb, *[jnp.zeros_like(comb)] * (bits.WORDS - 1))
     inside = bits.without(bits.below(strip.end), bits.below(strip.begin))
 
@@ -173,7 +173,7 @@ def _advance(tia: Tia, segment: Segment) -> Tia:
     count = segment.end - segment.begin
     closes = segment.closes
     star = (tia.star + 1) & 3
-    step = jnp.select([star == i for i in range(4)], [jnp.int32(s) for s in _STAR_STEPS])
+    step = bits.choose(star, _STAR_STEPS, 0)
     wanders = closes & (tia.stars == 1)
     return tia._replace(
         drawn=tia.drawn + count,
