@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -21,6 +22,13 @@ def block(title: str, *parts: str) -> str:
 
 def lines(*texts: str) -> str:
     return "".join(f"<div>{escape(text)}</div>" for text in texts)
+
+
+def image(content: bytes, kind: str, alt: str) -> str:
+    """Return a picture as part of the page. kind: of its media type, such as "png" or "svg+xml"."""
+    data = base64.b64encode(content).decode()
+    source = f"data:image/{kind};base64,{data}"
+    return f'<img alt="{escape(alt)}" style="max-width:100%" src="{source}">'
 
 
 def table(rows: Sequence[Sequence[Any]], head: Sequence[str] = (), left: int = 1) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
+from jaxrl_fast.logs import html
+
 STYLE = """
 :root { --ink: #22242a; --soft: #666b76; --line: #e3e5ea; --ground: #f6f7f9; --accent: #2f6db5; }
 * { box-sizing: border-box; }
@@ -115,10 +117,10 @@ def wide(table: str) -> str:
 
 def picture(path: Path, alt: str) -> str:
     """Return a PNG, GIF or MP4 as part of the page."""
-    data = base64.b64encode(path.read_bytes()).decode()
     if path.suffix == ".mp4":
-        return f'<video title="{escape(alt)}" autoplay loop muted controls src="data:video/mp4;base64,{data}"></video>'
-    return f'<img alt="{escape(alt)}" src="data:image/{path.suffix[1:]};base64,{data}">'
+        source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        return f'<video title="{escape(alt)}" autoplay loop muted controls src="{source}"></video>'
+    return html.image(path.read_bytes(), path.suffix[1:], alt)
 
 
 def bar(shares: Mapping[str, float], colours: Iterable[str]) -> str:

@@ -193,9 +193,7 @@ def steps_in_a_row(length: int, size: int, most: int) -> int:
 
 def operations(jaxpr: Any) -> int:
     """Return the number of operations in a JAXPR; a loop's body counts once."""
-    inner = lambda eqn: [x for x in jax.tree.leaves(eqn.params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
-    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns)
-
-
-def _is_jaxpr(x: Any) -> bool:
-    return isinstance(x, (core.Jaxpr, core.ClosedJaxpr))
+    values = lambda eqn: (x for p in eqn.params.values() for x in (p if type(p) is tuple else (p,)))
+    inner = lambda eqn: [x for x in values(eqn) if isinstance(x, (core.Jaxpr, core.ClosedJaxpr))]
+    eqns = getattr(jaxpr, "jaxpr", jaxpr).eqns
+    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in eqns)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 import subprocess
@@ -19,6 +18,7 @@ from jaxrl_fast.engine.backend import Film, backend_of
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int
 from jaxrl_fast.files import folders
+from jaxrl_fast.logs import html
 
 MAX_FRAMES = 600
 MAX_BYTES = 1_500_000
@@ -61,8 +61,7 @@ class Video(NamedTuple):
         return f"<Video: {len(self.frames)} frames of {width} x {height}, {self.fps:g} a second>"
 
     def _repr_html_(self) -> str:
-        data = base64.b64encode(gif(self.frames, self.fps)).decode()
-        return f'<img alt="an episode" src="data:image/gif;base64,{data}">'
+        return html.image(gif(self.frames, self.fps), "gif", "an episode")
 
     def save(self, path: str | Path) -> Path:
         """Write an MP4 if `path` ends with ".mp4" (extra [video]), else a GIF; return the path."""
