@@ -46,6 +46,7 @@ class Subject:
 
     @classmethod
     def of(cls, content: dict[str, Any], folder: Path | None = None) -> Subject:
+        """Return the subject of a config.json; `folder`: where it lies, for what it names."""
         try:
             return cls(content, *configs.decode(content, folder))
         except UserError:  # a module that is not here: the page shows the file
