@@ -83,7 +83,7 @@ def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
     found = []
     for base in cls.__mro__:
         inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b) for f in dataclasses.fields(b)}
-        own = set(vars(base)) - set(vars(base).get("__annotations__", ()))
+        own = set(vars(base)) - set(getattr(base, "__annotations__", ()))
         found += [(base, name) for name in sorted(inherited & own)]
     return tuple(found)
 
