@@ -11,6 +11,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import RunState
 
@@ -56,6 +58,14 @@ class Population:
         each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
         padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
         return f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} devices{each}{padding}"
+
+    @property
+    def platform(self) -> str:
+        return self.devices[0].platform
+
+    def tracing(self) -> AbstractContextManager:
+        """Return a context to trace programs in; for a CPU, without what other platforms need."""
+        return lowering.known("cpu") if self.platform == "cpu" else nullcontext()
 
     @property
     def mesh(self) -> Mesh:

@@ -21,14 +21,32 @@ from jaxrl_fast import tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
+known = jax.make_user_context(None)  # `with known("cpu")`: trace for this platform alone; None: for any
 
 
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     """Return gpu(*args) in programs for a GPU and other(*args) in programs for a CPU or a TPU.
 
-    Both are traced, one is compiled. Their results have equal shapes and dtypes.
+    Both are traced, one is compiled; only one is traced for a `known` platform. Their results have
+    equal shapes and dtypes.
     """
-    return jax.lax.platform_dependent(*args, **dict.fromkeys(GPUS, gpu), default=other)
+    return _choose(args, dict.fromkeys(GPUS, gpu), other)
+
+
+def without_gpu() -> bool:
+    """Return whether what is traced now is for a platform that is no GPU."""
+    return known.value is not None and known.value not in GPUS
+
+
+def on_cpu(cpu: Callable, other: Callable, *args: Any) -> Any:
+    """Return cpu(*args) in programs for a CPU and other(*args) in others, see `on_gpu`."""
+    return _choose(args, {"cpu": cpu}, other)
+
+
+def _choose(args: tuple, special: dict[str, Callable], default: Callable) -> Any:
+    if known.value is not None:
+        return special.get(known.value, default)(*args)
+    return jax.lax.platform_dependent(*args, **special, default=default)
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
@@ -47,7 +65,8 @@ def while_at_most(goes_on: Callable, step: Callable, carry: Any, turns: int) -> 
     On a GPU a loop of `turns` turns, whose branch steps or does nothing: XLA records a branch without
     loops in a CUDA graph, so the host never waits. Under `vmap` it steps while any lane goes on.
     """
-
+    if without_gpu():
+        return jax.lax.while_loop(goes_on, step, carry)
     step = jax.jit(step)  # traced once for both
     pack, unpack = packing(carry)
 
@@ -77,6 +96,8 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     and lost fusion with the next step. On a CPU these are instructions, and a longer body only
     compiles longer. A GPU also gets small outputs and integers of the carry, [B, ...], packed.
     """
+    if without_gpu():
+        return jax.lax.scan(step, carry, xs, reverse=reverse)
     step = jax.jit(step, inline=True)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
     length = jax.tree.leaves(xs)[0].shape[0]
@@ -110,6 +131,13 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
       most: steps in a row, if none writes what stays apart. The second writes where the first has
         read, so no carry is copied; a store that both write to would be.
     """
+
+    def plain(carry, xs):
+        carry, ys = jax.lax.scan(step, carry, xs)
+        return carry, sums.pairwise(ys)
+
+    if without_gpu():
+        return plain(carry, xs)
     step = jax.jit(step)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
     jaxpr = step.trace(carry, first).jaxpr.jaxpr
@@ -130,10 +158,6 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
     def on_vectors(carry, xs):
         carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
         return carry, total
-
-    def plain(carry, xs):
-        carry, ys = jax.lax.scan(step, carry, xs)
-        return carry, sums.pairwise(ys)
 
     return on_gpu(on_vectors, plain, carry, xs)
 
