@@ -128,6 +128,9 @@ class Population:
     def keys(self, seeds: Sequence[int]) -> jax.Array:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
+        if jax.config.jax_default_prng_impl == "threefry2x32":  # without a program to compile
+            words = np.stack([np.zeros_like(padded), padded], axis=-1)  # as `jax.random.key` makes them
+            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0], self.sharding))
         make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 

@@ -153,12 +153,12 @@ class Programs:
         A CPU of few cores compiles the evaluation later (unless `everything`). Raises ConfigError
         for a run that cannot fit the device; the first chunk does so for temporaries that do not.
         """
-        self.prepared.plan.check()
         with self.population.tracing():
             shapes = self._init.eval_shape(self.run, keys)
         state = self.population.abstract_state(shapes)
         zero, platform = self._scalar(0), self.population.platform
         self._start("init", self._init, self.run, keys, options=runtime.once_options(platform))
+        self.prepared.plan.check()  # traces the rest meanwhile
         if self.grid.warmup:
             self._start("warmup", self._warmup, self.run, state)
         self._start("chunk", self._chunk, self.run, state, zero, zero)

@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
 from jaxrl_fast import tree
 from jaxrl_fast.ops import sums
@@ -222,4 +221,6 @@ def operations(jaxpr: Any) -> int:
 
 
 def _is_jaxpr(x: Any) -> bool:
+    from jax.extend import core  # imports Pallas
+
     return isinstance(x, (core.Jaxpr, core.ClosedJaxpr))

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import distributed
+from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import next_rows
 from jaxrl_fast.envs.host.api import HostError
@@ -62,6 +62,7 @@ class Trainer:
             self.prepare(given, saved)
             while not self.run.over:
                 self.turn()
+                runtime.started()
             if self.pending:
                 self.absorb(False)
             self.score()
