@@ -8,6 +8,7 @@ without a GPU is the one that a GPU runs, under `vmap` too.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -58,23 +59,38 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
     return on_gpu(select, lambda: jax.lax.cond(due, then, otherwise))
 
 
-def while_at_most(goes_on: Callable, step: Callable, carry: Any, turns: int) -> Any:
-    """Return `jax.lax.while_loop`, of at most `turns` turns (static).
+def while_at_most(
+    goes_on: Callable, step: Callable, carry: Any, turns: int, draw: Callable = lambda i: (), parts: int = 1,
+    part: Callable = lambda x, j: x,
+) -> Any:  # fmt: skip
+    """Return the carry after step(carry, draw(i)) for i = 0, 1, ... while goes_on(carry), at most `turns`.
 
-    On a GPU a loop of `turns` turns, whose branch steps or does nothing: XLA records a branch without
-    loops in a CUDA graph, so the host never waits. Under `vmap` it steps while any lane goes on.
+    On a GPU a loop of `turns` turns, and in each a loop over the parts of draw(i), whose branch steps
+    or does nothing: XLA records a branch without loops in a CUDA graph, so the host never waits. Under
+    `vmap` it steps while any lane goes on.
+
+    Args:
+      turns, parts: static.
+      part: (draw(i), j) -> the j-th of its `parts`: a branch of fewer steps in a row compiles faster.
     """
-    if without_gpu():
-        return jax.lax.while_loop(goes_on, step, carry)
-    step = jax.jit(step)  # traced once for both
-    pack, unpack = packing(carry)
 
-    def turn(_, packed):
-        carry = unpack(packed)
-        return jax.lax.cond(_anywhere(goes_on(carry)), lambda: pack(step(carry)), lambda: packed)
+    def plain(carry):
+        one = lambda state: (state[0] + 1, step(state[1], draw(state[0])))
+        return jax.lax.while_loop(lambda state: goes_on(state[1]), one, (jnp.int32(0), carry))[1]
 
-    known = lambda carry: unpack(jax.lax.fori_loop(0, turns, turn, pack(carry)))
-    return on_gpu(known, lambda carry: jax.lax.while_loop(goes_on, step, carry), carry)
+    def bounded(carry):
+        pack, unpack = packing(carry)
+
+        def some(j, packed, drawn):
+            onward = lambda packed: pack(step(unpack(packed), part(drawn, j)))  # unpacked within, where slices are free
+            return jax.lax.cond(_anywhere(goes_on(unpack(packed))), onward, lambda packed: packed, packed)
+
+        def turn(i, packed):
+            return jax.lax.fori_loop(0, parts, functools.partial(some, drawn=draw(i)), packed)
+
+        return unpack(jax.lax.fori_loop(0, turns, turn, pack(carry)))
+
+    return on_gpu(bounded, plain, carry)
 
 
 @jax.custom_batching.custom_vmap
