@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import type_name
 
 T = TypeVar("T")
@@ -62,7 +62,12 @@ def settings(cls: type[T]) -> type[T]:
 
 
 def _new(cls: type[T], *args: Any, **settings: Any) -> T:
-    """Create a settings object; raises ConfigError if an attribute hides a setting."""
+    """Create a settings object; raises ConfigError for an unknown setting or a hidden one."""
+    for name in settings.keys() - cls.__dataclass_fields__.keys():
+        known = inspect.signature(cls.__init__).parameters
+        if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            listed = ", ".join(list(known)[1:])
+            raise ConfigError(name, settings[name], f"a setting of {cls.__name__} ({listed}){nearest(name, known)}")
     for base, name in hidden_settings(cls):
         found = type(vars(base)[name]).__name__
         raise ConfigError(
@@ -79,7 +84,7 @@ def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
     found = []
     for base in cls.__mro__:
         inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b) for f in dataclasses.fields(b)}
-        own = set(vars(base)) - set(vars(base).get("__annotations__", ()))
+        own = set(vars(base)) - set(getattr(base, "__annotations__", ()))
         found += [(base, name) for name in sorted(inherited & own)]
     return tuple(found)
 

@@ -40,6 +40,8 @@ class EnvSpec:
     own_action: Own | OwnDict | None = dataclasses.field(default=None, repr=False)
 
     def __post_init__(self):
+        if not isinstance(self.name, str) or not self.name:
+            raise ConfigError("EnvSpec.name", self.name, "a name, such as 'CartPole-v1'")
         for name, space in (("observation", self.observation), ("action", self.action)):
             if not isinstance(space, Space):
                 foreign = type(space).__module__.partition(".")[0]

@@ -9,6 +9,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import build_algorithm, import_named
 from jaxrl_fast.envs import registry
+from jaxrl_fast.errors import ConfigError
 
 
 class Preset(NamedTuple):
@@ -265,6 +266,8 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     `settings` override; without a preset the defaults are used. The tuned steps of the run and
     settings of the environment are `.run` and `.env` of `presets.find_preset`.
     """
+    if not isinstance(environment, str):
+        raise ConfigError("environment", environment, "a name, such as 'CartPole-v1'")
     found, cls = find_preset(algorithm, environment), algorithm_class(algorithm)
     if found is None:
         registry.check_known(environment)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli import args, overview
+from jaxrl_fast.cli import args, failures, overview
 from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_flag, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, brief, debugging, expected, nearest, one_line
+from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, debugging, expected, nearest, one_line
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole checkpoint
@@ -28,6 +28,7 @@ TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole check
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code; a user's errors are one line on stderr."""
+    failures.open_streams()
     try:
         words = list(sys.argv[1:] if argv is None else argv)
         with _plain_warnings() as shown:
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if debugging():
             raise
-        code = _report(error)
+        code = failures.report(error)
         processes, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
         # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
         waits = not isinstance(error, UserError) and processes and processes.several()
@@ -55,18 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.flush()
             os._exit(code)
         return code
-
-
-def _report(error: BaseException) -> int:
-    """Print one line for an error and return its exit code."""
-    if isinstance(error, KeyboardInterrupt):
-        print(f"{PROG}: {str(error) or 'interrupted'}", file=sys.stderr)
-        return getattr(error, "exit_code", 130)
-    if isinstance(error, UserError):
-        print(f"{PROG}: error: {one_line(str(error))}", file=sys.stderr)
-        return error.exit_code
-    print(f"{PROG}: error: {brief(error)} (JAXRL_FAST_DEBUG=1 shows where)", file=sys.stderr)
-    return 1
 
 
 @contextlib.contextmanager
@@ -103,7 +92,7 @@ def _dispatch(argv: list[str]) -> None:
         "export": _of("export", "export"), "push": _of("push", "push"),
         "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip
-    if not argv or argv[0] in ("-h", "--help", "help"):
+    if not argv or argv[0] in (*args.HELP_FLAGS, "help"):
         overview.show()
     elif argv[0] in ("-V", "--version"):
         from jaxrl_fast import __version__

@@ -26,6 +26,7 @@ from jaxrl_fast.engine.sources import FromEnvironments, Source
 from jaxrl_fast.engine.streams import evaluation_key, init_key, iteration_keys
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.fields import type_name
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
@@ -64,6 +65,11 @@ def check_types(algo: Any, env: Any) -> None:
     """Raise ConfigError unless these are an algorithm and an environment."""
     if not isinstance(algo, Algorithm):
         raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
+    for field in dataclasses.fields(algo):
+        value = getattr(algo, field.name)
+        if type_name(field) == "float" and np.ndim(value):
+            valid = "one number; several are a sweep: jf.sweep, or jax.vmap over the settings"
+            raise ConfigError(field.name, f"{np.shape(value)} numbers", valid)
     backend_of(env)
     env.check_class()
 

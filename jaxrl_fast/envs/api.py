@@ -35,7 +35,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
-from jaxrl_fast.errors import ConfigError, expected, refuse_removed
+from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
 from jaxrl_fast.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
@@ -81,6 +81,7 @@ class Env(Environment):
                 raise expected(f"{type(self).__name__}.{name}", valid, "the base's, which does nothing")
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
+        super().check_class()
 
     def on_device(self, parts: int = 1) -> Env:
         """Return the environment for compiling; parts: devices that divide its environments."""
@@ -115,6 +116,8 @@ class Env(Environment):
 
     def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
+        random.check_key("key", key)
+        check_int("num_envs", num_envs)
         return begun(self, self.draw_reset(key, (num_envs,), LAST if t is None else t), num_envs)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.logs import html
 from jaxrl_fast.types import EnvSpec
@@ -33,10 +33,16 @@ class Environment:
         raise NotImplementedError
 
     def check_class(self) -> None:
-        """Raise ConfigError for a class that cannot be traced."""
+        """Raise ConfigError for a class that cannot be trained; subclasses extend it."""
+        if not isinstance(self.spec, EnvSpec):
+            what = "method; add @property" if callable(self.spec) else type(self.spec).__name__
+            raise expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec", f"a {what}")
 
     def play(self, agent: Any, seed: int = 0, max_steps: int = 500) -> Any:
-        """Play one greedy episode of an agent or a run here; a notebook shows the pictures."""
+        """Play one greedy episode of an agent or a run here, and return its `Video`.
+
+        Raises ConfigError for other objects, other spaces, and an environment without pictures.
+        """
         if not hasattr(agent, "video"):
             raise ConfigError("agent", agent, "a jf.Agent, or a run")
         return agent.video(env=self, seed=seed, max_steps=max_steps)

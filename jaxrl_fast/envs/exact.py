@@ -39,7 +39,8 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
         return found
     dtype, kind = np.dtype(dtype), kind_of(found.dtype)
     if kind == kind_of(dtype) == "f":  # infinite results are named where numbers must be finite
-        return found.astype(dtype)
+        with np.errstate(over="ignore"):
+            return found.astype(dtype)
     if kind not in "biuf":
         raise misfit(name, _wanted(dtype), _shown(found))
     with np.errstate(invalid="ignore", over="ignore"):

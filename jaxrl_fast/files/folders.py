@@ -30,9 +30,14 @@ _held: set[Identity] = set()  # this process's lock files, which do not stop it
 
 def folder_path(argument: str, path: str | Path) -> Path:
     """Return the folder that `path` leads to ("new/../run" is run); raises ConfigError."""
-    text = str(path)
+    text = str(path) if isinstance(path, (str, os.PathLike)) else ""
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
-        raise ConfigError(argument, text, "the name of a folder")
+        raise ConfigError(argument, text or path, "the name of a folder")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        valid = "a name in UTF-8: checkpoints take no other; PYTHONUTF8=1 reads it as UTF-8"
+        raise ConfigError(argument, text, valid) from error
     path = Path(path)
     try:
         path.exists()  # raises for a name that is too long

@@ -22,6 +22,7 @@ from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
 known = jax.make_user_context(None)  # `with known("cpu")`: trace for this platform alone; None: for any
+AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
@@ -30,23 +31,24 @@ def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     Both are traced, one is compiled; only one is traced for a `known` platform. Their results have
     equal shapes and dtypes.
     """
-    return _choose(args, dict.fromkeys(GPUS, gpu), other)
-
-
-def without_gpu() -> bool:
-    """Return whether what is traced now is for a platform that is no GPU."""
-    return known.value is not None and known.value not in GPUS
+    return by_platform(dict.fromkeys(GPUS, gpu), other, *args)
 
 
 def on_cpu(cpu: Callable, other: Callable, *args: Any) -> Any:
     """Return cpu(*args) in programs for a CPU and other(*args) in others, see `on_gpu`."""
-    return _choose(args, {"cpu": cpu}, other)
+    return by_platform({"cpu": cpu}, other, *args)
 
 
-def _choose(args: tuple, special: dict[str, Callable], default: Callable) -> Any:
-    if known.value is not None:
+def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> Any:
+    """Return special[platform](*args), or default(*args) on other platforms."""
+    if known.value is not None or not special:
         return special.get(known.value, default)(*args)
     return jax.lax.platform_dependent(*args, **special, default=default)
+
+
+def reaches_a_gpu() -> bool:
+    """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
+    return known.value in (None, *GPUS) and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
@@ -111,7 +113,7 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     and lost fusion with the next step. On a CPU these are instructions, and a longer body only
     compiles longer. A GPU also gets small outputs and integers of the carry, [B, ...], packed.
     """
-    if without_gpu():
+    if known.value not in (None, *GPUS):
         return jax.lax.scan(step, carry, xs, reverse=reverse)
     step = jax.jit(step, inline=True)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
@@ -151,7 +153,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
         carry, ys = jax.lax.scan(step, carry, xs)
         return carry, sums.pairwise(ys)
 
-    if without_gpu():
+    if known.value not in (None, *GPUS):
         return plain(carry, xs)
     step = jax.jit(step)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
@@ -232,11 +234,9 @@ def steps_in_a_row(length: int, size: int, most: int) -> int:
 
 def operations(jaxpr: Any) -> int:
     """Return the number of operations in a JAXPR; a loop's body counts once."""
-    inner = lambda eqn: [x for x in jax.tree.leaves(eqn.params, is_leaf=_is_jaxpr) if _is_jaxpr(x)]
-    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in getattr(jaxpr, "jaxpr", jaxpr).eqns)
-
-
-def _is_jaxpr(x: Any) -> bool:
     from jax.extend import core  # imports Pallas
 
-    return isinstance(x, (core.Jaxpr, core.ClosedJaxpr))
+    values = lambda eqn: (x for p in eqn.params.values() for x in (p if type(p) is tuple else (p,)))
+    inner = lambda eqn: [x for x in values(eqn) if isinstance(x, (core.Jaxpr, core.ClosedJaxpr))]
+    eqns = getattr(jaxpr, "jaxpr", jaxpr).eqns
+    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in eqns)

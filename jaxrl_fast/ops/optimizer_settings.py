@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,6 @@ ELEMENTWISE = (
     "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",
     "sign_sgd", "signum", "yogi",
 )  # fmt: skip
-OPTIMIZER = "optax optimizer, by name or as a function of the rate; none: the algorithm's own"  # its help
 _OPTIMIZER = (
     "an optimizer as a function of the learning rate, such as optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
     "or as text, 'adamw(weight_decay=1e-4)'"
@@ -45,13 +45,19 @@ class Partial:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A learning rate by optimizer step: a function or optax's text; a leafless pytree."""
+    """A learning rate by optimizer step: a function or optax's text; a leafless pytree.
+
+    A rate below 0, as of a line beyond its end, is 0: it would ascend the gradient.
+    """
 
     source: str | Callable
 
     def __call__(self, step: Any) -> jax.Array:
-        function = optax_text.schedule(self.source) if isinstance(self.source, str) else self.source
-        return jnp.asarray(function(step), jnp.float32)
+        return jnp.maximum(jnp.asarray(self.value(step), jnp.float32), 0.0)
+
+    def value(self, step: Any) -> Any:
+        """Return what the function gives, which may be below 0."""
+        return (optax_text.schedule(self.source) if isinstance(self.source, str) else self.source)(step)
 
     def __str__(self) -> str:
         return self.source if isinstance(self.source, str) else getattr(self.source, "__qualname__", repr(self.source))
@@ -161,11 +167,20 @@ def _ascends(optimizer: Callable) -> bool:
     return bool(moved())
 
 
-def check_descends(name: str, optimizer: Any) -> None:
-    """Raise ConfigError for a user's function with an optimizer that ascends the gradient."""
+@functools.lru_cache(256)
+def _first(schedule: Schedule) -> float:
+    """Return a schedule's value at its first step; runs on the device."""
+    with jax.ensure_compile_time_eval():
+        return float(schedule.value(jnp.int32(0)))
+
+
+def check_descends(optimizer: Any, rate: Any) -> None:
+    """Raise ConfigError for a user's optimizer, or a schedule's first rate, that ascends."""
+    if isinstance(rate, Schedule) and not 0 <= _first(rate) < math.inf:
+        raise ConfigError("learning_rate", str(rate), f"a schedule of rates from 0 on; this one begins with {_first(rate):g}")
     if callable(optimizer) and _ascends(optimizer):
         raise ConfigError(
-            name, _shown(optimizer), "an optimizer whose updates descend when they are added, as optax's do: "
+            "optimizer", _shown(optimizer), "an optimizer whose updates descend when they are added, as optax's do: "
             "scale_by_adam() and the like need optax.scale_by_learning_rate(rate) behind them",
         )  # fmt: skip
 

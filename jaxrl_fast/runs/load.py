@@ -15,7 +15,7 @@ from jaxrl_fast.engine.members import in_turn, spread_members
 from jaxrl_fast.engine.offline import replay_after
 from jaxrl_fast.engine.population import elsewhere
 from jaxrl_fast.engine.prepared import Prepared, prepare
-from jaxrl_fast.errors import ConfigError, check_choice, check_int
+from jaxrl_fast.errors import ConfigError, check_choice, check_int, expected
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
 from jaxrl_fast.memory import Filled
@@ -26,7 +26,7 @@ from jaxrl_fast.runs.checkpoints.metadata import saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.export import safetensors
 from jaxrl_fast.runs.reading import read_member
-from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.result import AnyResult, Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_results import ended_seeds
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
@@ -67,6 +67,8 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
             grid = plan_grid(run.algo, config)
             iterations = grid.warmup + rows * grid.row
         return replay_after(run, state.memory, iterations)
+    if not isinstance(run, AnyResult):
+        raise expected("run", "a run directory, or what jf.train returned", repr(run)[:100])
     check_int("member", member, 0, run.config.members - 1)
     if isinstance(run, SeedsInTurn):
         if not run.out:

@@ -17,7 +17,7 @@ from jaxrl_fast.engine.members import configure
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.rows import curve, shown, table
 from jaxrl_fast.logs.sinks import Sink
@@ -80,7 +80,13 @@ class AnyResult:
         return sum(self.seconds.values())
 
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
-        """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows."""
+        """Return (env_steps [rows], values [rows, members]) of a metric, without empty rows.
+
+        Raises ConfigError for a metric that no row of this run has.
+        """
+        known = {"eval_return"}.union(*(row.metrics for row in self.history))
+        if self.history and metric not in known:
+            raise ConfigError("metric", metric, f"one of {', '.join(sorted(known))}{nearest(metric, known)}")
         return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:

@@ -186,7 +186,7 @@ def run_path(argument: str, path: Any) -> Path:
     """Return the path of an existing directory. Raises ConfigError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise expected(argument, "the path of a run directory", repr(path)[:100])
-    if not Path(path).is_dir():
+    if not os.fspath(path) or not Path(path).is_dir():
         raise ConfigError(argument, str(path), "an existing run directory")
     return Path(path)
 

@@ -55,6 +55,8 @@ def found_in(source: Any) -> Given:
         source = source.state
     if hasattr(source, "params"):
         return Given(source.params, getattr(source, "moments", ()))
+    if jax.tree_util.all_leaves([source]):
+        raise ConfigError("start_from", source, "a run directory, a run, an Agent or parameters (agent.state.params)")
     return Given(source, None)
 
 

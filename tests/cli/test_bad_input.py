@@ -7,7 +7,6 @@ stay as it is byte for byte. A row may damage a copy of that run first.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import shlex
@@ -127,8 +126,7 @@ def broken_brax(monkeypatch):
 
 
 def no_ray(monkeypatch):
-    there = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: None if name == "ray" else there(name, *args))
+    monkeypatch.setitem(sys.modules, "ray", None)
 
 
 def thresholds(monkeypatch):
@@ -607,6 +605,25 @@ FOUR = "environments that are stepped together"
 CARTPOLE = lambda: jf.make("CartPole-v1")
 CALLS = [
     ("unknown setting of train", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, sede=1), ("sede must be ", "got 1", "seeds")),
+    ("unknown setting of an algorithm", lambda: jf.PPO(num_env=4), ("num_env must be a setting of PPO", "got 4",
+        "did you mean 'num_envs'")),
+    ("unknown setting of an environment", lambda: unbounded().__class__(size=4), ("size must be a setting of Unbounded",
+        "got 4")),
+    ("preset of an environment's object", lambda: jf.preset("ppo", CARTPOLE()), ("environment must be a name", "CartPole")),
+    ("number as a folder", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, out=3), ("out must be ", "got 3", "a folder")),
+    ("number to start from", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, start_from=3), ("start_from must be ", "got 3",
+        "a run directory")),
+    ("rates without a sweep", lambda: jf.train(jf.PPO(learning_rate=jnp.ones(2)), CARTPOLE(), 100),
+        ("learning_rate must be one number", "(2,) numbers", "sweep")),
+    ("schedule of an ascent", lambda: jf.train(jf.PPO(learning_rate=lambda step: -1e-3), CARTPOLE(), 100),
+        ("learning_rate must be a schedule of rates from 0 on", "begins with -0.001")),
+    ("schedule of nothing", lambda: jf.train(jf.ARS(learning_rate=lambda step: jnp.nan), CARTPOLE(), 100),
+        ("learning_rate must be a schedule", "begins with nan")),
+    ("number as a key", lambda: CARTPOLE().init(0, 4), ("key must be ", "got 0", "jax.random.key")),
+    ("no environments", lambda: CARTPOLE().init(jax.random.key(0), 0), ("num_envs must be ", "got 0")),
+    ("experience of a number", lambda: jf.experience(3), ("run must be a run directory", "got 3")),
+    ("environment without a name", lambda: jf.EnvSpec("", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2)),
+        ("EnvSpec.name must be ", "got ''")),
     ("float where an int is due", lambda: jf.PPO(num_envs=4.0), ("num_envs must be ", "got 4.0", "an integer")),
     ("bool where an int is due", lambda: jf.PPO(num_envs=True), ("num_envs must be ", "got True", "an integer")),
     ("text where a float is due", lambda: jf.PPO(learning_rate="1e-3"), ("learning_rate must be ", "got '1e-3'", "a number")),
@@ -671,6 +688,7 @@ CALLS = [
         lambda: one_step(jf.make("probe/continuous"), jnp.zeros(4)),
         ("probe/continuous: action must be ", "got 'float32[4]'", "float32[4, 1]"),
     ),
+    ("load an empty path", lambda: jf.load(""), ("run must be ", "got ''")),
     ("load nothing", lambda: jf.load("nowhere"), ("run must be ", "got 'nowhere'",)),
     ("to_gymnasium of a name", lambda: jf.to_gymnasium("CartPole-v1"), ("env must be ", "got 'CartPole-v1'", "jf.make")),
     (

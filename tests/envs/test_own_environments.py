@@ -177,6 +177,13 @@ def test_a_class_without_a_needed_method_is_refused(base, lacks):
         jf.train(jf.PPO(), jf.settings(type("Lacking", (base,), own))(), 64)
 
 
+@pytest.mark.parametrize(("spec", "got"), [(lambda self: Mine().spec, "a method; add @property"), (None, "a NoneType")])
+def test_a_spec_of_another_type_is_refused(spec, got):
+    cls = jf.settings(type("Odd", (Mine,), {"spec": spec}))
+    with pytest.raises(ConfigError, match=f"Odd.spec must be a property that returns a jf.EnvSpec, got {got}"):
+        jf.train(jf.PPO(), cls(), 64)
+
+
 def test_lossless_values_are_converted():
     """Rewards of any real dtype, Python's scalars, small integers where the space is float32."""
     found = lambda s, a: (s, jnp.zeros(2, jnp.uint8), 1, s > 9, False, {"seen": s})

@@ -140,6 +140,11 @@ assert not runtime.backend_started()
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
+def test_a_rate_below_zero_is_zero():
+    line = settings.schedule_setting("learning_rate", lambda step: 1.0 - 0.5 * step)  # beyond its end at step 2
+    np.testing.assert_array_equal([line(step) for step in range(5)], [1.0, 0.5, 0.0, 0.0, 0.0])
+
+
 def test_an_optimizer_that_climbs_is_refused():
     env = jf.make("CartPole-v1").spec
     with pytest.raises(jf.ConfigError, match=r"optimizer.*descend.*scale_by_learning_rate"):
