@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import nbformat
 import pytest
-
-nbformat = pytest.importorskip("nbformat")
-pytest.importorskip("ipykernel")
-start_new_kernel = pytest.importorskip("jupyter_client.manager").start_new_kernel
+from jupyter_client.manager import start_new_kernel
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 # These write run directories; the cells that do run again in the folder where they have.

@@ -162,7 +162,8 @@ def _metrics(rows: list[dict[str, Any]], labels: Sequence[str]) -> list[str]:
 
 
 def _videos(path: Path) -> list[str]:
-    found = sorted([*path.glob("videos/*.gif"), *path.glob("seed-*/videos/*.gif")], key=lambda file: (file.stem, str(file)))
+    films = [file for parts in ("videos", "seed-*/videos") for kind in ("gif", "mp4") for file in path.glob(f"{parts}/*.{kind}")]
+    found = sorted(films, key=lambda file: (file.stem, str(file)))
     ends = [file for file in (path / "rollout.gif", *sorted(path.glob("seed-*/rollout.gif"))) if file.is_file()]
     at = lambda file: f"after {int(file.stem):,} steps" if file.stem.isdigit() else "at the end"
     seed = lambda file: "".join(f", {part}" for part in file.relative_to(path).parts if part.startswith("seed-"))

@@ -16,7 +16,6 @@ from jaxrl_fast.envs.atari import ale, games, preprocess
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import check_env
 
-pytest.importorskip("ale_py")
 # Frames cost more than their compilation, even where a process asks for quick compilations.
 _OPTIONS = {"xla_backend_optimization_level": 3}
 
@@ -109,8 +108,10 @@ def test_pictures_equal_ales_bit_by_bit(shape, grayscale):
     vector.close()
 
 
+@pytest.mark.opencv
 def test_colors_of_random_pictures_are_shrunk_as_opencv_does():
-    cv2 = pytest.importorskip("cv2")
+    import cv2
+
     rng = np.random.default_rng(0)
     resize = jax.jit(preprocess.resize, static_argnums=(1, 2))
     for rows in (210, 250):

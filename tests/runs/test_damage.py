@@ -243,8 +243,6 @@ def test_both_newest_damaged_leaves_the_older_ones(run):
     ],
 )
 def test_an_answer_from_another_checkpoint_ends_with_code_2(which, line, says, run, run_cli):
-    if "export" in line:
-        pytest.importorskip("flatbuffers")
     words = line.format(run=run).split()
     code, out, err = run_cli(*words)
     assert code == 0 and says in out and err == "", err

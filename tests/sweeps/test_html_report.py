@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers import browser
 from helpers import runs as tools
 from jaxrl_fast.cli.report import answer, server
 from jaxrl_fast.files import folders
@@ -188,14 +188,11 @@ document.title = [document.querySelector('.tip').textContent, document.documentE
 </script></body>"""
 
 
+@pytest.mark.browser
 def test_a_browser_shows_values_and_a_phone_the_whole_width(run, tmp_path):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("no Chromium here")
     file = tmp_path / "page.html"
     file.write_text(report(run).replace("</body>", POINT))
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile", "--window-size=500,900"]
-    done = subprocess.run([browser, *flags, "--dump-dom", file.as_uri()], capture_output=True, text=True, timeout=100)
-    tip, width = re.search("<title>(.*?)</title>", done.stdout).group(1).split("|")
-    assert re.fullmatch(r"(mean|seed [01]): [\d.]+ at [\d,]+ steps", tip), done.stderr[-2000:]
+    page = browser.page(file.as_uri(), tmp_path / "profile", "--window-size=500,900")
+    tip, width = re.search("<title>(.*?)</title>", page).group(1).split("|")
+    assert re.fullmatch(r"(mean|seed [01]): [\d.]+ at [\d,]+ steps", tip)
     assert int(width) <= 500

@@ -73,24 +73,34 @@ class AtariEnv(Env):
     rows: int = 210  # lines of the screen
     num_actions: int = 18
     fires: bool = False  # FIRE begins an episode
-    frameskip: int = setting(4, "frames for which an action is held", low=1)
-    maxpool: bool = setting(True, "maximum of the last two frames")
-    grayscale: bool = setting(True, "one grey channel instead of three colors")
-    img_height: int = setting(84, "lines of a picture", low=1)
-    img_width: int = setting(84, "columns of a picture", low=1, high=WIDTH)
-    noop_max: int = setting(30, "fewer idle frames than this begin a game", low=0)
-    repeat_action_probability: float = setting(
-        0.0, "probability that a frame repeats the last action instead", low=0, high=1
-    )
-    full_action_space: bool = setting(False, "every action of the controller")
-    use_fire_reset: bool = setting(True, "FIRE begins a game that has it")
-    episodic_life: bool = setting(False, "a lost life ends the learner's episode, not the game")
-    max_num_frames_per_episode: int = setting(108_000, "frames until an episode is cut", low=1)
-    mode: int | None = setting(None, "ALE's number of the mode", low=0, none="the game's own")
-    difficulty: int | None = setting(
-        None, "ALE's number of the difficulty", low=0, none="the game's own"
-    )
-    on_cpu: bool = setting(False, "run on a CPU, slowly; `ale:` is the way to train there")
+    frameskip: int = setting(4, low=1)
+    """frames for which an action is held"""
+    maxpool: bool = setting(True)
+    """maximum of the last two frames"""
+    grayscale: bool = setting(True)
+    """one grey channel instead of three colors"""
+    img_height: int = setting(84, low=1)
+    """lines of a picture"""
+    img_width: int = setting(84, low=1, high=WIDTH)
+    """columns of a picture"""
+    noop_max: int = setting(30, low=0)
+    """fewer idle frames than this begin a game"""
+    repeat_action_probability: float = setting(0.0, low=0, high=1)
+    """probability that a frame repeats the last action instead"""
+    full_action_space: bool = setting(False)
+    """every action of the controller"""
+    use_fire_reset: bool = setting(True)
+    """FIRE begins a game that has it"""
+    episodic_life: bool = setting(False)
+    """a lost life ends the learner's episode, not the game"""
+    max_num_frames_per_episode: int = setting(108_000, low=1)
+    """frames until an episode is cut"""
+    mode: int | None = setting(None, low=0, none="the game's own")
+    """ALE's number of the mode"""
+    difficulty: int | None = setting(None, low=0, none="the game's own")
+    """ALE's number of the difficulty"""
+    on_cpu: bool = setting(False)
+    """run on a CPU, slowly; `ale:` is the way to train there"""
     stack: int = 4
     reward_scale: float = 1.0
     reward_clip: float | None = dataclasses.field(default=1.0, metadata={"static": False})

@@ -15,7 +15,7 @@ from jaxrl_fast.envs.atari import ale, games, outcomes, preprocess, snapshot
 from jaxrl_fast.envs.atari.env import AtariEnv, Console, Game
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.fields import check_settings
+from jaxrl_fast.fields import about, check_settings
 
 PREFIX = "atari:"
 INSTALL = "pip install 'jaxrl_fast[atari]'"
@@ -85,6 +85,6 @@ def _checked(path: Path, game: str) -> Path:
 
 
 SOURCE = Source(
-    make=make, settings=defaults, prefix=PREFIX, package="ale_py", install=INSTALL,
+    make=make, settings=defaults, about=lambda name: about(AtariEnv), prefix=PREFIX, package="ale_py", install=INSTALL,
     family="atari:Pong and the other games of docs/atari.md, on the device",
 )  # fmt: skip
