@@ -26,7 +26,8 @@ if not any(flag in os.environ.get("XLA_FLAGS", "") for flag in QUICK):
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
+# It imports jaxrl_fast, which sets XLA flags before the backend starts.
+from helpers import runs as tools  # noqa: E402
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
 from jaxrl_fast.doctor import machine  # noqa: E402
