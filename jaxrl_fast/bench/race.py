@@ -2,49 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast import runtime
+from jaxrl_fast.doctor.machine import processor
+from jaxrl_fast.doctor.software import version
+from jaxrl_fast.errors import brief
 
 if TYPE_CHECKING:
     import jax
 
-PACKAGES = (
-    "jaxrl_fast", "jax", "jaxlib", "flax", "optax", "gymnax", "distrax", "flashbax", "numpy",
-)  # fmt: skip
+OURS = "jaxrl_fast"  # begins the names of our contestants
+PEERS = ("distrax", "flashbax", "gymnasium", "envpool", "stable-baselines3", "sbx-rl")
 
 
 def machine() -> dict[str, Any]:
     """Return where and under what load a number is taken."""
     import jax
 
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
     device = jax.devices()[0]
-    cpu = ""
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-        cpu = next(named, "")
     return {
         "device": f"{len(jax.devices())} x {device.device_kind} ({device.platform})",
-        "cpu": cpu or platform.processor(),
+        "cpu": processor(Path("/proc/cpuinfo")) or platform.processor(),
         "cores": runtime.cpu_count(),
         "nproc": os.environ.get("NPROC", "unset"),
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "load": load(),
-        "versions": versions,
+        "versions": runtime.versions() | {name: version(name) for name in PEERS if version(name)},
         "date": time.strftime("%Y-%m-%d %H:%M:%S"),
     }
 
@@ -152,14 +143,23 @@ def race(
 ) -> dict[str, Any]:
     """Run each contestant once unmeasured, then let them take turns: ours, peer, peer, ours, ...
 
+    A peer that fails in its first run is named and left out.
+
     Returns {"contestants": {name: steps, seconds of each turn, ...}, "ratios": see `ratios_of`}.
     """
     import jax
 
-    started, results = {}, {}
+    started: dict[str, Started] = {}
     for one in contestants:
-        started[one.name] = one.start()
-        results[one.name] = started[one.name].facts | {"seconds": [], "scores": [], "load": []}
+        try:
+            started[one.name] = one.start()
+        except Exception as error:  # another library's, of any kind
+            if one.name.startswith(OURS):
+                raise
+            log(f"    left out: {one.name} does not run here: {brief(error)}")
+    contestants = [one for one in contestants if one.name in started]
+    fresh = lambda facts: facts | {"seconds": [], "scores": [], "load": []}
+    results = {name: fresh(one.facts) for name, one in started.items()}
     for turn in range(turns):
         for one in contestants if turn % 2 == 0 else contestants[::-1]:
             seconds, out = started[one.name].play(turn)
@@ -185,7 +185,7 @@ def ratios_of(results: dict[str, Any]) -> dict[str, Any]:
     ratios = {}
     for name, mine in results.items():
         for other, peer in results.items():
-            if name.startswith("jaxrl_fast") and not other.startswith("jaxrl_fast"):
+            if name.startswith(OURS) and not other.startswith(OURS):
                 work = mine["steps"] / peer["steps"]
                 turns = zip(peer["seconds"], mine["seconds"], strict=True)
                 pairs = [p / m * work for p, m in turns]

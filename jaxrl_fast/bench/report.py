@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxrl_fast.bench.rows import Row
 from jaxrl_fast.logs import plots
+from jaxrl_fast.logs.terminal import aligned
 
-OURS = "jaxrl_fast"
 Line = dict[str, Any]
 
 
@@ -61,9 +61,7 @@ def table(found: Sequence[Line]) -> str:
         theirs = (peer, f"{one['peer_value']:,}", f"{one['ratio']:.2f}") if peer else ("", "", "")
         compiled = f"{one['compile']:.1f} s", f"{one['peer_compile']:.1f} s" if peer else ""
         shown.append((one["what"], speed, *theirs, *compiled))
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    wide = lambda cells: (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return "\n".join("  ".join(wide(cells)).rstrip() for cells in shown)
+    return "\n".join(aligned(shown, left=len(shown[0])))
 
 
 def write(found: Sequence[Line], path: Path) -> None:
@@ -76,23 +74,21 @@ def draw(found: Sequence[Line], path: str | Path) -> Path:
     compared = [one for one in found if one["peer"] is not None]
     canvas, axes = plots.figure()
     canvas.set_size_inches(8.4, 1.4 + 0.32 * len(compared))
-    for place, one in enumerate(compared):
-        middle, turns = one["ratio"], one["turns"]
-        ends = [[max(middle - min(turns), 0)], [max(max(turns) - middle, 0)]]
-        colour = plots.PALETTE[0 if middle >= 1 else 1]
-        axes.barh(place, middle - 1, left=1, color=colour, height=0.6)
-        axes.errorbar(middle, place, xerr=ends, color="#2b2d33", capsize=3, linewidth=1)
-        right = max(middle, *turns)
-        axes.text(1.03 * right, place, f"{middle:.2f}", va="center", fontsize=8)
     labels = [plots.folded(f"{one['what']} / {one['peer']}", 52) for one in compared]
+    speeds = [one["ratio"] for one in compared]
+    colours = [plots.PALETTE[0 if speed >= 1 else 1] for speed in speeds]
+    plots.bars(axes, labels, speeds, ["" for _ in compared], colours, start=1.0)
+    for place, (middle, one) in enumerate(zip(speeds, compared, strict=True)):
+        low, high = min(middle, *one["turns"]), max(middle, *one["turns"])
+        ends = [[middle - low], [high - middle]]
+        axes.errorbar(middle, place, xerr=ends, color="#2b2d33", capsize=3, linewidth=1)
+        axes.text(1.03 * max(high, 1.0), place, f"{middle:.2f}", va="center", fontsize=8)
     plots.style(axes, "our speed / the peer's", "", found[0]["machine"] if found else None)
     axes.axvline(1.0, color="#2b2d33", linewidth=1, linestyle="--")
-    axes.set_yticks(range(len(compared)), labels, fontsize=8)
     axes.set_xscale("log")
     ratios = [x for one in compared for x in (one["ratio"], *one["turns"])]
     powers = range(math.floor(math.log2(min(ratios))), math.ceil(math.log2(max(ratios))) + 1)
     axes.set_xticks([2.0**n for n in powers], [f"{2.0**n:g}" for n in powers])
     axes.minorticks_off()
-    axes.invert_yaxis()
     axes.margins(x=0.12, y=0.01)
     return plots.save(canvas, Path(path))

@@ -6,15 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl_fast.bench.race import Contestant, Loop
+from jaxrl_fast.bench.theirs import old_key
 
 ROLLOUT = 100  # steps whose randomness we draw at once
 EPISODE = 1000  # most steps of a brax episode
-
-
-def old_key(turn: int) -> tuple:
-    import jax
-
-    return (jax.random.PRNGKey(turn),)
 
 
 def ours(name: str, envs: int, steps: int, **settings: Any) -> Contestant:

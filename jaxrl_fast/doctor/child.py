@@ -71,11 +71,16 @@ def _last_line(complaint: str) -> str:
     return re.sub(r"^F\d.*?\] ", "", (told or lines or ["it ended without a word"])[-1]).strip()
 
 
-def _start(environment: Mapping[str, str]) -> tuple[str, str]:
-    """Return what a child wrote to its output and its errors."""
+def unknown_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the flags of XLA_FLAGS over which XLA would end this process; takes a second."""
+    return examine(environment, lambda given: _start(given, "backend"))["backend"].unknown_flags
+
+
+def _start(environment: Mapping[str, str], *parts: str) -> tuple[str, str]:
+    """Return what a child wrote to its output and its errors. parts: to tell; none: all."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH", ""))))
-    command = [sys.executable, "-P", "-m", "jaxrl_fast.doctor.child"]
+    command = [sys.executable, "-P", "-m", "jaxrl_fast.doctor.child", *parts]
     try:
         ended = subprocess.run(command, env={**environment, "PYTHONPATH": path}, text=True,
                                capture_output=True, timeout=PATIENCE)  # fmt: skip
@@ -97,6 +102,8 @@ def main() -> None:
     kinds = tuple(device.device_kind for device in devices)
     memory = runtime.device_memory(devices[0])
     _tell("backend", Backend(devices[0].platform, kinds, chosen, memory))
+    if sys.argv[1:] == ["backend"]:
+        return
     events: Counter[str] = Counter()
     count = lambda name, **_: events.update([name.rpartition("/")[2]])
     jax.monitoring.register_event_listener(count)

@@ -108,6 +108,11 @@ class Limits:
     to_device: float | None = None
     from_device: float | None = None
 
+    @property
+    def start(self) -> float:
+        """Return seconds of an instruction in a program: a third of a turn, which has three."""
+        return self.turn / 3
+
 
 @dataclasses.dataclass(frozen=True)
 class Facts:

@@ -81,12 +81,12 @@ def available_memory(meminfo: Path) -> int | None:
         return None
 
 
-def nvidia_smi() -> str:
-    """Return what the driver's tool prints of the cards, "" without it."""
+def nvidia_smi(query: str = QUERY, *more: str) -> str:
+    """Return what the driver's tool prints of the cards, a line each, "" without the tool."""
     tool = shutil.which("nvidia-smi")
     if not tool:
         return ""
-    command = [tool, f"--query-gpu={QUERY}", "--format=csv,noheader,nounits"]
+    command = [tool, f"--query-gpu={query}", "--format=csv,noheader,nounits", *more]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
     except (OSError, subprocess.TimeoutExpired):

@@ -1,9 +1,12 @@
-"""Refuse to measure on a busy device, or to write to a cache that cannot be written."""
+"""Refuse to measure on a busy device, with a flag unknown to XLA, or without a cache to write."""
 
 from __future__ import annotations
 
-from jaxrl_fast.doctor import machine
-from jaxrl_fast.doctor.child import why_not_writable
+import os
+
+from jaxrl_fast import runtime
+from jaxrl_fast.doctor import machine, software
+from jaxrl_fast.doctor.child import unknown_flags, why_not_writable
 from jaxrl_fast.doctor.facts import Machine
 from jaxrl_fast.errors import ConfigError, expected
 
@@ -32,6 +35,19 @@ def busy(found: Machine, platform: str = "cpu") -> str:
     load = "" if found.load is None else f", load {found.load:.1f} on {found.all_cores} cores"
     share = f"busy ({found.share:.0%} of a core for a busy thread{load})"
     return share if found.busy else ""
+
+
+def check_flags() -> None:
+    """Raise ConfigError for a flag of XLA_FLAGS over which XLA would end this process.
+
+    Call it before JAX's backend starts. Without flags of the user's nothing is started.
+    """
+    flags = software.flags(runtime.xla_flags())
+    own = set(flags) <= {runtime.HANG_FLAG} or runtime.backend_started()
+    if refused := () if own else unknown_flags(os.environ):
+        kept = software.without(runtime.xla_flags(), refused)
+        valid = f"flags that this XLA knows: export XLA_FLAGS='{kept}' goes on without"
+        raise ConfigError("XLA_FLAGS", ", ".join(refused), valid)
 
 
 def check_cache(folder: str | None) -> None:

@@ -1,6 +1,6 @@
-"""Settings that `jaxrl-fast tune-speed` found, kept beside the compile cache by program and device.
+"""Settings that change speed and not numbers: `CHOICES`, and what `jaxrl-fast tune-speed` found.
 
-They change speed, not numbers. A new run takes those that its user left alone.
+What it found is kept beside the compile cache by program and device. A new run takes it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +18,84 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import distributed, runtime
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.members import configure
 from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.files import folders
 
-SEARCHED = ("unroll", "devices")
 FOLDER = "tuned"  # in the compile cache's
 _NAMELESS = re.compile(r" at 0x[0-9a-f]+|<lambda>|<locals>")
+
+
+def _unrolls(run: Prepared) -> list[int]:
+    steps = run.bound.num_steps if backend_of(run.env).one_program and not run.config.offline else 1
+    own = [1] * (run.population.devices[0].platform == "gpu")  # elsewhere 1 is the default
+    return [n for n in (*own, 2, 4, 8, 16) if steps > 1 and steps % n == 0]
+
+
+def _layouts(run: Prepared) -> list[str]:
+    several = run.population.size > 1 and not run.config.mesh
+    return [mode for mode in ("map", "vmap") if mode != run.population.mode] if several else []
+
+
+def _fewer_devices(run: Prepared) -> list[int]:
+    several = run.population.size > 1 and not run.config.mesh
+    return [n for n in (1, 2, 4, 8, 16) if n < len(run.population.devices)] if several else []
+
+
+def _longer_chunks(run: Prepared) -> list[float]:
+    return [4 * RunConfig.chunk_seconds] if backend_of(run.env).one_program else []
+
+
+def _processes(run: Prepared) -> list[str]:
+    return ["async"] if _environment(run)[1].get("vectorization") == "sync" else []
+
+
+def _fewer_threads(run: Prepared) -> list[int]:
+    own = "num_threads" in _environment(run)[1]
+    return [n for n in (1, 2, 4, 8, 16) if n < runtime.cpu_count()] if own else []
+
+
+CHOICES: Mapping[str, Callable[[Prepared], Sequence[Any]]] = {  # {setting: values beside the default}
+    "unroll": _unrolls,
+    "batching": _layouts,
+    "devices": _fewer_devices,
+    "chunk_seconds": _longer_chunks,
+    "env.vectorization": _processes,
+    "env.num_threads": _fewer_threads,
+}
+
+
+def _environment(run: Prepared) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the settings that the environment was given, and those that it has by default."""
+    origin = registry.describe(run.env)
+    return (origin[1], registry.settings_of(origin[0])) if origin else ({}, {})
+
+
+def given(run: Prepared) -> dict[str, Any]:
+    """Return {name: value} of the `CHOICES` that the user has made."""
+    own = {f"env.{name}": value for name, value in _environment(run)[0].items()}
+    changed = lambda name: getattr(run.config, name) != getattr(RunConfig, name)
+    own |= {name: getattr(run.config, name) for name in CHOICES if "." not in name and changed(name)}
+    return {name: value for name, value in own.items() if name in CHOICES}
+
+
+def choices(run: Prepared) -> dict[str, Sequence[Any]]:
+    """Return {setting: values to try} beside the run's own; a setting without any is left out."""
+    made = given(run)
+    found = {name: values(run) for name, values in CHOICES.items() if name not in made}
+    return {name: values for name, values in found.items() if values}
+
+
+def with_settings(run: Prepared, settings: Mapping[str, Any]) -> Prepared:
+    """Return the run with other `CHOICES`. Raises ConfigError if they do not fit."""
+    of_env = {name: value for name, value in settings.items() if name.startswith("env.")}
+    algo, env = configure(run.algo, run.env, of_env)
+    of_run = {name: value for name, value in settings.items() if name not in of_env}
+    return prepare(algo, env, dataclasses.replace(run.config, **of_run), run.about)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,17 +107,21 @@ class Tuned:
     date: str = dataclasses.field(default_factory=lambda: time.strftime("%Y-%m-%d"))
 
     def __str__(self) -> str:
-        chosen = ", ".join(f"{name} = {value}" for name, value in self.settings.items())
-        return f"{chosen}: {self.speed:.2f} times as fast (tune-speed, {self.date})"
+        return f"{chosen(self.settings)}: {self.speed:.2f} times as fast (tune-speed, {self.date})"
+
+
+def chosen(settings: Mapping[str, Any]) -> str:
+    """Return settings as text: `unroll = 4, devices = 1`."""
+    return ", ".join(f"{name} = {value}" for name, value in settings.items())
 
 
 def name_of(prepared: Prepared) -> str:
-    """Return the name of a run's program and devices, whatever its `SEARCHED` settings and length.
+    """Return the name of a run's program and devices, whatever its length.
 
     Raises ConfigError for settings without a name, such as lambdas.
     """
     run, config = prepared.members.first, prepared.config
-    leaves, structure = jax.tree.flatten(dataclasses.replace(run, unroll=None))
+    leaves, structure = jax.tree.flatten(run)
     static = str(structure)
     if found := _NAMELESS.search(static):
         valid = "given by values or named functions: others have no name to keep a result under"
@@ -55,7 +129,8 @@ def name_of(prepared: Prepared) -> str:
     first, *more = jax.devices()
     many = runtime.cpu_count() if first.platform == "cpu" else 1 + len(more)
     shapes = [(jnp.shape(x), str(jnp.result_type(x))) for x in leaves]
-    known = [run.algo.name, prepared.env.spec.name, static, shapes, config.members, config.batching,
+    made = given(prepared) | {"chunk_seconds": None}  # no part of the program
+    known = [run.algo.name, prepared.env.spec.name, static, shapes, config.members, made,
              config.mesh, first.device_kind, many, runtime.versions().get("jaxlib")]  # fmt: skip
     return hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:20]
 
@@ -89,7 +164,7 @@ def find(prepared: Prepared) -> Tuned | None:
     try:
         file = file_of(prepared)
         content = json.loads(file.read_text()) if file else None
-        known = set(content["settings"]) <= set(SEARCHED) if content else False
+        known = set(content["settings"]) <= set(CHOICES) if content else False
         return Tuned(**content) if known else None
     except (OSError, ValueError, TypeError, KeyError, ConfigError):
         return None
@@ -100,14 +175,16 @@ def taken(prepared: Prepared) -> tuple[Prepared, Tuned | None]:
 
     Several processes take nothing: their folders may differ.
     """
-    config = prepared.config
-    found = find(prepared) if config.tuned and not distributed.several() else None
-    free = lambda name: getattr(config, name) == getattr(RunConfig, name)
-    chosen = {k: v for k, v in found.settings.items() if free(k)} if found else {}
-    if not chosen or chosen != dict(found.settings):  # measured together
+    wanted = prepared.config.tuned and not distributed.several()
+    found = find(prepared) if wanted else None
+    made = given(prepared)
+    settings = {k: v for k, v in found.settings.items() if k not in made} if found else {}
+    if found is None or not settings:
         return prepared, None
-    config = dataclasses.replace(config, **chosen)
-    return prepare(prepared.algo, prepared.env, config, prepared.about), found
+    try:
+        return with_settings(prepared, settings), dataclasses.replace(found, settings=settings)
+    except ConfigError:  # this process has started JAX with fewer devices
+        return prepared, None
 
 
 def forget(prepared: Prepared) -> None:

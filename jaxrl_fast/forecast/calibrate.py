@@ -14,17 +14,16 @@ import jax
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
-from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.forecast.energy import Meter
+from jaxrl_fast.profiling.timing import short_row
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.train import at_start, begin
 
 CHUNKS = 12  # of a calibration: the first one is left out
-ROW_ITERATIONS, ROW_STEPS = 256, 16_384  # most of a log row while calibrating
 SAVED = "/jax/compilation_cache/compile_time_saved_sec"  # JAX's event of a program from the cache
 
 
@@ -56,9 +55,7 @@ class Calibration:
 def short_rows(algo: Algorithm, env: Environment, config: RunConfig) -> int:
     """Return the environment steps of log rows that a calibration can afford."""
     grid = plan_grid(algo.bind(env.spec), config)
-    most = min(ROW_ITERATIONS, max(1, ROW_STEPS // grid.steps))
-    drawn = DRAW_AHEAD_ITERATIONS  # at once
-    return (grid.row if grid.row <= most else most // drawn * drawn or most) * grid.steps
+    return short_row(grid, 1 if in_turn(env, config) else config.members) * grid.steps
 
 
 def calibrate(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from jaxrl_fast.doctor.machine import nvidia_smi
 
 POWERCAP = Path("/sys/class/powercap")
 
@@ -23,7 +23,7 @@ class Meter:
         self, powercap: Path = POWERCAP, smi: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):  # fmt: skip
-        self.smi, self.clock, self.powercap = smi or nvidia_smi, clock, powercap
+        self.smi, self.clock, self.powercap = smi or drawn, clock, powercap
         self.began, self.before, self.cards = clock(), packages(powercap), []
 
     def sample(self) -> None:
@@ -56,17 +56,10 @@ def packages(powercap: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def nvidia_smi() -> str:
+def drawn() -> str:
     """Return the power of the cards that JAX may use, a line each, "" without the driver's tool."""
-    tool, visible = shutil.which("nvidia-smi"), os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if not tool:
-        return ""
-    command = [tool, "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
-    command += [f"--id={visible}"] if visible else []
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return nvidia_smi("power.draw", *([f"--id={visible}"] if visible else []))
 
 
 def card_watts(text: str) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any
 from jaxrl_fast.doctor.quantities import gib, si
 from jaxrl_fast.forecast.amounts import Forecast, Range
 from jaxrl_fast.logs import plots
+from jaxrl_fast.logs.terminal import aligned
 
 
 def duration(seconds: float) -> str:
@@ -72,10 +73,7 @@ def table(title: str, found: Sequence[Forecast]) -> str:
         cost = ("", "") if one.cost is None else (money(one.cost.middle), between(one.cost, money))
         room = "fits" if one.fits else "does not fit"
         shown.append((one.device, duration(one.seconds.middle), between(one.seconds), *cost, room))
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    wide = lambda line: (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-    lines = ["  ".join(wide(line)) for line in shown]
-    return "\n".join([title, *(f"  {line}".rstrip() for line in lines)])
+    return "\n".join([title, *(f"  {line}" for line in aligned(shown, left=len(shown[0])))])
 
 
 def as_json(title: str, found: Sequence[Forecast]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 import jax
 from jax.extend import core
 
+from jaxrl_fast.profiling.hlo import of_convolution, of_product
+
 REDUCING = ("reduce_", "argm", "cum", "sort", "top_k")
 MOVING = ("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "concatenate", "pad")
 FUSED = 8  # terms of a product that a GPU computes within another kernel
@@ -95,9 +97,8 @@ def flops(eqn: Any) -> int:
     out = eqn.outvars[0].aval.shape
     if eqn.primitive.name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]
-        return 2 * math.prod(out) * math.prod(left[i] for i in contracted)
-    features = right[eqn.params["dimension_numbers"].rhs_spec[0]]
-    return 2 * math.prod(out) * math.prod(right) // max(features, 1)
+        return of_product(out, [left[axis] for axis in contracted])
+    return of_convolution(out, right, right[eqn.params["dimension_numbers"].rhs_spec[0]])
 
 
 def _bytes(variables: Iterable[Any]) -> int:

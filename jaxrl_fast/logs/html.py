@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from jaxrl_fast.fields import changed_settings
+from jaxrl_fast.fields import changed_settings, help_of
 from jaxrl_fast.tree import describe
 
 _LONGEST = 200  # characters of a value
@@ -20,7 +21,15 @@ def block(title: str, *parts: str) -> str:
 
 
 def lines(*texts: str) -> str:
+    """Return texts, one a line."""
     return "".join(f"<div>{escape(text)}</div>" for text in texts)
+
+
+def image(content: bytes, kind: str, alt: str) -> str:
+    """Return a picture as part of the page. kind: of its media type, such as "png" or "svg+xml"."""
+    data = base64.b64encode(content).decode()
+    source = f"data:image/{kind};base64,{data}"
+    return f'<img alt="{escape(alt)}" style="max-width:100%" src="{source}">'
 
 
 def table(rows: Sequence[Sequence[Any]], head: Sequence[str] = (), left: int = 1) -> str:
@@ -45,7 +54,7 @@ def settings(value: Any) -> str:
     fields = [field for field in dataclasses.fields(value) if field.repr]
     changed = changed_settings(value)
     both = lambda f: (_short(getattr(value, f.name)), _short(f.default))
-    rows = [(f.name, *both(f), f.metadata.get("help", "")) for f in fields]
+    rows = [(f.name, *both(f), help_of(type(value), f.name)) for f in fields]
     head = ("setting", "value", "default", "meaning")
     some = [row for row in rows if row[0] in changed]
     shown = table(some, head, left=4) if some else lines("all settings have their defaults")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from jaxrl_fast.logs import svg
+from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.progress import ProgressSink, summary
 from jaxrl_fast.logs.rows import Row, shown
 from jaxrl_fast.logs.sinks import Clip, Sink
@@ -30,9 +29,8 @@ def display(total_steps: int, history: Sequence[Row]) -> Sink:
 
 def picture(clip: Clip) -> str:
     """Return HTML of a video with its steps below."""
-    data = base64.b64encode(clip.gif).decode()
-    image = f'<img alt="the agent" style="max-width:100%" src="data:image/gif;base64,{data}">'
-    return f"{image}<div>the agent at {clip.env_steps:,} steps</div>"
+    shown = html.image(clip.gif, "gif", "the agent")
+    return f"{shown}<div>the agent at {clip.env_steps:,} steps</div>"
 
 
 def rich_shell() -> Any:

@@ -194,6 +194,19 @@ def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True
         spine.set_color(_INK)
 
 
+def bars(
+    axes: Any, names: Sequence[str], values: Sequence[float], texts: Sequence[str],
+    colours: Sequence[str], start: float = 0.0,
+) -> None:  # fmt: skip
+    """Draw horizontal bars from `start`, the first on top, each with a name and a text behind it."""
+    places = range(len(values))
+    axes.barh(places, [value - start for value in values], left=start, color=colours, height=0.65)
+    for place, value, text in zip(places, values, texts, strict=True):
+        axes.text(value, place, f"  {text}", va="center", fontsize=8, color=_INK)
+    axes.set_yticks(places, names, fontsize=8)
+    axes.invert_yaxis()
+
+
 def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (env_steps [R], values [R, K]) of the rows with the metric; NaN for null."""
     found = [(row["env_steps"], row[metric]) for row in rows if metric in row]

@@ -6,13 +6,13 @@ under the pointer, by the axes in the attributes `data-*` of the picture.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
 import numpy as np
 
+from jaxrl_fast.logs import html
 from jaxrl_fast.logs.plots import PALETTE, Rows, columns, held_means, smoothed
 from jaxrl_fast.ops.aggregate import SURE, spread
 
@@ -67,9 +67,7 @@ def learning_curve(
 
 def image(svg: str) -> str:
     """Return an HTML image of SVG, which a sanitizer of notebooks keeps."""
-    data = base64.b64encode(svg.encode()).decode()
-    source = f"data:image/svg+xml;base64,{data}"
-    return f'<img alt="learning curve" style="max-width:100%" src="{source}">'
+    return html.image(svg.encode(), "svg+xml", "learning curve")
 
 
 class _Place:

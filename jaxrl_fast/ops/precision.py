@@ -15,7 +15,6 @@ import jax
 
 from jaxrl_fast.ops.lowering import on_gpu
 
-PRECISION = "products of the torsos on an accelerator: float32, TF32 or bfloat16"
 _OF_JAX = {"highest": "highest", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
 # TF32 to cuBLAS and cuDNN is float32 to XLA's own kernels, which know TF32 as the default alone.
 _ON_A_GPU = {"tf32": "default"}

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from jaxrl_fast.scopes import LOSS, PREFIX
@@ -81,6 +81,16 @@ class Cost(NamedTuple):
 
     flops: float = 0.0
     bytes: float = 0.0
+
+
+def of_product(out: Sequence[int], terms: Sequence[int]) -> int:
+    """Return the multiplications and additions of a product. terms: sizes of the summed axes."""
+    return 2 * math.prod(out) * math.prod(terms)
+
+
+def of_convolution(out: Sequence[int], kernel: Sequence[int], features: int) -> int:
+    """Return the multiplications and additions of a convolution. features: of the result."""
+    return of_product(out, kernel) // max(features, 1)
 
 
 def part_of(op_name: str) -> str | None:
@@ -190,11 +200,12 @@ class Module:
         if contracted := _CONTRACTED.search(one.text):  # dot, and cuBLAS's calls
             axes = [int(axis) for axis in re.findall(r"\d+", contracted.group(1))]
             shape = self._operand(one, 0).shape
-            return 2.0 * one.arrays[0].size * math.prod(shape[a] for a in axes if a < len(shape))
+            terms = [shape[axis] for axis in axes if axis < len(shape)]
+            return float(of_product(one.arrays[0].shape, terms))
         if labels := re.search(r"dim_labels=\w+_(\w+)->\w+", one.text):  # convolutions, and cuDNN's
-            kernel = self._operand(one, 1)
-            features = dict(zip(labels.group(1), kernel.shape, strict=False)).get("o", 1)
-            return 2.0 * one.arrays[0].size * kernel.size / max(features, 1)
+            kernel = self._operand(one, 1).shape
+            features = dict(zip(labels.group(1), kernel, strict=False)).get("o", 1)
+            return float(of_convolution(one.arrays[0].shape, kernel, features))
         if one.op in ("reduce", "reduce-window", "sort", "custom-call"):
             return float(max(one.size, self._operand(one, 0).size)) * (one.op != "custom-call")
         return float(one.size)

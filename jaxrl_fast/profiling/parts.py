@@ -33,7 +33,6 @@ NAMES = {  # in the order of an iteration
     WAITING: "waiting",
     IDLE: "idle",
 }
-STARTS_OF_A_TURN = 3  # instructions in a turn of the loop that the doctor times
 ARITHMETIC, MEMORY, STARTS = "arithmetic", "memory", "starts"
 
 
@@ -99,10 +98,6 @@ class Profile:
         chosen = (p for p in self.parts if p.name in names and side in (None, p.side))
         return sum(part.share for part in chosen)
 
-    def largest(self, side: str) -> Part:
-        """Return the part of a side that takes the most time."""
-        return max(self.side(side), key=lambda part: part.share)
-
 
 def with_roof(part: Part, limits: Limits, precision: str, devices: int = 1) -> Part:
     """Return a part with the nearest limit of its device: arithmetic, memory or starts.
@@ -115,7 +110,7 @@ def with_roof(part: Part, limits: Limits, precision: str, devices: int = 1) -> P
     least = {
         ARITHMETIC: part.flops / (limits.products[kind] * devices),
         MEMORY: part.bytes / (limits.bandwidth * devices),
-        STARTS: part.starts * limits.turn / (STARTS_OF_A_TURN * devices),
+        STARTS: part.starts * limits.start / devices,
     }
     roof = max(least, key=least.__getitem__)
     reached = least[roof] / part.seconds

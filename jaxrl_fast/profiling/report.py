@@ -113,17 +113,12 @@ def picture(profile: Profile, path: Path) -> Path:
 
 
 def _bars(axes: Any, parts: Sequence[Part], widest: float) -> None:
-    places = range(len(parts))
     shares = [100 * part.share for part in parts]
     quiet = ("waiting", "idle", "loops", "host", "other")
     colours = ["#c9ccd3" if part.name in quiet else plots.PALETTE[0] for part in parts]
-    axes.barh(places, shares, color=colours, height=0.72)
-    for place, share, part in zip(places, shares, parts, strict=True):
-        near = of_roof(part)
-        axes.text(share + 0.6, place, f"{share:.0f}%" + (f", {near}" if near else ""), va="center", fontsize=8)
-    axes.set_yticks(places, [part.title for part in parts], fontsize=9)
+    texts = [f"{100 * part.share:.0f}%" + f", {of_roof(part)}" * bool(part.roof) for part in parts]
+    plots.bars(axes, [part.title for part in parts], shares, texts, colours)
     axes.set_xlim(0, widest)
-    axes.invert_yaxis()
     axes.xaxis.set_major_formatter("{x:.0f}%")
     for edge in ("top", "right"):
         axes.spines[edge].set_visible(False)

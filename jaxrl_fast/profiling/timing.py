@@ -13,16 +13,17 @@ import jax
 
 from jaxrl_fast import runtime
 from jaxrl_fast.engine.backend import backend_of
-from jaxrl_fast.engine.grid import ROWS
-from jaxrl_fast.engine.iteration import drawn_together
+from jaxrl_fast.engine.chunks import Chunk
+from jaxrl_fast.engine.grid import ROWS, Grid
+from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import Chunk, Context
+from jaxrl_fast.engine.programs import Context
 
 Clock = Callable[[], float]
 LONG = 0.05  # seconds of a call beside which starting it does not count
 FEWEST, MOST = 3, 100  # calls of a measurement
-ROW_STEPS = 50_000  # environment steps of all members in the longest log row that is timed
+ROW_ITERATIONS, ROW_STEPS = 256, 16_384  # of all members, in the longest log row of a measurement
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Started:
         self.context.clock.switch("train")  # compiling and waiting are told apart from here on
         self.state: Any = None
         self.iterations, self.rows, self.warmup = 0, 1, 0.0
+        self._between = contextlib.ExitStack()  # calls: environments on the host stand still
 
     def warm(self) -> None:
         """Compile, train through the warm-up and until a call takes `LONG`."""
@@ -80,13 +82,16 @@ class Started:
 
     def call(self) -> tuple[float, Chunk]:
         """Train for `rows` log rows (host environments: one) -> (seconds without compiling, chunk)."""
+        self._between.close()
         before, compiled, began = self.iterations, self.compiling, self.clock()
         chunk = self.programs.chunk(self.state, before, self.rows)
         self.state = jax.block_until_ready(chunk.state)
         if isinstance(chunk.stopped, Exception):
             raise chunk.stopped
         self.iterations = chunk.iterations
-        return self.clock() - began - (self.compiling - compiled), chunk
+        seconds = self.clock() - began - (self.compiling - compiled)
+        self._between.enter_context(self.programs.paused())
+        return seconds, chunk
 
     def timing(self, seconds: float = 3.0, seen: Callable[[Chunk], Any] = lambda chunk: None) -> Timing:
         """Return the timing of calls that take about `seconds` in all, three calls at least.
@@ -108,8 +113,7 @@ class Started:
 def started(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[Started]:
     """Compile the programs of a run and train through its warm-up and some calls.
 
-    Seeds that take turns (host environments): the first one. Log rows of more than `ROW_STEPS`
-    environment steps are shortened, to the iterations whose random numbers are drawn together.
+    Seeds that take turns (host environments): the first one. Log rows are those of `short_row`.
 
     Raises:
         ConfigError: the run does not fit the device.
@@ -128,15 +132,35 @@ def started(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[St
 
 
 def with_short_rows(prepared: Prepared) -> Prepared:
-    """Return the run with log rows that a measurement can afford; its iterations are the same."""
-    grid = prepared.grid
-    if grid.row * grid.steps * prepared.population.size <= ROW_STEPS:
-        return prepared
-    row = drawn_together(prepared.members.first, grid.row)
-    return dataclasses.replace(prepared, grid=dataclasses.replace(grid, row=row))
+    """Return the run with log rows of `short_row`; its iterations are the same."""
+    row = short_row(prepared.grid, prepared.population.size)
+    return dataclasses.replace(prepared, grid=dataclasses.replace(prepared.grid, row=row))
+
+
+def short_row(grid: Grid, members: int) -> int:
+    """Return the iterations of a log row that a measurement can afford: the run's own, or fewer.
+
+    Whole groups of iterations that draw together, where that many fit.
+    """
+    most = min(ROW_ITERATIONS, max(1, ROW_STEPS // (grid.steps * members)))
+    drawn = DRAW_AHEAD_ITERATIONS
+    return grid.row if grid.row <= most else most // drawn * drawn or most
 
 
 def time_run(prepared: Prepared, seconds: float = 3.0, clock: Clock = time.perf_counter) -> Timing:
     """Compile, warm and time a run for about `seconds` of training; see `started`."""
     with started(prepared, clock) as one:
         return one.timing(seconds)
+
+
+def in_turns(
+    one: Callable[[], float], other: Callable[[], float], turns: int
+) -> Iterator[tuple[float, float]]:
+    """Yield what both measure, in alternating order: a load that comes and goes meets both."""
+    for turn in range(turns):
+        if turn % 2 == 0:
+            first = one()
+            yield first, other()
+        else:
+            second = other()
+            yield one(), second

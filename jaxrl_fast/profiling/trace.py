@@ -59,14 +59,11 @@ class Spent:
 class Trace(NamedTuple):
     """Time by instruction without that of instructions inside it.
 
-    lines: threads or streams that worked. span: seconds between the first start and the last end.
-    busy: seconds in which at least one instruction ran.
+    span: seconds between the first start and the last end.
     """
 
     spent: Mapping[Key, Spent]
-    lines: int
     span: float
-    busy: float
 
     @property
     def events(self) -> int:
@@ -129,10 +126,8 @@ def _events(line: Any, kernels: bool = False) -> list[Event]:
 def summed(lines: Iterable[list[Event]]) -> Trace:
     """Return the time of every instruction: its own, without the events inside."""
     spent: dict[Key, Spent] = defaultdict(Spent)
-    outer: list[tuple[float, float]] = []
-    count = 0
+    outer: list[Event] = []
     for line in lines:
-        count += 1
         around: list[tuple[Event, list[float], int]] = []  # with times and place of its own
         for event in sorted(line, key=lambda e: (e.start, -e.end)):
             while around and event.start >= around[-1][0].end:
@@ -142,13 +137,13 @@ def summed(lines: Iterable[list[Event]]) -> Trace:
                 times[place] -= (min(event.end, parent.end) - event.start) * 1e-9
                 spent[parent.module, parent.op].inner += 1
             else:
-                outer.append((event.start, event.end))
+                outer.append(event)
             own = spent[event.module, event.op].times
             own.append((event.end - event.start) * 1e-9)
             around.append((event, own, len(own) - 1))
-    ends = [end for _, end in outer]
-    span = (max(ends) - min(start for start, _ in outer)) * 1e-9 if outer else 0.0
-    return Trace(dict(spent), count, span, _union(outer) * 1e-9)
+    start = min((event.start for event in outer), default=0.0)
+    end = max((event.end for event in outer), default=0.0)
+    return Trace(dict(spent), (end - start) * 1e-9)
 
 
 def pooled(traces: Sequence[Trace]) -> dict[Key, Spent]:
@@ -159,14 +154,6 @@ def pooled(traces: Sequence[Trace]) -> dict[Key, Spent]:
             found[key].times += one.times
             found[key].inner += one.inner
     return dict(found)
-
-
-def _union(intervals: list[tuple[float, float]]) -> float:
-    total, reached = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
-    return total
 
 
 CALIBRATION = 1000, 20  # turns of a small loop, calls

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from jaxrl_fast.errors import UserError, one_line
 from jaxrl_fast.profiling.advice import Suggestion
-from jaxrl_fast.profiling.timing import Started
+from jaxrl_fast.profiling.timing import Started, in_turns
 
 ROUNDS = 5
 
@@ -42,14 +42,14 @@ def tried(
 ) -> Trial:  # fmt: skip
     """Run a suggestion for about `seconds`, and `base` as long, in `ROUNDS` turns.
 
-    A load that comes and goes meets both. opened: the run with the suggestion.
+    opened: the run with the suggestion.
     """
     if not suggestion.timed:
         return Trial(suggestion)
     try:
         with opened() as other:
-            one = lambda run: run.timing(seconds / ROUNDS).steps_per_second
-            rounds = [(one(base), one(other)) for _ in range(ROUNDS)]
+            rate = lambda run: lambda: run.timing(seconds / ROUNDS).steps_per_second
+            rounds = list(in_turns(rate(base), rate(other), ROUNDS))
     except UserError as error:
         return Trial(suggestion, refused=one_line(str(error)))
     before, after = sorted(rounds, key=lambda rates: rates[1] / rates[0])[ROUNDS // 2]

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxrl_fast.engine.grid import ROWS as MOST_ROWS
-from jaxrl_fast.engine.prepared import Prepared, prepare
-from jaxrl_fast.profiling.timing import Started, with_short_rows
+from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.profiling.timing import Started, in_turns, with_short_rows
 
 TURNS = 8
-LONG = 0.3  # seconds of a turn, as far as a call can be that long
+LEAST = 1.03  # times as fast: less is noise
 Clock = Callable[[], float]
 
 
 class Trial:
-    """A run in training. numbers: a digest of metrics and agent after each call.
+    """A run in training; a call is a chunk of the run.
 
-    rows: of a call, so that trials of equal rows can be compared; None: as many as take `LONG`.
+    numbers: {iterations: a digest of all log rows up to there and of the agent}.
+    like: a trial whose calls end at the same iterations, so that the numbers can be compared.
     """
 
     def __init__(
-        self, prepared: Prepared, rows: int | None = None, clock: Clock = time.perf_counter
+        self, prepared: Prepared, like: Trial | None = None, clock: Clock = time.perf_counter
     ):
-        self.prepared, self.numbers = prepared, []
+        self.prepared, self.numbers, self.seen = prepared, {}, hashlib.sha256()
         self.started = Started(with_short_rows(prepared), clock)
         keys = prepared.population.keys(prepared.config.member_seeds())
         self.started.programs.compile(keys)
@@ -38,8 +37,12 @@ class Trial:
         if prepared.grid.warmup:
             self.call()
         self.call()  # compiles
-        seconds = self.call()
-        self.started.rows = rows or min(MOST_ROWS, max(1, math.ceil(LONG / max(seconds, 1e-9))))
+        each, long = self.call() * self.started.prepared.grid.row, prepared.config.chunk_seconds
+        rows = int(long / max(each, 1e-9))
+        if like:
+            times = int(long / like.prepared.config.chunk_seconds)
+            rows = like.rows * max(1, min(times, MOST_ROWS // like.rows))
+        self.started.rows = max(1, min(MOST_ROWS, rows))
 
     @property
     def rows(self) -> int:
@@ -47,13 +50,18 @@ class Trial:
 
     def call(self) -> float:
         """Train on -> seconds of an iteration."""
-        started, unpadded = self.started, self.started.programs.unpadded
-        before = started.iterations
+        started, before = self.started, self.started.iterations
         seconds, chunk = started.call()
-        seen = hashlib.sha256()
-        for leaf in jax.tree.leaves(unpadded((chunk.metrics, started.state.agent))):
-            seen.update(bits(leaf))
-        self.numbers.append(seen.hexdigest())
+        measured = {k: v for k, v in chunk.metrics.items() if not k.startswith("time_")}
+        rows = [np.asarray(leaf) for leaf in jax.tree.leaves(started.programs.unpadded(measured))]
+        count = max(1, (started.iterations - before) // started.prepared.grid.row)
+        for i in range(count if before >= started.prepared.grid.warmup else 1):
+            for leaf in rows:
+                self.seen.update(leaf[..., i].tobytes())
+        agent = self.seen.copy()
+        for leaf in jax.tree.leaves(started.programs.unpadded(started.state.agent)):
+            agent.update(bits(leaf))
+        self.numbers[started.iterations] = agent.hexdigest()
         return seconds / (started.iterations - before)
 
     def close(self) -> None:
@@ -67,25 +75,20 @@ def bits(leaf: Any) -> bytes:
     return np.asarray(leaf).tobytes()
 
 
-def with_settings(prepared: Prepared, settings: Mapping[str, Any]) -> Prepared:
-    """Return the run with other settings. Raises ConfigError if they do not fit."""
-    config = dataclasses.replace(prepared.config, **settings)
-    return prepare(prepared.algo, prepared.env, config, prepared.about)
-
-
 def equal(one: Trial, other: Trial) -> bool:
-    """Return whether both had the same numbers after each call that both have made."""
-    return all(a == b for a, b in zip(one.numbers, other.numbers, strict=False))
+    """Return whether both had the same numbers wherever both have been."""
+    common = one.numbers.keys() & other.numbers.keys()
+    return all(one.numbers[t] == other.numbers[t] for t in common)
 
 
 def ratio(one: Trial, other: Trial, turns: int = TURNS) -> float:
     """Return the speed of `other` over that of `one` that three of four turns reach.
 
-    The order alternates. A median of few turns would take noise for a gain.
+    A median of few turns would take noise for a gain. The turns end when `LEAST` is out of reach.
     """
-    found = []
-    for turn in range(turns):
-        first, second = (one, other) if turn % 2 == 0 else (other, one)
-        seconds = {id(x): x.call() for x in (first, second)}
-        found.append(seconds[id(one)] / seconds[id(other)])
-    return sorted(found)[turns // 4]
+    found: list[float] = []
+    for mine, its in in_turns(one.call, other.call, turns):
+        found.append(mine / its)
+        if sum(each < LEAST for each in found) > turns // 4:
+            break
+    return sorted(found)[min(turns // 4, len(found) - 1)]

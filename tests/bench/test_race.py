@@ -17,6 +17,18 @@ def test_contestants_take_turns_after_one_unmeasured_run():
     assert found["b"]["steps_per_second"] == pytest.approx(10 / found["b"]["median_seconds"])
 
 
+def test_a_peer_that_fails_is_named_and_left_out():
+    def broken():
+        raise RuntimeError("no such name in this numpy")
+
+    told = []
+    loops = [Loop("jaxrl_fast", 10, lambda: lambda: None), Loop("peer", 10, broken)]
+    assert list(race(loops, 1, told.append)["contestants"]) == ["jaxrl_fast"]
+    assert "left out: peer does not run here: " in told[0] and "no such name" in told[0]
+    with pytest.raises(RuntimeError):
+        race([Loop("jaxrl_fast", 10, broken)], 1, told.append)
+
+
 def test_a_function_is_compiled_and_scored_by_its_result():
     one = Contestant(
         "jaxrl_fast", 5, lambda: lambda x: 2 * x, lambda turn: (jax.numpy.float32(turn),),

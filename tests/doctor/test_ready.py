@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from jaxrl_fast.doctor import ready
 from jaxrl_fast.doctor.facts import Card, Machine
-from jaxrl_fast.doctor.ready import check_cache, check_idle
+from jaxrl_fast.doctor.ready import check_cache, check_flags, check_idle
 from jaxrl_fast.errors import ConfigError
 
 IDLE = Machine(cores=2, all_cores=2, load=0.3, share=0.99)
@@ -28,6 +29,19 @@ def test_an_idle_machine_is_measured():
 def test_a_busy_device_is_refused_with_the_flag_that_allows_it(found, platform, text):
     with pytest.raises(ConfigError, match=f"the device must be idle, got .*{text}.*--busy"):
         check_idle(found, platform)
+
+
+def test_a_flag_that_xla_does_not_know_is_named_with_the_line_to_type(monkeypatch):
+    monkeypatch.setattr(ready.runtime, "backend_started", lambda: False)
+    monkeypatch.setattr(ready, "unknown_flags", lambda environment: ("--xla_b",))
+    monkeypatch.setenv("XLA_FLAGS", f"{ready.runtime.HANG_FLAG}=false")
+    check_flags()  # no flag of the user's: nothing is started
+    monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_b")
+    message = "XLA_FLAGS must be flags that this XLA knows, got '--xla_b': export XLA_FLAGS='--xla_a=1'"
+    with pytest.raises(ConfigError, match=message):
+        check_flags()
+    monkeypatch.setattr(ready.runtime, "backend_started", lambda: True)
+    check_flags()  # it knows them
 
 
 def test_a_cache_that_cannot_be_written(tmp_path):

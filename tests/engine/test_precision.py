@@ -34,8 +34,9 @@ def products(jaxpr, platform: str = "cuda", width: int | None = None) -> collect
     return collections.Counter(e.params["precision"] for e in found if width is None or width in axes(e))
 
 
-@pytest.mark.parametrize("name", ON_A_CPU)
-@pytest.mark.parametrize("precision", OF_TORSOS)
+@pytest.mark.parametrize(("name", "precision"), [
+    *((name, "bf16") for name in ON_A_CPU), ("ppo", "tf32"), ("dqn", "tf32"), ("ppo", "highest"), ("dqn", "highest"),
+])  # fmt: skip
 def test_a_training_program_holds_no_product_of_unstated_precision(name, precision):
     """Torsos as the setting says; heads, optimizers (Muon), search steps and the sum tree in float32."""
     row = log_row(name, precision=precision)

@@ -14,12 +14,13 @@ from jaxrl_fast.engine.tuned import Tuned
 from jaxrl_fast.errors import ConfigError
 
 FOUND = Tuned({"unroll": 4}, 1.25)
+ASYNC = Tuned({"env.vectorization": "async"}, 1.5)
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path, compile_cache):
     """The compile cache's folder, an empty one."""
-    monkeypatch.setattr(tuned.runtime, "enable_compile_cache", lambda: str(tmp_path))
+    compile_cache(tmp_path)
     return tmp_path
 
 
@@ -58,6 +59,13 @@ def test_another_learning_rate_shares_it_and_another_width_does_not(cache):
     assert tuned.find(prepared(seeds=2)) is None
 
 
+def test_the_length_of_a_chunk_is_no_part_of_the_program(cache):
+    tuned.keep(prepared(chunk_seconds=0.5), Tuned(FOUND.settings | {"chunk_seconds": 4.0}, 1.25))
+    assert tuned.taken(prepared())[0].config.chunk_seconds == 4
+    after, found = tuned.taken(prepared(chunk_seconds=0.1))
+    assert found == FOUND and (after.config.unroll, after.config.chunk_seconds) == (4, 0.1)
+
+
 def test_another_device_does_not_share_it(cache, monkeypatch):
     tuned.keep(prepared(), FOUND)
     run = prepared()
@@ -69,6 +77,22 @@ def test_the_users_settings_win(cache):
     tuned.keep(prepared(), FOUND)
     assert tuned.taken(prepared(unroll=2))[0].config.unroll == 2
     assert tuned.taken(prepared(tuned=False))[0].config.unroll is None
+
+
+def test_settings_of_an_environment_are_taken_too(cache):
+    algo = jf.A2C(num_envs=2, num_steps=8, hidden=(8,))
+    config = RunConfig(total_steps=10_000, horizon=10_000)
+    tuned.keep(run := prepare(algo, jf.make("gym:CartPole-v1"), config), ASYNC)
+    after, found = tuned.taken(run)
+    assert found == ASYNC and after.env.vectorization == "async"
+    own = prepare(algo, jf.make("gym:CartPole-v1", vectorization="sync"), config)
+    assert tuned.taken(own) == (own, None)
+
+
+def test_settings_that_do_not_fit_this_process_are_left_out(cache):
+    run = prepared(seeds=2)
+    tuned.keep(run, Tuned({"devices": 2}, 1.5))  # of one that JAX has
+    assert tuned.taken(run) == (run, None)
 
 
 def test_several_processes_take_nothing(cache, monkeypatch):
@@ -87,8 +111,8 @@ def test_a_damaged_file_is_passed_over(cache, text):
     assert tuned.find(prepared()) is None
 
 
-def test_without_a_cache_nothing_is_kept(monkeypatch):
-    monkeypatch.setattr(tuned.runtime, "enable_compile_cache", lambda: None)
+def test_without_a_cache_nothing_is_kept(compile_cache):
+    compile_cache(None)
     assert tuned.find(prepared()) is None
     with pytest.raises(ConfigError, match="JAXRL_FAST_CACHE must be a folder or unset"):
         tuned.keep(prepared(), FOUND)

@@ -8,6 +8,7 @@ import pytest
 
 from jaxrl_fast.forecast import work
 from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.profiling import hlo
 
 X = jax.ShapeDtypeStruct((16, 32), jnp.float32)
 SQUARE = jax.ShapeDtypeStruct((16, 16), jnp.float32)
@@ -32,6 +33,17 @@ def test_a_convolution_has_its_arithmetic():
         x, k, (1, 1), "VALID", dimension_numbers=names
     )
     assert count(convolve, image, kernel)["flops"] == 2 * (2 * 8 * 8 * 8) * (3 * 3 * 4)
+
+
+def test_the_compiled_program_has_the_arithmetic_of_the_traced_one():
+    loss = lambda w, v, x: jnp.sum(jnp.tanh(jnp.tanh(x @ w) @ v))
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 64), (64, 64), (48, 32))]
+    gradient = jax.grad(loss, argnums=(0, 1))
+    module = hlo.parse(jax.jit(gradient).lower(*shapes).compile().as_text())
+    *_, entry = module.computations.values()
+    compiled = sum(module.cost(one.name).flops for one in entry)
+    traced = count(gradient, *shapes)["flops"]
+    assert traced <= compiled < 1.1 * traced  # elementwise operations count there alone
 
 
 def test_a_product_of_few_terms_is_part_of_another_kernel():

@@ -11,7 +11,7 @@ import jaxrl_fast as jf
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.profiling.timing import started, time_run, with_short_rows
+from jaxrl_fast.profiling.timing import short_row, started, time_run, with_short_rows
 
 PPO = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1)
 DQN = jf.DQN(num_envs=2, hidden=(8,), buffer_size=64, batch_size=4, learning_starts=16)
@@ -38,11 +38,12 @@ def test_training_goes_on_after_the_warm_up_of_a_replay():
         assert bool(np.all(chunk.finite))
 
 
-def test_long_log_rows_are_shortened_to_the_iterations_that_are_drawn_together():
-    long = run_of(dataclasses.replace(DQN, num_envs=64, buffer_size=1024), steps=64 * 100 * 960)
+def test_long_log_rows_are_shortened_for_all_members_together():
+    wide = dataclasses.replace(DQN, num_envs=64, buffer_size=1024)
+    long = run_of(wide, steps=64 * 100 * 960)
     assert long.grid.row >= 900
-    row = with_short_rows(long).grid.row
-    assert 1 < row <= 64 and long.grid.row % row == 0
+    assert with_short_rows(long).grid.row == short_row(long.grid, members=1) == 256
+    assert short_row(long.grid, members=2) == 128 and short_row(long.grid, members=1000) == 1
     assert with_short_rows(run_of(DQN)).grid == run_of(DQN).grid
 
 

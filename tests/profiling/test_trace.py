@@ -25,12 +25,10 @@ def test_an_instruction_has_the_time_without_those_inside():
     assert {op: one.inner for (_, op), one in found.items()} == {"while": 2, "add": 0, "call": 1, "mul": 0}
 
 
-def test_threads_are_busy_together_once():
-    other = [Event("m", "dot", 600, 1_500)]
-    found = trace.summed([LOOP, other])
-    assert (found.lines, found.events) == (2, 6)
-    assert (found.busy, found.span) == pytest.approx((1_500e-9, 1_500e-9))
-    assert trace.summed([]) == trace.Trace({}, 0, 0.0, 0.0)
+def test_a_trace_spans_the_events_of_all_threads():
+    found = trace.summed([LOOP, [Event("m", "dot", 600, 1_500)]])
+    assert found.events == 6 and found.span == pytest.approx(1_500e-9)
+    assert trace.summed([]) == trace.Trace({}, 0.0)
 
 
 def test_executions_that_others_interrupt_do_not_count():

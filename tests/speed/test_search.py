@@ -5,17 +5,22 @@ from __future__ import annotations
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.engine import tuned
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.engine.tuned import choices, with_settings
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.speed import search, trials
-from jaxrl_fast.speed.trials import Trial, with_settings
+from jaxrl_fast.speed.trials import Trial
 
 
 def prepared(num_steps=8, env="CartPole-v1", **settings):
     algo = jf.A2C(num_envs=4, num_steps=num_steps, hidden=(8,))
     config = RunConfig(**{"total_steps": 20_000, "horizon": 20_000} | settings)
     return prepare(algo, jf.make(env), config)
+
+
+CHUNK = {"chunk_seconds": [4.0]}
 
 
 @pytest.mark.parametrize(
@@ -25,30 +30,50 @@ def prepared(num_steps=8, env="CartPole-v1", **settings):
         (12, {}, {"unroll": [2, 4]}),
         (1, {}, {}),
         (8, {"unroll": 2}, {}),  # the user's own
+        (1, {"seeds": 2, "devices": 1}, {"batching": ["vmap"]}),
+        (1, {"seeds": 2, "devices": 1, "batching": "vmap"}, {}),
     ],
 )
 def test_choices(num_steps, settings, expected):
-    assert search.choices(prepared(num_steps, **settings)) == expected
+    assert choices(prepared(num_steps, **settings)) == expected | CHUNK
+    assert choices(prepared(num_steps, **settings, chunk_seconds=2.0)) == expected
 
 
-def test_environments_on_the_host_have_no_choices():
-    pytest.importorskip("gymnasium")
-    assert search.choices(prepared(env="gym:CartPole-v1")) == {}
+def test_environments_on_the_host_step_in_processes_or_fewer_threads(monkeypatch):
+    assert choices(prepared(env="gym:CartPole-v1")) == {"env.vectorization": ["async"]}
+    run = with_settings(prepared(env="gym:CartPole-v1"), {"env.vectorization": "async"})
+    assert run.env.vectorization == "async" and choices(run) == {}
+    monkeypatch.setattr(tuned.runtime, "cpu_count", lambda: 8)
+    monkeypatch.setattr(tuned.registry, "settings_of", lambda name: {"num_threads": 0})
+    assert choices(prepared(env="gym:CartPole-v1")) == {"env.num_threads": [1, 2, 4]}
 
 
 def test_a_run_without_a_choice_is_refused():
-    with pytest.raises(ConfigError, match="run must be one with a choice among unroll"):
-        search.search(prepared(1), print)
+    with pytest.raises(ConfigError, match="run must be one with a choice among unroll, batching"):
+        search.search(prepared(1, chunk_seconds=2.0), print)
 
 
 def test_numbers_are_those_of_the_program_and_its_seed():
-    run = prepared()
+    run = prepared(chunk_seconds=1e-6)
     first = Trial(run)
-    again, other = Trial(run, first.rows), Trial(with_settings(run, {"seed": 1}), first.rows)
-    assert trials.ratio(first, again, turns=2) > 0 and len(first.numbers) == 4
+    again, other = Trial(run, first), Trial(with_settings(run, {"seed": 1}), first)
+    longer = Trial(with_settings(run, {"chunk_seconds": 4e-6}), first)
+    assert (first.rows, longer.rows) == (1, 4)
+    assert trials.ratio(first, again, turns=4) > 0 and len(first.numbers) >= 4
     assert trials.equal(first, again) and not trials.equal(first, other)
-    for trial in (first, again, other):
+    longer.call()
+    for _ in range(2):
+        first.call()
+    assert max(longer.numbers) in first.numbers and trials.equal(first, longer)
+    for trial in (first, again, other, longer):
         trial.close()
+
+
+def test_a_search_ends_when_the_gain_is_out_of_reach():
+    turns = []
+    trial = lambda seconds: type("", (), {"call": lambda self: turns.append(seconds) or seconds})()
+    assert trials.ratio(trial(1.0), trial(1.0)) == 1.0 and len(turns) == 6
+    assert trials.ratio(trial(3.0), trial(1.0)) == 3.0 and len(turns) == 6 + 2 * trials.TURNS
 
 
 class Fake:
@@ -57,9 +82,9 @@ class Fake:
     SPEED = {None: 1.0, 2: 1.5, 4: 3.0, 8: 2.0}
     open, rows = 0, 5
 
-    def __init__(self, prepared, rows=None):
+    def __init__(self, prepared, like=None):
         self.unroll = prepared.config.unroll
-        self.numbers = ["first", "other" if self.unroll == 4 else "same"]
+        self.numbers = {1: "first", 2: "other" if self.unroll == 4 else "same"}
         Fake.open += 1
 
     def close(self):
@@ -72,8 +97,21 @@ def test_the_fastest_with_equal_numbers_is_taken(monkeypatch):
     told = []
     found, tried = search.search(prepared(), told.append)
     assert found.settings == {"unroll": 8} and found.speed == pytest.approx(2.0)
-    assert [x.equal for x in tried] == [True, False, True] and tried[1].speed is None
-    assert "other numbers: left out" in told[1] and Fake.open == 0
+    assert [x.speed for x in tried[:3]] == pytest.approx([1.5, None, 2.0 / 1.5])
+    assert "left out: other numbers" in told[1] and Fake.open == 0
+
+
+def test_a_choice_that_is_refused_is_named(monkeypatch):
+    def fake(prepared, like=None):
+        if prepared.config.unroll == 4:
+            raise ConfigError("memory", "9 GiB", "at most 5 GiB")
+        return Fake(prepared)
+
+    monkeypatch.setattr(search, "Trial", fake)
+    monkeypatch.setattr(search, "ratio", lambda a, b: 1.0)
+    found, tried = search.search(prepared(), print)
+    assert tried[1].reason == "memory must be at most 5 GiB, got '9 GiB'" and Fake.open == 0
+    assert found.settings == {} and len(tried) == 4
 
 
 def test_noise_is_not_taken(monkeypatch):
