@@ -249,6 +249,11 @@ GAMES: dict[str, Game] = {
         lives=(0x99, 0x07, 0, -1, 4),
         bonus=(0xA8, 0x01, 0x01, 0), ends=(((0xAF, 0x01, 0x01, 0),),),
     ),  # fmt: skip
+    "wizard_of_wor": Game(
+        ((0x86, 1000, 100), (0x88, 100000, 10000)), lives=(0x8D, 0x0F, 0, 1, 0),
+        loss=(0xD7, 0x01, 0x00, 0), ends=(((0x8D, 0x0F, 0x00, 0),
+        (0xF4, 0xFF, 0xF8, 0)),),
+    ),  # fmt: skip
     "yars_revenge": Game(
         ((0xE0, 100000, 10000), (0xE1, 1000, 100), (0xE2, 10, 1)),
         lives=(0x9E, 0xF0, 4, 1, 0), ends=(((0x9E, 0xF0, 0x00, 0),),),
