@@ -5,11 +5,15 @@ A foreign class or function declares its settings by its signature: `defaults_of
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import functools
 import inspect
+import itertools
 import math
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,9 +28,10 @@ def setting(
 ) -> Any:  # fmt: skip
     """Declare a field of a settings dataclass: its default, help, range and flag.
 
-    Valid is `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and
-    None in a field of `X | None`. An int with a positive default and without `low` is a size: at
-    least 1. A plain field has no bound.
+    A string below the field is its help too, and editors show that one. Valid is
+    `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and None in a
+    field of `X | None`. An int with a positive default and without `low` is a size: at least 1. A
+    plain field has no bound.
 
     Args:
         convert: `convert(name, value)` returns the kept value before other checks and accepts its
@@ -40,6 +45,41 @@ def setting(
     if static is not None:
         metadata["static"] = static
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
+
+
+class About(NamedTuple):
+    """Help and choices of a setting."""
+
+    help: str
+    choices: tuple[str, ...] = ()
+
+
+def about(cls: Any) -> dict[str, About]:
+    """Return {setting: its help and choices} of a settings class; {} for a function."""
+    found = dataclasses.fields(cls) if isinstance(cls, type) and dataclasses.is_dataclass(cls) else ()
+    return {f.name: About(help_of(cls, f.name), f.metadata.get("choices") or ()) for f in found}
+
+
+def help_of(cls: type, name: str) -> str:
+    """Return the help of a settings class's field: the string below it, else `setting`'s; else ""."""
+    texts = (_texts(base.__module__).get((base.__name__, name)) for base in cls.__mro__)
+    return next(filter(None, texts), "") or cls.__dataclass_fields__[name].metadata.get("help", "")
+
+
+@functools.cache
+def _texts(module: str) -> dict[tuple[str, str], str]:
+    """Return {(class, field): the string below it} of a module's source; {} without a source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (KeyError, OSError, TypeError):  # not imported, a prompt, in C
+        return {}
+    return {
+        (cls.name, field.target.id): " ".join(text.value.value.split())
+        for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef)
+        for field, text in itertools.pairwise(cls.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }  # fmt: skip
 
 
 def type_name(field: dataclasses.Field) -> str:

@@ -11,8 +11,10 @@ import dataclasses
 import textwrap
 from pathlib import Path
 
-from jaxrl_fast.cli.args import option_of_field, show
+from jaxrl_fast.cli.args import show
+from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.engine.config import RunConfig, by_group
+from jaxrl_fast.fields import help_of
 from jaxrl_fast.sweeps.selection import PBT, Halving
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,23 +31,23 @@ from typing import Any, TypedDict
 '''
 
 
-def row(field: dataclasses.Field, flags: bool) -> str:
+def row(cls: type, field: dataclasses.Field, flags: bool) -> str:
     """Return the table row of a setting: keyword, flag, default, meaning."""
-    option, none = option_of_field(field, None), field.metadata.get("none")
+    option, none = option_of(cls, field.name, None), field.metadata.get("none")
     default = none if field.default is None else "required" if field.default is dataclasses.MISSING else show(field.default)
     bar = lambda text: text.replace("|", "\\|")
     usage = f"{option.flag}, {option.off}"
     if option.kind != "bool":
         usage = f"{option.flag} {option.shown_metavar}"
     flag = f"`{bar(usage)}`" if field.metadata.get("flag", "") is not None else ""
-    cells = [f"`{field.name}`", *([flag] if flags else []), default, bar(field.metadata.get("help", ""))]
+    cells = [f"`{field.name}`", *([flag] if flags else []), default, bar(option.help)]
     return f"| {' | '.join(cells)} |".replace("|  |", "| |")
 
 
 def section(title: str, cls: type, fields: list[dataclasses.Field], flags: bool = True) -> str:
     """Return the part of the page about one group."""
     heads = ["keyword", *(["flag"] if flags else []), "default", "meaning"]
-    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row(f, flags) for f in fields)]
+    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row(cls, f, flags) for f in fields)]
     return "\n".join([f"\n## {title}\n", (cls.__doc__ or "").partition("\n")[0] + "\n", *table, ""])
 
 
@@ -59,7 +61,7 @@ def page() -> str:
 
 def key(field: dataclasses.Field) -> str:
     """Return a setting as a key of a TypedDict; one with `convert` takes more than its type."""
-    kind, text = "Any" if field.metadata["convert"] else field.type, field.metadata["help"]
+    kind, text = "Any" if field.metadata["convert"] else field.type, help_of(RunConfig, field.name)
     default = field.metadata["none"] if field.default is None else repr(field.default)
     text = f'"""{text[0].upper()}{text[1:]}. Default: {default}."""'
     return textwrap.indent("\n".join([f"{field.name}: {kind}", *textwrap.wrap(text, 96)]), "    ")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import os
 import sys
 import tempfile
 from importlib import metadata
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from unittest import mock
 
@@ -24,9 +26,12 @@ if not any(flag in os.environ.get("XLA_FLAGS", "") for flag in QUICK):
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
+# It imports jaxrl_fast, which sets XLA flags before the backend starts.
+from helpers import runs as tools  # noqa: E402
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
+from jaxrl_fast.doctor import machine  # noqa: E402
+from jaxrl_fast.doctor.facts import Machine  # noqa: E402
 from jaxrl_fast.engine.programs import Programs  # noqa: E402
 from jaxrl_fast.envs import sources  # noqa: E402
 from jaxrl_fast.logs.sinks import SINKS  # noqa: E402
@@ -41,6 +46,19 @@ def _cache_folder() -> str:
     return str((base if writable else Path(tempfile.gettempdir())) / "jaxrl_fast-tests")
 
 
+def _memory_folder() -> str:
+    """Return /dev/shm if it has room and may hold programs, else "", for pytest's own choice."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return ""
+    fits = found.f_bavail * found.f_frsize > 2 * 2**30 and not found.f_flag & os.ST_NOEXEC
+    return "/dev/shm" if fits and os.access("/dev/shm", os.W_OK) else ""
+
+
+# Runs write many small files and wait for a disk's journal: half of the time of tests that read damaged ones.
+if folder := _memory_folder():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 # JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and so do the processes and
 # notebooks that they start.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
@@ -133,8 +151,24 @@ def both_forms(monkeypatch):
 
 @pytest.fixture
 def modules(monkeypatch):
-    """modules(wandb=x): `import wandb` finds x; None: it is not installed."""
-    return lambda **found: [monkeypatch.setitem(sys.modules, name, module) for name, module in found.items()]
+    """modules(wandb=x): `import wandb` finds x; None: it is not installed; a text: an empty package."""
+    made = lambda x: importlib.util.module_from_spec(ModuleSpec(x, None)) if isinstance(x, str) else x
+    return lambda **found: [monkeypatch.setitem(sys.modules, name, made(x)) for name, x in found.items()]
+
+
+@pytest.fixture
+def another_program(monkeypatch):
+    """Another program takes a third of a core."""
+    monkeypatch.setattr(machine, "examine", lambda: Machine(cores=2, all_cores=2, load=9.0, share=0.3))
+
+
+@pytest.fixture
+def compile_cache(monkeypatch):
+    """compile_cache(folder): compiled programs are kept there; None: nowhere."""
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setenv("JAXRL_FAST_CACHE", "off")
+    yield lambda folder: jax.config.update("jax_compilation_cache_dir", folder and str(folder))
+    jax.config.update("jax_compilation_cache_dir", before)
 
 
 @pytest.fixture

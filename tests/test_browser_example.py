@@ -7,7 +7,6 @@ import http.server
 import os
 import re
 import shutil
-import subprocess
 import threading
 from pathlib import Path
 
@@ -15,17 +14,16 @@ import jax
 import pytest
 
 import jaxrl_fast as jf
+from helpers import browser
 from jaxrl_fast.engine.config import RunConfig
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "scripts/browser"
 MODULES = Path(os.environ.get("JAXRL_FAST_NODE_MODULES", EXAMPLE / "node_modules"))  # of `npm install` there
 
 
+@pytest.mark.browser
 def test_a_policy_plays_in_a_browser(tmp_path):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None or not (MODULES / "onnxruntime-web").is_dir():
-        pytest.skip("no Chromium, or no `npm install` in scripts/browser")
-    pytest.importorskip("jax2onnx", reason="the extra [onnx] is not installed")
+    assert (MODULES / "onnxruntime-web").is_dir(), "needs `npm install` in scripts/browser"
     env = jf.make("CartPole-v1")
     algo = jf.PPO(hidden=(8,)).bind(env.spec)
     jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0))).export(tmp_path / "policy.onnx", "onnx")
@@ -35,10 +33,9 @@ def test_a_policy_plays_in_a_browser(tmp_path):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}/p"]
         address = f"http://127.0.0.1:{server.server_port}/"
-        done = subprocess.run([browser, *flags, "--dump-dom", address], capture_output=True, text=True, timeout=120)
+        page = browser.page(address, tmp_path / "profile", "--virtual-time-budget=20000")
         server.shutdown()
         thread.join()
-    told = re.search(r'<p id="told">step \d+, mean of (\d+) episodes: ([\d.]+)</p>', done.stdout)
-    assert told and int(told[1]) > 1 and 5 < float(told[2]) < 500, done.stdout[-500:]
+    told = re.search(r'<p id="told">step \d+, mean of (\d+) episodes: ([\d.]+)</p>', page)
+    assert told and int(told[1]) > 1 and 5 < float(told[2]) < 500, page[-500:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -49,29 +50,64 @@ def test_a_run_tells_its_device_and_an_idle_card(run_cli, tmp_path, monkeypatch)
     assert "jaxrl-fast: warning: a card beside the cpu\n" in err
 
 
-SHOW = "import jaxrl_fast as jf, os; {before}; jf.plan(jf.PPO(), jf.make('CartPole-v1'), **{settings}); print({shown})"
-VARIABLES = "[f'{k}={v}' for k, v in os.environ.items() if 'MEM_FRACTION' in k or 'PREALLOCATE' in k]"
+FLAG = "--xla_gpu_deterministic_ops"
+PREPARE = "prepare(jf.PPO(), jf.make('CartPole-v1'), run_config(64, {}))"
+CLI = "assert command.main('plan {} ppo CartPole-v1'.split()) == 0"
+CASES = {  # environment, and what a process does before it shows its own
+    "fraction": ({}, PREPARE.format({"memory_fraction": 0.4})),
+    "as needed": ({}, PREPARE.format({"memory_fraction": 0.0})),
+    "user's fraction": ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, PREPARE.format({"memory_fraction": 0.4})),
+    "flag of a fraction": ({}, CLI.format("--memory-fraction 0.4")),
+    "nothing": ({}, PREPARE.format({})),
+    "deterministic": ({}, PREPARE.format({"deterministic": True})),
+    "late": ({}, "jax.devices(); " + PREPARE.format({"deterministic": True})),
+    "user's no": ({"XLA_FLAGS": f"{FLAG}=false"}, PREPARE.format({})),
+    "user's yes": ({"XLA_FLAGS": f"{FLAG}=true"}, PREPARE.format({"deterministic": True})),
+    "flag": ({}, CLI.format("--deterministic")),
+    "flags": ({}, CLI.format("--deterministic --no-deterministic")),
+}
+FORK = """
+import json, os, sys
+import jax
+import jaxrl_fast as jf
+from jaxrl_fast.cli import command
+from jaxrl_fast.engine.config import run_config
+from jaxrl_fast.engine.prepared import prepare
+
+for name, (environment, code) in json.loads(sys.argv[1]).items():
+    sys.stdout.flush()
+    child = os.fork()  # JAX's backend has not started
+    if not child:
+        os.environ |= environment
+        exec(code)
+        print("\\n" + json.dumps([name, dict(os.environ)]))
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+"""
 
 
-def planned(settings: dict, shown: str, before: str = "pass", **more: str) -> str:
-    """Return what a process shows of its environment after it has prepared a run."""
-    env = {k: v for k, v in os.environ.items() if "MEM_FRACTION" not in k and "PREALLOCATE" not in k} | more
-    code = SHOW.format(before=before, settings=settings, shown=shown)
-    ended = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+@pytest.fixture(scope="module")
+def environments() -> dict[str, dict[str, str]]:
+    """The environment that each case leaves, in a process whose backend it starts."""
+    env = {k: v for k, v in os.environ.items() if k not in (*runtime._MEMORY, "XLA_FLAGS")}
+    code = [sys.executable, "-c", FORK, json.dumps(CASES)]
+    ended = subprocess.run(code, env=env, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
-    return ended.stdout.strip()
+    return dict(json.loads(line) for line in ended.stdout.splitlines() if line.startswith('["'))
 
 
 @pytest.mark.parametrize(
-    ("fraction", "more", "found"),
+    ("case", "found"),
     [
-        (0.4, {}, "XLA_CLIENT_MEM_FRACTION=0.4"),
-        (0.0, {}, "XLA_PYTHON_CLIENT_PREALLOCATE=false"),
-        (0.4, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3"),  # the user's own
+        ("fraction", "XLA_CLIENT_MEM_FRACTION=0.4"),
+        ("as needed", "XLA_PYTHON_CLIENT_PREALLOCATE=false"),
+        ("user's fraction", "XLA_PYTHON_CLIENT_MEM_FRACTION=0.3"),
+        ("flag of a fraction", "XLA_CLIENT_MEM_FRACTION=0.4"),
     ],
 )
-def test_the_part_of_a_gpus_memory_is_set_before_the_backend_starts(fraction, more, found):
-    assert planned({"memory_fraction": fraction}, VARIABLES, **more) == str([found])
+def test_the_part_of_a_gpus_memory_is_set_before_the_backend_starts(case, found, environments):
+    assert [f"{k}={v}" for k, v in environments[case].items() if k in runtime._MEMORY] == [found]
 
 
 def test_a_late_part_of_a_gpus_memory_is_an_error_on_a_gpu_alone(monkeypatch):
@@ -87,25 +123,17 @@ def test_a_late_part_of_a_gpus_memory_is_an_error_on_a_gpu_alone(monkeypatch):
         jf.plan(jf.PPO(), jf.make("CartPole-v1"), memory_fraction=2.0)
 
 
-def test_the_command_line_sets_it_too(tmp_path):
-    code = "import sys, os; from jaxrl_fast.cli import main; main(sys.argv[1:]); print(os.environ['XLA_CLIENT_MEM_FRACTION'])"
-    line = ["plan", "ppo", "CartPole-v1", "--memory-fraction", "0.4"]
-    env = {k: v for k, v in os.environ.items() if k not in runtime._MEMORY}
-    ended = subprocess.run([sys.executable, "-c", code, *line], env=env, capture_output=True, text=True, timeout=120)
-    assert ended.stdout.splitlines()[-1:] == ["0.4"], ended.stderr
-
-
-FLAG = "--xla_gpu_deterministic_ops"
-
-
-def test_bitwise_programs_set_their_flag_before_the_backend_starts():
-    shown = "os.environ.get('XLA_FLAGS', '').split()"
-    assert f"'{FLAG}=true'" in planned({"deterministic": True}, shown)
-    assert FLAG not in planned({}, shown)
-    late = planned({"deterministic": True}, shown, before="import jax; jax.devices()")
-    assert FLAG not in late  # a CPU needs none
-    assert f"'{FLAG}=false'" in planned({}, shown, XLA_FLAGS=f"{FLAG}=false")  # the user's own
-    assert f"'{FLAG}=true'" in planned({"deterministic": True}, shown, XLA_FLAGS=f"{FLAG}=true")
+@pytest.mark.parametrize(
+    ("case", "flag"),
+    [
+        ("nothing", None), ("deterministic", "true"), ("flag", "true"), ("flags", None),
+        ("user's no", "false"), ("user's yes", "true"),
+        ("late", None),  # a CPU needs none
+    ],
+)  # fmt: skip
+def test_bitwise_programs_set_their_flag_before_the_backend_starts(case, flag, environments):
+    found = [x for x in environments[case].get("XLA_FLAGS", "").split() if x.startswith(FLAG)]
+    assert found == ([f"{FLAG}={flag}"] if flag else [])
 
 
 @pytest.mark.parametrize("value", ["false", "False", "0"])
@@ -161,15 +189,6 @@ def test_late_bitwise_programs_are_an_error_on_a_gpu():
     with pytest.raises(ConfigError, match=valid):
         runtime.set_gpu(True, None, lambda: "gpu")
     runtime.set_gpu(False, None, lambda: "gpu")
-
-
-@pytest.mark.parametrize(("line", "set_"), [("--deterministic", True), ("--deterministic --no-deterministic", False)])
-def test_the_switch_for_bitwise_programs(line, set_, tmp_path):
-    code = "import sys, os; from jaxrl_fast.cli import main; print(main(sys.argv[1:]), os.environ.get('XLA_FLAGS'))"
-    command = [sys.executable, "-c", code, "plan", *line.split(), "ppo", "CartPole-v1"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    last = ended.stdout.splitlines()[-1]
-    assert last.startswith("0 ") and (f"{FLAG}=true" in last) == set_, ended.stderr
 
 
 def test_the_header_says_what_bitwise_programs_cost():

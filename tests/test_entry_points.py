@@ -99,7 +99,7 @@ def test_an_algorithm_of_a_package_is_known_by_its_name(place, capsys):
     assert ALGORITHMS.get("slow-dqn").__name__ == "Slow"
     with pytest.raises(ConfigError, match="'other', as its entry point"):
         ALGORITHMS.get("other")
-    assert cli.main(["list"]) == 0
+    assert cli.main(["list", "algorithms"]) == 0
     out, err = capsys.readouterr()
     assert "  slow-dqn DQN, slowly." in out and "broken" not in out
     assert sum("broken:x of the package slow does not: ZeroDivisionError" in line for line in err.splitlines()) == 1
@@ -138,7 +138,7 @@ def test_a_source_of_a_package(place, capsys):
         env = jf.make("corridor/long", length=3.0, time_limit=7)
     assert env is jf.make("corridor/long", length=3.0, time_limit=7) and env.spec.max_episode_steps == 7
     assert jf.make("corridor/short").length == 0.5
-    assert cli.main(["list"]) == 0
+    assert cli.main(["list", "environments"]) == 0
     out, err = capsys.readouterr()
     assert "  corridor\n    corridor/short  corridor/long\n" in out
     assert sum("left out" in line for line in err.splitlines()) == 2  # other, broken

@@ -11,8 +11,14 @@ import numpy as np
 import pytest
 
 from jaxrl_fast import errors, tree
+from jaxrl_fast.algorithms import algorithm_class, list_algorithms
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.envs.native.source import SOURCE
+from jaxrl_fast.envs.wrappers import Common
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.fields import check_settings, setting, type_name
+from jaxrl_fast.fields import check_settings, help_of, setting, type_name
+from jaxrl_fast.registry import imported
+from jaxrl_fast.sweeps.selection import PBT, Halving
 
 
 @tree.settings
@@ -167,3 +173,34 @@ def test_errors_have_their_exit_codes():
     assert errors.RunError("x").exit_code == 1 and errors.NonFiniteError("x").exit_code == 3
     missing = errors.MissingExtraError("W&B", "wandb")
     assert "pip install 'jaxrl_fast[wandb]'" in str(missing) and isinstance(missing, ImportError)
+
+
+CLASSES = [*map(algorithm_class, list_algorithms()), *map(imported, SOURCE.names.values()), Common, RunConfig, PBT, Halving]
+
+
+@pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
+def test_the_help_of_a_setting_is_the_string_below_it(cls):
+    """An editor shows that one; .ci/types/hover.py asks pyright."""
+    named = [field for field in dataclasses.fields(cls) if field.init and "low" in field.metadata]
+    assert [field.name for field in named if not help_of(cls, field.name)] == []
+    assert [field.name for field in named if field.metadata.get("help")] == []
+
+
+class Heir(Example):
+    """Inherits help, and gives its own."""
+
+    size: int = setting(8, low=2)
+    """rows of the table,
+    in a second line too"""
+    switch: bool = True
+
+
+Heir = tree.settings(Heir)
+
+
+def test_help_comes_from_the_string_or_the_argument_or_the_class_above():
+    assert help_of(Heir, "size") == "rows of the table, in a second line too"
+    assert help_of(Heir, "rate") == help_of(Example, "rate") == "step size"
+    assert help_of(Heir, "switch") == help_of(Example, "size") == ""
+    made = dataclasses.make_dataclass("Made", [("x", int, setting(3, "a prompt's"))], namespace={"__module__": "nowhere"})
+    assert help_of(made, "x") == "a prompt's"

@@ -1,8 +1,10 @@
-"""The order of the files, and what importing them costs."""
+"""The order of the files, what importing them costs, and which tests run by default."""
 
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -161,3 +163,12 @@ def test_names_for_type_checkers_are_the_names_at_run_time():
     listed = {a.name: n.module for n in block.body for a in n.names}
     names = {name: f"jaxrl_fast.{module}" for name, module in jaxrl_fast._NAMES.items()}
     assert listed == names | dict.fromkeys(jaxrl_fast._PACKAGES, "jaxrl_fast")
+
+
+def test_what_needs_an_extra_has_a_marker_and_never_skips():
+    checkout = Path(__file__).parents[1]
+    options = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    markers = {text.partition(":")[0] for text in options["markers"]}
+    assert set(re.findall(r"not (\w+)", options["addopts"])) == markers
+    word = "import" + "orskip"
+    assert [file for file in (checkout / "tests").rglob("*.py") if word in file.read_text()] == []

@@ -86,7 +86,7 @@ def cli() -> str:
 
 def _help(*words: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as printed, contextlib.suppress(SystemExit):
-        command.main([*words, "--help"])
+        command.main([*words, "--help-all"])
     plain = re.sub(r"\x1b\[[0-9;]*m", "", printed.getvalue())
     return f"```text\n{plain.strip()}\n```"
 

@@ -36,13 +36,20 @@ class A2C(PolicyGradient):
     name: ClassVar[str] = "a2c"
     takes_older_rollouts: ClassVar[bool] = False
 
-    num_steps: int = setting(5, "steps of each environment in a rollout")
-    learning_rate: float = setting(7e-4, "the optimizer's step size", low=0, convert=schedule_setting)
-    gae_lambda: float = setting(1.0, "lambda of the advantage estimate; 1: n-step returns to the rollout's end", low=0, high=1)
-    normalize_advantage: bool = setting(False, "zero mean and unit variance in every update")
-    rmsprop: bool = setting(True, "RMSProp instead of Adam")
-    rms_decay: float = setting(0.99, "decay of RMSProp's mean of squares", low=0, high=1)
-    optimizer_epsilon: float = setting(1e-5, "epsilon of RMSProp (within the root) or Adam", low=0, open_low=True)
+    num_steps: int = setting(5)
+    """steps of each environment in a rollout"""
+    learning_rate: float = setting(7e-4, low=0, convert=schedule_setting)
+    """the optimizer's step size"""
+    gae_lambda: float = setting(1.0, low=0, high=1)
+    """lambda of the advantage estimate; 1: n-step returns to the rollout's end"""
+    normalize_advantage: bool = setting(False)
+    """zero mean and unit variance in every update"""
+    rmsprop: bool = setting(True)
+    """RMSProp instead of Adam"""
+    rms_decay: float = setting(0.99, low=0, high=1)
+    """decay of RMSProp's mean of squares"""
+    optimizer_epsilon: float = setting(1e-5, low=0, open_low=True)
+    """epsilon of RMSProp (within the root) or Adam"""
 
     @property
     def updates(self) -> int:

@@ -53,18 +53,30 @@ class ApeX(DQN):
 
     name: ClassVar[str] = "apex"
 
-    num_envs: int = setting(64, "actors: environments, each with its own epsilon")
-    num_steps: int = setting(4, "steps of each environment between updates")
-    batch_size: int = setting(512, "windows in a batch")
-    learning_rate: float = setting(2.5e-4 / 4, "Adam's step size", low=0, convert=schedule_setting)
-    dueling: bool = setting(True, "Q = V + A - mean A (Wang et al. 2016)")
-    n_step: int = setting(3, "length of the return before the bootstrap")
-    prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")
-    epsilon_start: float = setting(0.4, "first epsilon, before the exponents", low=0, high=1)
-    epsilon_end: float = setting(0.4, "last epsilon, before the exponents", low=0, high=1)
-    epsilon_exponent: float = setting(7.0, "exponent of the last actor, beyond 1; 0: all explore alike", low=0)
-    evaluation_epsilon: float = setting(0.01, "lowest epsilon of evaluations that sample", low=0, high=1)
-    max_grad_norm: float = setting(40.0, "global norm at which gradients are clipped", low=0, open_low=True)
+    num_envs: int = setting(64)
+    """actors: environments, each with its own epsilon"""
+    num_steps: int = setting(4)
+    """steps of each environment between updates"""
+    batch_size: int = setting(512)
+    """windows in a batch"""
+    learning_rate: float = setting(2.5e-4 / 4, low=0, convert=schedule_setting)
+    """Adam's step size"""
+    dueling: bool = setting(True)
+    """Q = V + A - mean A (Wang et al. 2016)"""
+    n_step: int = setting(3)
+    """length of the return before the bootstrap"""
+    prioritized: bool = setting(True)
+    """sample windows by their error (Schaul et al. 2016)"""
+    epsilon_start: float = setting(0.4, low=0, high=1)
+    """first epsilon, before the exponents"""
+    epsilon_end: float = setting(0.4, low=0, high=1)
+    """last epsilon, before the exponents"""
+    epsilon_exponent: float = setting(7.0, low=0)
+    """exponent of the last actor, beyond 1; 0: all explore alike"""
+    evaluation_epsilon: float = setting(0.01, low=0, high=1)
+    """lowest epsilon of evaluations that sample"""
+    max_grad_norm: float = setting(40.0, low=0, open_low=True)
+    """global norm at which gradients are clipped"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -17,7 +17,7 @@ from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, optim
-from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Mean
 
@@ -40,16 +40,28 @@ class APG(PolicySearch):
     name: ClassVar[str] = "apg"
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
 
-    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
-    num_envs: int = setting(16, "environments stepped together")
-    num_steps: int = setting(32, "steps of each through which the gradient flows")
-    learning_rate: float = setting(3e-3, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(True, "linearly to zero over the horizon")
-    max_grad_norm: float = setting(1.0, "global norm at which gradients are clipped", low=0, open_low=True)
-    adam_epsilon: float = setting(1e-8, "Adam's epsilon", low=0, open_low=True)
-    stochastic: bool = setting(True, "a tanh Gaussian policy; False: no noise in training either")
-    initial_log_std: float = setting(-1.0, "of the Gaussian, before the tanh")
-    rematerialize: bool = setting(False, "compute each step again in the backward pass: less memory, more time")
+    optimizer: str | Callable[..., Any] | None = setting(
+        None, convert=optimizer_setting, kw_only=True
+    )
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
+    num_envs: int = setting(16)
+    """environments stepped together"""
+    num_steps: int = setting(32)
+    """steps of each through which the gradient flows"""
+    learning_rate: float = setting(3e-3, low=0, convert=schedule_setting)
+    """Adam's step size"""
+    anneal_learning_rate: bool = setting(True)
+    """linearly to zero over the horizon"""
+    max_grad_norm: float = setting(1.0, low=0, open_low=True)
+    """global norm at which gradients are clipped"""
+    adam_epsilon: float = setting(1e-8, low=0, open_low=True)
+    """Adam's epsilon"""
+    stochastic: bool = setting(True)
+    """a tanh Gaussian policy; False: no noise in training either"""
+    initial_log_std: float = setting(-1.0)
+    """of the Gaussian, before the tanh"""
+    rematerialize: bool = setting(False)
+    """compute each step again in the backward pass: less memory, more time"""
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)

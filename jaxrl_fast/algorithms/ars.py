@@ -24,13 +24,20 @@ class ARS(Evolution):
     name: ClassVar[str] = "ars"
     head_scale: ClassVar[float] = 0.0
 
-    directions: int = setting(16, "random directions an iteration, each played forward and backward")
-    top_directions: int = setting(0, "best directions that make the step; 0: all", low=0)
-    learning_rate: float = setting(0.02, "step size alpha", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
-    scale_by_return_std: bool = setting(True, "divide the step by the standard deviation of its returns")
-    normalize_observations: bool = setting(True, "normalise observations by running mean and variance (V2)")
-    hidden: tuple[int, ...] = setting((), "widths of the torso's layers; none: a linear policy")
+    directions: int = setting(16)
+    """random directions an iteration, each played forward and backward"""
+    top_directions: int = setting(0, low=0)
+    """best directions that make the step; 0: all"""
+    learning_rate: float = setting(0.02, low=0, convert=schedule_setting)
+    """step size alpha"""
+    anneal_learning_rate: bool = setting(False)
+    """anneal linearly to zero over the horizon"""
+    scale_by_return_std: bool = setting(True)
+    """divide the step by the standard deviation of its returns"""
+    normalize_observations: bool = setting(True)
+    """normalise observations by running mean and variance (V2)"""
+    hidden: tuple[int, ...] = setting(())
+    """widths of the torso's layers; none: a linear policy"""
 
     def __post_init__(self):
         super().__post_init__()

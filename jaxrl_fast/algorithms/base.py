@@ -20,7 +20,7 @@ from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.logs import html
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods
-from jaxrl_fast.ops.precision import PRECISION, PRECISIONS
+from jaxrl_fast.ops.precision import PRECISIONS
 from jaxrl_fast.scopes import PREPROCESS, STORE, scope
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
@@ -46,7 +46,8 @@ class Algorithm:
         "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
     }  # fmt: skip
 
-    precision: str = setting("highest", PRECISION, choices=PRECISIONS, kw_only=True)
+    precision: str = setting("highest", choices=PRECISIONS, kw_only=True)
+    """products of the torsos on an accelerator: float32, TF32 or bfloat16"""
     # The EnvSpec of `bind`, None before; Any, because an algorithm knows the kinds of its spaces.
     spec: Any = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
 

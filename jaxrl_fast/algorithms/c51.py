@@ -22,9 +22,12 @@ class C51(DQN):
     name: ClassVar[str] = "c51"
     has_huber: ClassVar[bool] = False
 
-    num_atoms: int = setting(51, "atoms of the support", low=2)
-    v_min: float = setting(-10.0, "lowest atom: the least discounted return")
-    v_max: float = setting(10.0, "highest atom: the largest discounted return")
+    num_atoms: int = setting(51, low=2)
+    """atoms of the support"""
+    v_min: float = setting(-10.0)
+    """lowest atom: the least discounted return"""
+    v_max: float = setting(10.0)
+    """highest atom: the largest discounted return"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -24,12 +24,18 @@ class CrossQ(SAC):
 
     name: ClassVar[str] = "crossq"
 
-    learning_rate: float = setting(1e-3, "Adam's step size", low=0, convert=schedule_setting)
-    adam_beta: float = setting(0.5, "beta1 of Adam", low=0, high=1, open_high=True)
-    policy_period: int = setting(3, "critic updates for each actor update")
-    critic_hidden: tuple[int, ...] = setting((1024, 1024), "widths of each critic's dense layers")
-    norm_momentum: float = setting(0.99, "momentum of the running statistics", low=0, high=1, open_high=True, static=True)
-    norm_warmup: int = setting(100_000, "updates before renormalisation starts", low=0)
+    learning_rate: float = setting(1e-3, low=0, convert=schedule_setting)
+    """Adam's step size"""
+    adam_beta: float = setting(0.5, low=0, high=1, open_high=True)
+    """beta1 of Adam"""
+    policy_period: int = setting(3)
+    """critic updates for each actor update"""
+    critic_hidden: tuple[int, ...] = setting((1024, 1024))
+    """widths of each critic's dense layers"""
+    norm_momentum: float = setting(0.99, low=0, high=1, open_high=True, static=True)
+    """momentum of the running statistics"""
+    norm_warmup: int = setting(100_000, low=0)
+    """updates before renormalisation starts"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -35,27 +35,44 @@ class DQN(ValueBased):
     name: ClassVar[str] = "dqn"
     has_huber: ClassVar[bool] = True  # whether the loss reads `huber`
 
-    updates_per_iteration: int = setting(1, "optimizer steps after every num_envs * num_steps environment steps")
-    batch_size: int = setting(128, "windows in a batch")
-    buffer_size: int = setting(100_000, "transitions kept", low=2)
-    learning_starts: int = setting(10_000, "random environment steps before the first update", low=0)
-    n_step: int = setting(1, "length of the return before the bootstrap")
-    prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.6, "alpha; 0 samples uniformly", low=0, high=1)
-    importance_exponent: float = setting(0.4, "first beta; it rises to 1 at the horizon", low=0, high=1)
-    priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
-    truncation_interval: int = setting(0, replay.TRUNCATION_INTERVAL, low=0)
-    target_period: int = setting(50, "updates between moves of the target network")
-    target_tau: float = setting(
-        1.0, "step of the target: 1 copies, 0.005 with period 1 is Polyak", low=0, high=1, open_low=True
-    )
-    double: bool = setting(True, "the online network chooses the bootstrap action (van Hasselt et al. 2016)")
-    huber: bool = setting(False, "Huber loss with delta 1 instead of half the square; for rewards up to 1")
-    munchausen: bool = setting(False, "soft values and a log-policy bonus (Vieillard et al. 2020)")
-    munchausen_alpha: float = setting(0.9, "weight of the log-policy", low=0, high=1)
-    munchausen_temperature: float = setting(0.03, "temperature of the soft policy", low=0, open_low=True)
-    munchausen_clip: float = setting(-1.0, "lowest value of temperature * log-policy", high=0)
-    reset_period: int = setting(0, "updates between resets of heads and optimizer (Nikishin et al. 2022)", low=0)
+    updates_per_iteration: int = setting(1)
+    """optimizer steps after every num_envs * num_steps environment steps"""
+    batch_size: int = setting(128)
+    """windows in a batch"""
+    buffer_size: int = setting(100_000, low=2)
+    """transitions kept"""
+    learning_starts: int = setting(10_000, low=0)
+    """random environment steps before the first update"""
+    n_step: int = setting(1)
+    """length of the return before the bootstrap"""
+    prioritized: bool = setting(False)
+    """sample windows by their error (Schaul et al. 2016)"""
+    priority_exponent: float = setting(0.6, low=0, high=1)
+    """alpha; 0 samples uniformly"""
+    importance_exponent: float = setting(0.4, low=0, high=1)
+    """first beta; it rises to 1 at the horizon"""
+    priority_epsilon: float = setting(1e-6, low=0, open_low=True)
+    """added to every error"""
+    truncation_interval: int = setting(0, low=0)
+    """rows of an environment that share a slot for a truncated successor; 0: by its time limit"""
+    target_period: int = setting(50)
+    """updates between moves of the target network"""
+    target_tau: float = setting(1.0, low=0, high=1, open_low=True)
+    """step of the target: 1 copies, 0.005 with period 1 is Polyak"""
+    double: bool = setting(True)
+    """the online network chooses the bootstrap action (van Hasselt et al. 2016)"""
+    huber: bool = setting(False)
+    """Huber loss with delta 1 instead of half the square; for rewards up to 1"""
+    munchausen: bool = setting(False)
+    """soft values and a log-policy bonus (Vieillard et al. 2020)"""
+    munchausen_alpha: float = setting(0.9, low=0, high=1)
+    """weight of the log-policy"""
+    munchausen_temperature: float = setting(0.03, low=0, open_low=True)
+    """temperature of the soft policy"""
+    munchausen_clip: float = setting(-1.0, high=0)
+    """lowest value of temperature * log-policy"""
+    reset_period: int = setting(0, low=0)
+    """updates between resets of heads and optimizer (Nikishin et al. 2022)"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 
 
 @tree.settings
@@ -22,10 +22,16 @@ class OpenES(Evolution):
 
     name: ClassVar[str] = "es"
 
-    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
-    learning_rate: float = setting(0.01, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
-    weight_decay: float = setting(0.005, "weight decay: times the parameters, off the gradient", low=0)
+    optimizer: str | Callable[..., Any] | None = setting(
+        None, convert=optimizer_setting, kw_only=True
+    )
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
+    learning_rate: float = setting(0.01, low=0, convert=schedule_setting)
+    """Adam's step size"""
+    anneal_learning_rate: bool = setting(False)
+    """anneal linearly to zero over the horizon"""
+    weight_decay: float = setting(0.005, low=0)
+    """weight decay: times the parameters, off the gradient"""
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)

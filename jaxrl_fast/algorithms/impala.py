@@ -39,18 +39,30 @@ class IMPALA(PolicyGradient):
 
     name: ClassVar[str] = "impala"
 
-    num_envs: int = setting(32, "environments stepped together")
-    num_steps: int = setting(20, "steps of each environment in a rollout")
-    learning_rate: float = setting(6e-4, "the optimizer's step size", low=0, convert=schedule_setting)
-    gae_lambda: float = setting(1.0, "lambda of V-trace; on policy, that of GAE", low=0, high=1)
-    normalize_advantage: bool = setting(False, "zero mean and unit variance in every update")
-    rmsprop: bool = setting(True, "RMSProp instead of Adam")
-    rms_decay: float = setting(0.99, "decay of RMSProp's mean of squares", low=0, high=1)
-    optimizer_epsilon: float = setting(1e-5, "epsilon of RMSProp (within the root) or Adam", low=0, open_low=True)
-    num_epochs: int = setting(1, "passes over a rollout")
-    num_minibatches: int = setting(1, "minibatches a pass; must divide num_envs")
-    rho_bar: float = setting(1.0, "rho-bar: clips importance weights; decides which policy V converges to", low=0, open_low=True)
-    c_bar: float = setting(1.0, "c-bar: clips traces; decides how far corrections reach back", low=0)
+    num_envs: int = setting(32)
+    """environments stepped together"""
+    num_steps: int = setting(20)
+    """steps of each environment in a rollout"""
+    learning_rate: float = setting(6e-4, low=0, convert=schedule_setting)
+    """the optimizer's step size"""
+    gae_lambda: float = setting(1.0, low=0, high=1)
+    """lambda of V-trace; on policy, that of GAE"""
+    normalize_advantage: bool = setting(False)
+    """zero mean and unit variance in every update"""
+    rmsprop: bool = setting(True)
+    """RMSProp instead of Adam"""
+    rms_decay: float = setting(0.99, low=0, high=1)
+    """decay of RMSProp's mean of squares"""
+    optimizer_epsilon: float = setting(1e-5, low=0, open_low=True)
+    """epsilon of RMSProp (within the root) or Adam"""
+    num_epochs: int = setting(1)
+    """passes over a rollout"""
+    num_minibatches: int = setting(1)
+    """minibatches a pass; must divide num_envs"""
+    rho_bar: float = setting(1.0, low=0, open_low=True)
+    """rho-bar: clips importance weights; decides which policy V converges to"""
+    c_bar: float = setting(1.0, low=0)
+    """c-bar: clips traces; decides how far corrections reach back"""
 
     def __post_init__(self):
         super().__post_init__()

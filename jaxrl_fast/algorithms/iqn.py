@@ -26,10 +26,14 @@ class IQN(DQN):
     name: ClassVar[str] = "iqn"
     has_huber: ClassVar[bool] = False
 
-    num_fractions: int = setting(32, "fractions drawn for an update, online and target (N = N')")
-    num_act_fractions: int = setting(32, "even fractions whose mean is the value of an action (K)")
-    num_cosines: int = setting(64, "cosine features of a fraction")
-    kappa: float = setting(1.0, "error at which the quantile Huber loss turns linear", low=0, open_low=True)
+    num_fractions: int = setting(32)
+    """fractions drawn for an update, online and target (N = N')"""
+    num_act_fractions: int = setting(32)
+    """even fractions whose mean is the value of an action (K)"""
+    num_cosines: int = setting(64)
+    """cosine features of a fraction"""
+    kappa: float = setting(1.0, low=0, open_low=True)
+    """error at which the quantile Huber loss turns linear"""
 
     def expected(self, z):
         return z.mean(axis=-1)

@@ -43,12 +43,18 @@ class PPO(PolicyGradient):
 
     name: ClassVar[str] = "ppo"
 
-    num_epochs: int = setting(4, "passes over a rollout")
-    num_minibatches: int = setting(4, "minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)")
-    clip_ratio: float = setting(0.2, "epsilon of the clipped surrogate", low=0, open_low=True)
-    clip_value: bool = setting(True, "clip the value's change by clip_ratio as well")
-    recompute_advantage: bool = setting(False, "recompute targets and advantages in every minibatch, of whole environments")
-    adam_epsilon: float = setting(1e-5, "epsilon of Adam", low=0, open_low=True)
+    num_epochs: int = setting(4)
+    """passes over a rollout"""
+    num_minibatches: int = setting(4)
+    """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
+    clip_ratio: float = setting(0.2, low=0, open_low=True)
+    """epsilon of the clipped surrogate"""
+    clip_value: bool = setting(True)
+    """clip the value's change by clip_ratio as well"""
+    recompute_advantage: bool = setting(False)
+    """recompute targets and advantages in every minibatch, of whole environments"""
+    adam_epsilon: float = setting(1e-5, low=0, open_low=True)
+    """epsilon of Adam"""
 
     def __post_init__(self):
         super().__post_init__()

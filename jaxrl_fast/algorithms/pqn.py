@@ -43,15 +43,24 @@ class PQN(ValueBased):
 
     name: ClassVar[str] = "pqn"
 
-    normalize_reward: bool = setting(False, normalize.NORMALIZE_REWARD, kw_only=True)
-    num_envs: int = setting(128, "environments stepped together")
-    num_steps: int = setting(32, "steps of each environment in a rollout")
-    num_epochs: int = setting(2, "passes over a rollout")
-    num_minibatches: int = setting(32, "minibatches a pass; must divide num_envs * num_steps")
-    return_lambda: float = setting(0.65, "lambda of the return", low=0, high=1)
-    anneal_learning_rate: bool = setting(True, "anneal linearly to zero over the horizon")
-    epsilon_fraction: float = setting(0.1, "part of the horizon over which epsilon falls", low=0, high=1, open_low=True)
-    layer_norm: bool = setting(True, "layer norm before every activation of the torso")
+    normalize_reward: bool = setting(False, kw_only=True)
+    """rewards over the running deviation of the discounted return, clipped to +-10"""
+    num_envs: int = setting(128)
+    """environments stepped together"""
+    num_steps: int = setting(32)
+    """steps of each environment in a rollout"""
+    num_epochs: int = setting(2)
+    """passes over a rollout"""
+    num_minibatches: int = setting(32)
+    """minibatches a pass; must divide num_envs * num_steps"""
+    return_lambda: float = setting(0.65, low=0, high=1)
+    """lambda of the return"""
+    anneal_learning_rate: bool = setting(True)
+    """anneal linearly to zero over the horizon"""
+    epsilon_fraction: float = setting(0.1, low=0, high=1, open_low=True)
+    """part of the horizon over which epsilon falls"""
+    layer_norm: bool = setting(True)
+    """layer norm before every activation of the torso"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -28,8 +28,10 @@ class QRDQN(DQN):
     name: ClassVar[str] = "qr_dqn"
     has_huber: ClassVar[bool] = False
 
-    num_quantiles: int = setting(51, "quantiles an action")
-    kappa: float = setting(1.0, "error at which the quantile Huber loss turns linear", low=0, open_low=True)
+    num_quantiles: int = setting(51)
+    """quantiles an action"""
+    kappa: float = setting(1.0, low=0, open_low=True)
+    """error at which the quantile Huber loss turns linear"""
 
     @property
     def outputs(self) -> int:

@@ -15,12 +15,21 @@ class Rainbow(C51):
 
     name: ClassVar[str] = "rainbow"
 
-    dueling: bool = setting(True, "Q = V + A - mean A (Wang et al. 2016)")
-    noisy: bool = setting(True, "noisy dense layers (Fortunato et al. 2018)")
-    n_step: int = setting(3, "length of the return before the bootstrap")
-    prioritized: bool = setting(True, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.5, "alpha; 0 samples uniformly", low=0, high=1)
-    epsilon_start: float = setting(0.0, "first epsilon; the noisy layers explore", low=0, high=1)
-    epsilon_end: float = setting(0.0, "last epsilon", low=0, high=1)
-    learning_rate: float = setting(5e-4, "Adam's step size", low=0)
-    adam_epsilon: float = setting(1e-6, "epsilon of Adam", low=0, open_low=True)
+    dueling: bool = setting(True)
+    """Q = V + A - mean A (Wang et al. 2016)"""
+    noisy: bool = setting(True)
+    """noisy dense layers (Fortunato et al. 2018)"""
+    n_step: int = setting(3)
+    """length of the return before the bootstrap"""
+    prioritized: bool = setting(True)
+    """sample windows by their error (Schaul et al. 2016)"""
+    priority_exponent: float = setting(0.5, low=0, high=1)
+    """alpha; 0 samples uniformly"""
+    epsilon_start: float = setting(0.0, low=0, high=1)
+    """first epsilon; the noisy layers explore"""
+    epsilon_end: float = setting(0.0, low=0, high=1)
+    """last epsilon"""
+    learning_rate: float = setting(5e-4, low=0)
+    """Adam's step size"""
+    adam_epsilon: float = setting(1e-6, low=0, open_low=True)
+    """epsilon of Adam"""

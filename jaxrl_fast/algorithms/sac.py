@@ -35,11 +35,16 @@ class SAC(ActorCritics):
 
     name: ClassVar[str] = "sac"
 
-    autotune: bool = setting(True, "learn the temperature that reaches the target entropy")
-    initial_temperature: float = setting(1.0, "alpha: the weight of the entropy", low=0, open_low=True)
-    target_entropy: float = setting(-1.0, "target entropy of the policy for each action dimension")
-    log_std_min: float = setting(-10.0, "lowest log standard deviation before the tanh")
-    log_std_max: float = setting(2.0, "highest log standard deviation before the tanh")
+    autotune: bool = setting(True)
+    """learn the temperature that reaches the target entropy"""
+    initial_temperature: float = setting(1.0, low=0, open_low=True)
+    """alpha: the weight of the entropy"""
+    target_entropy: float = setting(-1.0)
+    """target entropy of the policy for each action dimension"""
+    log_std_min: float = setting(-10.0)
+    """lowest log standard deviation before the tanh"""
+    log_std_max: float = setting(2.0)
+    """highest log standard deviation before the tanh"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -33,10 +33,14 @@ class TD3(ActorCritics):
 
     name: ClassVar[str] = "td3"
 
-    policy_period: int = setting(2, "critic updates for each update of the actor and the targets")
-    exploration_noise: float = setting(0.1, "standard deviation of the noise on actions in [-1, 1]", low=0)
-    target_noise: float = setting(0.2, "standard deviation of the noise on the target policy's actions", low=0)
-    target_noise_clip: float = setting(0.5, "bound of the target noise", low=0)
+    policy_period: int = setting(2)
+    """critic updates for each update of the actor and the targets"""
+    exploration_noise: float = setting(0.1, low=0)
+    """standard deviation of the noise on actions in [-1, 1]"""
+    target_noise: float = setting(0.2, low=0)
+    """standard deviation of the noise on the target policy's actions"""
+    target_noise_clip: float = setting(0.5, low=0)
+    """bound of the target noise"""
 
     @property
     def actor_outputs(self) -> int:

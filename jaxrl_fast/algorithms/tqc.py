@@ -24,9 +24,12 @@ class TQC(SAC):
 
     name: ClassVar[str] = "tqc"
 
-    num_quantiles: int = setting(25, "quantiles of each critic (M)")
-    drop_quantiles: int = setting(2, "highest quantiles of each critic that targets drop (d)", low=0)
-    kappa: float = setting(1.0, "error at which the quantile Huber loss turns linear", low=0, open_low=True)
+    num_quantiles: int = setting(25)
+    """quantiles of each critic (M)"""
+    drop_quantiles: int = setting(2, low=0)
+    """highest quantiles of each critic that targets drop (d)"""
+    kappa: float = setting(1.0, low=0, open_low=True)
+    """error at which the quantile Huber loss turns linear"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,7 +1,7 @@
 """Flags of the command line, built when algorithm and environment are known.
 
 `read_flags` finds the text of every flag and `values.convert` makes it a value; tyro lays out the
-help.
+help, and `first_screen` what `--help` shows of a command with many flags.
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ import collections
 import dataclasses
 import itertools
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from jaxrl_fast.errors import ConfigError, expected, nearest
-from jaxrl_fast.fields import type_name, value_type
 from jaxrl_fast.values import convert
 
 _METAVARS = {
     "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT", "word": "TEXT", "ints": "INT INT...", "number": "NUMBER",
     "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH", "file": "FILE", "mesh": "AXES", "devices": "N|all",
 }  # fmt: skip
-HELP_FLAGS = ("-h", "--help")
+ALL = "--help-all"
+HELP_FLAGS = ("-h", "--help", ALL)
+SCREEN = 14  # flags that fit a screen, so that --help shows all of them
+FIRST = {  # settings that the first screen of more flags shows
+    "total_steps", "seeds", "seed", "video_every", "eval_every", "algo.learning_rate", "algo.num_envs", "algo.discount",
+}  # fmt: skip
 SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 
 
@@ -63,22 +69,26 @@ OUTPUT = (
     Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT], mlflow[:URI], "
            "trackio[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
-    Option("tensorboard", "bool", True, "write TensorBoard events"),
-    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off"),
+    Option("tensorboard", "bool", True, "write TensorBoard events", panel="logging"),
+    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off",
+           panel="logging"),
 )
-DISTRIBUTED = (
+DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in (
     Option("distributed", "bool", False, "run as one of several processes, on a TPU pod, under Slurm or elsewhere"),
     Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
     Option("processes", "int", help="number of processes", hint="default: found by JAX"),
     Option("process", "int", help="index of this process, from 0", hint="default: found by JAX"),
-)
+))  # fmt: skip
 
 
 def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: value} of the given flags; prints and exits for `--help`."""
     texts = read_flags(prog, options, argv)
     if any(token in HELP_FLAGS for token in argv):
-        show_help(prog, description, options)
+        if ALL in argv or len(options) <= SCREEN:
+            show_help(prog, description, options)
+        print(first_screen(prog, description, options))
+        raise SystemExit(0)
     given = {}
     for option in options:
         if option.kind != "bool" and option.key in texts:
@@ -86,6 +96,32 @@ def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence
         elif texts.get(option.key, option.default) != option.default:
             given[option.key] = texts[option.key]
     return given
+
+
+_TITLES = {"run": "flags of a run", "command": "flags of the command", "algo": "flags of the algorithm"}
+
+
+def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
+    """Return the help of a command with many flags: its own and `FIRST`, a line each."""
+    room = shutil.get_terminal_size((80, 40)).columns
+    lines = [f"usage: {prog} [flags]", ""]
+    for text in description.splitlines():
+        lines += textwrap.wrap(text, room, subsequent_indent="    ", break_on_hyphens=False) or [""]
+    kind = lambda o: o.group or ("run" if o.panel else "command")
+    shown = [o for o in options if kind(o) == "command" or o.key in FIRST]
+    for name, title in _TITLES.items():
+        found = [_line(option, room) for option in shown if kind(option) == name]
+        lines += ["", heading(title), *found] if found else []
+    return "\n".join([*lines, "", f"all {len(options)} flags:  {prog} {ALL}"])
+
+
+def _line(option: Option, room: int) -> str:
+    """Return a flag with as much of its help as fits a line of `room` characters."""
+    flag = option.flag if option.kind == "bool" else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
+    start, about = f"  {flag:26} ", option.help.partition(";")[0]
+    whole = f"{about} ({option.hint or f'default: {show(option.default)}'})"
+    left = room - len(start)
+    return start + (whole if len(whole) <= left else textwrap.shorten(about, left, placeholder=" ..."))
 
 
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
@@ -98,7 +134,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         flag, equals, text = token.partition("=")
         flag = flag.replace("_", "-")
         if not is_flag(token):
-            raise ConfigError("argument", token, f"a flag or its value; all flags: {prog} --help")
+            raise ConfigError("argument", token, f"a flag or its value; all flags: {prog} {ALL}")
         if token in HELP_FLAGS:
             continue
         if flag not in flags:
@@ -113,7 +149,7 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         while not equals and tokens and not is_flag(tokens[0]) and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
         if not texts:
-            valid = f"given a value: {flag} {option.shown_metavar}; all flags: {prog} --help"
+            valid = f"given a value: {flag} {option.shown_metavar}; all flags: {prog} {ALL}"
             raise expected(flag, valid, "none")
         if option.kind == "append":
             found[option.key] = (*found.get(option.key, ()), *texts)
@@ -128,7 +164,7 @@ class UnknownFlag(ConfigError):
     def __init__(self, prog: str, token: str, known: Sequence[str], hint: str | None = None):
         self.prog, self.flag, self.known = prog, token.partition("=")[0].replace("_", "-"), known
         hint = nearest(self.flag, known) if hint is None else hint
-        super().__init__("flag", token, f"one of those in `{prog} --help`{hint}")
+        super().__init__("flag", token, f"one of those in `{prog} {ALL}`{hint}")
 
 
 def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
@@ -136,7 +172,7 @@ def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
     flag = token.partition("=")[0].replace("_", "-")
     inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]  # --algo.discount
     if inner:
-        return ConfigError("flag", token, f"one of those in `{prog} --help`; did you mean {inner[0]!r}?")
+        return ConfigError("flag", token, f"one of those in `{prog} {ALL}`; did you mean {inner[0]!r}?")
     return UnknownFlag(prog, token, known)
 
 
@@ -232,48 +268,3 @@ def show(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
         return f"{value:_}"
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def option_of_field(field: dataclasses.Field, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
-    """Return the flag of a `fields.setting`; hint: the help's default, "": the meaning of None."""
-    meta = field.metadata
-    metavar = meta.get("metavar") or choices_text(meta.get("choices"))
-    if not metavar and "Module" in type_name(field):
-        metavar = "NAME|MODULE:CLASS"
-    elif not metavar and group and meta.get("convert") is not None:  # an optimizer or a learning rate
-        metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
-    if not hint and default is None and meta.get("none"):
-        hint = f"default: {meta['none']}"
-    return Option(field.name, kind_of_field(field), default, meta.get("help", ""), hint, group, metavar, panel)
-
-
-def choices_text(values: tuple | None) -> str:
-    return "{" + ",".join(map(str, values)) + "}" if values else ""
-
-
-def kind_of_field(field: dataclasses.Field) -> str:
-    """Return the kind of a settings field, from its declaration and annotation."""
-    if field.metadata.get("flag"):
-        return field.metadata["flag"]
-    inner, optional = value_type(field)
-    name = f"{inner}|None" if optional and not field.metadata.get("none") else inner
-    choices = field.metadata.get("choices")
-    if choices is not None:
-        return "str" if all(isinstance(c, str) for c in choices) else "any"
-    if field.metadata.get("convert") is not None:
-        return "rate" if name == "float" else "any"
-    if name in ("int", "float", "bool"):
-        return "any" if name == "bool" and not isinstance(field.default, bool) else name
-    if name.startswith("tuple[int"):
-        return "ints"
-    return "str" if "str" in name.split("|") and "None" not in name.split("|") else "any"
-
-
-def kind_of_value(value: Any) -> str:
-    """Return the kind of an environment's setting, from its default."""
-    for cls, kind in ((bool, "bool"), (int, "number"), (float, "float"), (str, "str")):
-        if isinstance(value, cls):
-            return kind
-    if isinstance(value, tuple) and value and all(type(v) in (int, float) for v in value):
-        return "numbers"
-    return "any"

@@ -92,7 +92,7 @@ def _dispatch(argv: list[str]) -> None:
         "export": _of("export", "export"), "push": _of("push", "push"),
         "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip
-    if not argv or argv[0] in ("-h", "--help", "help"):
+    if not argv or argv[0] in (*args.HELP_FLAGS, "help"):
         overview.show()
     elif argv[0] in ("-V", "--version"):
         from jaxrl_fast import __version__
@@ -113,6 +113,7 @@ def _dispatch(argv: list[str]) -> None:
 PLACE = ("devices", "mesh")  # where a run is resumed
 
 
+@runtime.starting()
 def _train(argv: list[str]) -> None:
     from jaxrl_fast.runs.config_json import read_config
 

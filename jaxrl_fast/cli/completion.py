@@ -1,14 +1,17 @@
-"""`jaxrl-fast completion`: the script by which a shell completes commands and flags."""
+"""`jaxrl-fast completion`: the script by which a shell completes commands, names and flags."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import io
 import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from jaxrl_fast.cli.args import PROG, Option, field_of, parse, positionals
+from jaxrl_fast.cli.list import PARTS
 from jaxrl_fast.errors import check_choice, expected
 
 SHELLS = {
@@ -21,7 +24,7 @@ SHELLS = {
 def completion(argv: list[str]) -> None:
     """Print the script of a shell."""
     names, flags = positionals(argv, 2)
-    about = "Print a script that completes commands and flags.\n\n" + "\n".join(SHELLS.values())
+    about = "Print a script that completes commands, names and flags.\n\n" + "\n".join(SHELLS.values())
     parse(f"{PROG} completion {'|'.join(SHELLS)}", about, (), flags)
     if len(names) != 1:
         raise expected("SHELL", f"given: {PROG} completion bash", " ".join(names) or "none")
@@ -33,7 +36,36 @@ def completion(argv: list[str]) -> None:
     known = commands() | {"list": (), "new": (), "completion": ()}
     parts = (Annotated[_shape(name, known[name]), tyro.conf.subcommand(name)] for name in known if " " not in name)
     everything: Any = functools.reduce(operator.or_, parts)
-    tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
+    with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
+        tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
+    named = script.getvalue().replace(_ASKS, f"{_NAMES.replace('KNOWN', repr(_names()))}{_ASKS}")
+    sourced = f"[[ $zsh_eval_context[-1] == loadautofunc ]] && {_ZSH} || compdef _tyro_jaxrl_fast {PROG}"
+    print(named.replace(_ZSH, sourced), end="")
+
+
+_ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"  # of tyro's Python, in every shell's script
+_ZSH = '_tyro_jaxrl_fast "$@"'  # right in a folder of `fpath`; a script that is sourced registers the function
+_NAMES = """\
+    # words before the first flag; without quotes of two strokes, which the script of fish cannot hold
+    places = KNOWN.get(words[1], ()) if current_index > 1 else ()
+    typed = words[current_index] if current_index < len(words) else str()
+    if 0 <= current_index - 2 < len(places) and not typed.startswith('-'):
+        known = places[current_index - 2] or __import__('glob').glob(typed + '*')
+        print(chr(10).join(name + chr(9) + name for name in known if name.startswith(typed)))
+        return
+"""
+
+
+def _names() -> dict[str, list[list[str]]]:
+    """Return {command: the words for each of its places}; no words: the names of files."""
+    from jaxrl_fast.algorithms import list_algorithms
+    from jaxrl_fast.envs import registry
+
+    run = [list(list_algorithms()), [name for name in registry.list_environments() if ":" not in name]]
+    known = dict.fromkeys(("train", "sweep", "plan", "forecast", "tune-speed", "compile", "profile"), run)
+    known |= {name: [[]] * 9 for name in ("eval", "report", "export", "push", "plot", "compare", "experience")}
+    return known | {"new": [["algorithm", "environment", "project"]], "completion": [list(SHELLS)], "ladder": [["pong"]],
+                    "list": [list(PARTS)]}  # fmt: skip
 
 
 def _shape(name: str, options: Sequence[Option]) -> Any:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, kind_of_value, parse, peek, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, peek, positionals
+from jaxrl_fast.cli.options import kind_of_value
 from jaxrl_fast.errors import ConfigError, MissingExtraError, brief
 from jaxrl_fast.values import path
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import runtime, values
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, choices_text, parse, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli.options import choices_text
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed
 from jaxrl_fast.logs import plots

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl_fast.cli.args import SEVERAL, Option, option_of_field
+from jaxrl_fast.cli.args import SEVERAL, Option
+from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, expected, nearest
@@ -20,8 +21,8 @@ from jaxrl_fast.values import convert, pieces
 
 def _declared(cls: type, field: str, name: str, hint: str = "") -> Option:
     """Return the flag `name` for a setting of a selection."""
-    declared = cls.__dataclass_fields__[field]
-    return dataclasses.replace(option_of_field(declared, declared.default, hint), name=name)
+    default = cls.__dataclass_fields__[field].default
+    return dataclasses.replace(option_of(cls, field, default, hint), name=name)
 
 
 OF_PBT = ("pbt_every", "pbt_fraction")

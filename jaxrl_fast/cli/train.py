@@ -14,7 +14,8 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
-from jaxrl_fast.cli.args import Option, choices_text, kind_of_value, option_of_field, show
+from jaxrl_fast.cli.args import HELP_FLAGS, Option, show
+from jaxrl_fast.cli.options import choices_text, kind_of_value, option_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
@@ -57,7 +58,7 @@ class Plan:
 
 def describe_train(names: list[str], flags: list[str], file: str | None, command: str = "train") -> Plan:
     """Return the plan: algorithm, environment, settings, and the source of the defaults."""
-    asks_help = any(f in ("-h", "--help") for f in flags)
+    asks_help = any(f in HELP_FLAGS for f in flags)
     prog = " ".join([f"jaxrl-fast {command}", *names])
     late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
     if file is not None:
@@ -100,14 +101,14 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
 def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
-    known = ", ".join(list(registry.list_environments())[:12])
+    known = ", ".join(list(registry.list_environments())[:3])
     text = (
-        f"jaxrl-fast train ALGO ENV [flags]\n\nalgorithms: {', '.join(list_algorithms())}\n"
+        f"jaxrl-fast train ALGO ENV [flags]\n\n"
+        f"algorithms: {', '.join(list_algorithms())}\n\n"
         f"environments: {known}, ... (all: jaxrl-fast list)\n\n"
-        "examples:\n  jaxrl-fast train ppo CartPole-v1\n"
-        "  jaxrl-fast train ppo CartPole-v1 --seeds 8 --total-steps 1e6 --algo.learning-rate 1e-3\n"
+        "examples:\n  jaxrl-fast train ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3\n"
         "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
-        "With ALGO and ENV, --help also shows the flags of both: jaxrl-fast train ppo CartPole-v1 --help"
+        "With ALGO and ENV, the help also has the flags of both."
     )
     return text if command == "train" else text.replace("fast train", f"fast {command}").replace(" --out runs/breakout", "")
 
@@ -120,7 +121,7 @@ def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
 def run_options(plan: Plan) -> list[Option]:
     """Return the flags of every setting of a run, in the groups of `RunConfig`."""
     return [
-        option_of_field(f, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name), panel=group.__name__.lower())
+        option_of(group, f.name, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name), panel=group.__name__.lower())
         for group, fields in by_group(RunConfig).items()
         for f in fields
         if f.metadata.get("flag", "") is not None
@@ -129,7 +130,7 @@ def run_options(plan: Plan) -> list[Option]:
 
 def again(*names: str) -> list[Option]:
     """Return the flags of the settings that a resume may change."""
-    return [option_of_field(RunConfig.__dataclass_fields__[name], None, "default: as before") for name in names]
+    return [option_of(RunConfig, name, None, "default: as before") for name in names]
 
 
 def _algorithm_options(plan: Plan) -> list[Option]:
@@ -142,7 +143,7 @@ def _algorithm_options(plan: Plan) -> list[Option]:
         default = plan.algo.get(field.name, default)
         missing = default is dataclasses.MISSING
         hint = "required" if missing else _hint(plan, plan.algo, field.name)
-        options.append(option_of_field(field, None if missing else default, hint, "algo"))
+        options.append(option_of(plan.cls, field.name, None if missing else default, hint, "algo"))
     return options
 
 
@@ -153,7 +154,7 @@ def _environment_options(plan: Plan) -> list[Option]:
     for name, default in settings.items():
         hint, value = _hint(plan, plan.env, name), plan.env.get(name, default)
         if name in COMMON:
-            options.append(option_of_field(Common.__dataclass_fields__[name], value, hint, "env"))
+            options.append(option_of(Common, name, value, hint, "env"))
             continue
         text, metavar = (about[name].help, choices_text(about[name].choices)) if name in about else ("", "")
         options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))

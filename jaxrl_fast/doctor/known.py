@@ -45,7 +45,7 @@ PAIRS = (
     Known(
         "brax", "==0.14.*", "", "note",
         "brax/swimmer is refused: its fluid forces call a function that JAX has removed",
-        "jaxrl-fast list | grep brax/",
+        "jaxrl-fast list environments | grep brax/",
     ),
 )  # fmt: skip
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")  # of the same version as jaxlib

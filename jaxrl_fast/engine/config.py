@@ -69,21 +69,26 @@ def _selection(name: str, value: Any) -> Any:
 class Training:
     """Training length, seeds and starting point."""
 
-    total_steps: int = setting(500_000, "environment steps of one member from the run's start", high=MOST_STEPS)
-    seed: int = setting(0, "seed of the first member; the others count up from it", low=0, high=2**32 - 1)
-    seeds: int = setting(1, "members trained in one program; with environments on the host, one after another",
-                         high=MOST_MEMBERS)
-    horizon: int | None = setting(None, "environment steps over which schedules run", low=1, high=MOST_STEPS,
-                                  none="the total steps at the start")
-    start_from: str | None = setting(None, "run directory with the agent that every member starts from", none="none",
-                                     convert=partial(_path, "a run directory"), flag="path", metavar="RUN")
-    on_nan: str = setting("stop", "on NaN or inf in a member: stop the run, or mark the member and go on",
-                          choices=("stop", "mark"))
+    total_steps: int = setting(500_000, high=MOST_STEPS)
+    """environment steps of one member from the run's start"""
+    seed: int = setting(0, low=0, high=2**32 - 1)
+    """seed of the first member; the others count up from it"""
+    seeds: int = setting(1, high=MOST_MEMBERS)
+    """members trained in one program; with environments on the host, one after another"""
+    horizon: int | None = setting(None, low=1, high=MOST_STEPS, none="the total steps at the start")
+    """environment steps over which schedules run"""
+    start_from: str | None = setting(
+        None, none="none", convert=partial(_path, "a run directory"), flag="path", metavar="RUN"
+    )
+    """run directory with the agent that every member starts from"""
+    on_nan: str = setting("stop", choices=("stop", "mark"))
+    """on NaN or inf in a member: stop the run, or mark the member and go on"""
     population: Mapping[str, Sequence[Any]] | None = setting(
-        None, 'values that differ, `{"algo.learning_rate": [1e-4, 1e-3]}`, with `seeds` members each',
-        none="all alike", convert=_population, flag=None)
-    selection: Any | None = setting(None, "`jf.PBT` or `jf.Halving`: chooses the members that go on", none="all of them",
-                                    convert=_selection, flag=None)
+        None, none="all alike", convert=_population, flag=None
+    )
+    """values that differ, `{"algo.learning_rate": [1e-4, 1e-3]}`, with `seeds` members each"""
+    selection: Any | None = setting(None, none="all of them", convert=_selection, flag=None)
+    """`jf.PBT` or `jf.Halving`: chooses the members that go on"""
 
     @property
     def configurations(self) -> int:
@@ -116,26 +121,37 @@ class Training:
 class Logging:
     """Log rows, checkpoints and pictures."""
 
-    log_every: int | None = setting(None, "environment steps between log rows", low=1, high=MOST_STEPS,
-                                    none="a hundredth of the run")
-    checkpoint_minutes: float = setting(5.0, "minutes between checkpoints", low=0, open_low=True)
-    keep_checkpoints: int = setting(2, "newest checkpoints of each kind to keep", high=1000)
-    chunk_seconds: float = setting(1.0, "seconds of device work between two syncs with the host", low=0, open_low=True)
-    pictures: bool = setting(True, "draw the learning curve and the trained agent at the end")
-    video_every: int | None = setting(None, "environment steps between videos of an episode; 0: at evaluations alone",
-                                      low=0, high=MOST_STEPS, none="no videos")
+    log_every: int | None = setting(None, low=1, high=MOST_STEPS, none="a hundredth of the run")
+    """environment steps between log rows"""
+    checkpoint_minutes: float = setting(5.0, low=0, open_low=True)
+    """minutes between checkpoints"""
+    keep_checkpoints: int = setting(2, high=1000)
+    """newest checkpoints of each kind to keep"""
+    chunk_seconds: float = setting(1.0, low=0, open_low=True)
+    """seconds of device work between two syncs with the host"""
+    pictures: bool = setting(True)
+    """draw the learning curve and the trained agent at the end"""
+    video_every: int | None = setting(None, low=0, high=MOST_STEPS, none="no videos")
+    """environment steps between videos of an episode; 0: at evaluations alone"""
+    video_format: str = setting("gif", choices=("gif", "mp4"))
+    """files of the videos; mp4 needs the extra [video]"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
     """Evaluation episodes, and what they decide."""
 
-    eval_every: int | None = setting(None, "environment steps between evaluations; 0: only at the end", low=0,
-                                     high=MOST_STEPS, none="a tenth of the run")
-    eval_episodes: int | None = setting(None, "episodes of an evaluation", low=1, high=1_000_000,
-                                        none=f"{EVAL_EPISODES}; on the host what fits in an eighth of the steps")
-    eval_mode: str = setting("greedy", "choice of actions in evaluations", choices=MODES)
-    target_return: float | None = setting(None, "stop once every member's evaluation return reaches it", none="never")
+    eval_every: int | None = setting(None, low=0, high=MOST_STEPS, none="a tenth of the run")
+    """environment steps between evaluations; 0: only at the end"""
+    eval_episodes: int | None = setting(
+        None, low=1, high=1_000_000,
+        none=f"{EVAL_EPISODES}; on the host what fits in an eighth of the steps"
+    )
+    """episodes of an evaluation"""
+    eval_mode: str = setting("greedy", choices=MODES)
+    """choice of actions in evaluations"""
+    target_return: float | None = setting(None, none="never")
+    """stop once every member's evaluation return reaches it"""
 
     @property
     def most_episodes(self) -> int:
@@ -146,19 +162,24 @@ class Evaluation:
 class Placement:
     """Devices, and the layout of members and environments on them."""
 
-    batching: str = setting("auto", "how members share a device", choices=("auto", "vmap", "map"))
-    devices: int | None = setting(None, "devices to use, or all", low=1, none="all, at most one a member",
-                                  flag="devices")
+    batching: str = setting("auto", choices=("auto", "vmap", "map"))
+    """how members share a device"""
+    devices: int | None = setting(None, low=1, none="all, at most one a member", flag="devices")
+    """devices to use, or all"""
     mesh: Mapping[str, int] | None = setting(
-        None, "devices for members and for environments, as in population=4,env=2",
-        none="all along the population", convert=_mesh, flag="mesh")
-    groups: int | None = setting(None, "groups of environments, each sampled by itself", low=1,
-                                 none="devices along env")
-    deterministic: bool = setting(False, "same bits in every process on a GPU: no autotuning, scatters in order; slower")
-    memory_fraction: float | None = setting(None, "part of a GPU's memory to take at the start; 0: as it is needed", low=0,
-                                            high=1, none="JAX's, 0.75")
-    unroll: int | None = setting(None, "rollout steps compiled in a row", low=1, high=1024, none="1, on a GPU up to 8")
-    tuned: bool = setting(True, "take the settings that `jaxrl-fast tune-speed` found for this program here")
+        None, none="all along the population", convert=_mesh, flag="mesh"
+    )
+    """devices for members and for environments, as in population=4,env=2"""
+    groups: int | None = setting(None, low=1, none="devices along env")
+    """groups of environments, each sampled by itself"""
+    deterministic: bool = setting(False)
+    """same bits in every process on a GPU: no autotuning, scatters in order; slower"""
+    memory_fraction: float | None = setting(None, low=0, high=1, none="JAX's, 0.75")
+    """part of a GPU's memory to take at the start; 0: as it is needed"""
+    unroll: int | None = setting(None, low=1, high=1024, none="1, on a GPU up to 8")
+    """rollout steps compiled in a row"""
+    tuned: bool = setting(True)
+    """take the settings that `jaxrl-fast tune-speed` found for this program here"""
 
     @property
     def env_devices(self) -> int:
@@ -174,25 +195,31 @@ class Placement:
 class Host:
     """Stepping of environments on the host. Environments on the device allow only the defaults."""
 
-    actors: int = setting(1, "vectors of environments on the host; they take turns")
-    actors_on: str = setting("threads", "threads of this process, or one Ray process for each actor",
-                             choices=("threads", "ray"))
-    ahead: int | None = setting(None, "rollouts by which actors may lead the learner", low=0, high=8,
-                                none="1 for off-policy algorithms, else 0")
-    host_timeout: float = setting(120.0, "seconds to wait for an answer of an environment on the host", low=0, open_low=True)
-    restarts: int = setting(0, "restarts of failed environments on the host", low=0)
+    actors: int = setting(1)
+    """vectors of environments on the host; they take turns"""
+    actors_on: str = setting("threads", choices=("threads", "ray"))
+    """threads of this process, or one Ray process for each actor"""
+    ahead: int | None = setting(None, low=0, high=8, none="1 for off-policy algorithms, else 0")
+    """rollouts by which actors may lead the learner"""
+    host_timeout: float = setting(120.0, low=0, open_low=True)
+    """seconds to wait for an answer of an environment on the host"""
+    restarts: int = setting(0, low=0)
+    """restarts of failed environments on the host"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Experience:
     """Old experience to learn from, beside new steps or alone."""
 
-    experience: str | None = setting(None, "folder of old experience (`jaxrl-fast experience` writes one)",
-                                     none="none", convert=partial(_path, "the name of a folder"), flag="path", metavar="FOLDER")
-    experience_fraction: float = setting(
-        0.5, "old share of a batch; 0: at the start alone; 1: offline, total_steps counts updates", low=0, high=1)
-    experience_id: str | None = setting(None, "identity of the experience at the start; `train` fills it in",
-                                        none="found in the folder", flag=None)
+    experience: str | None = setting(
+        None, none="none", convert=partial(_path, "the name of a folder"), flag="path",
+        metavar="FOLDER"
+    )
+    """folder of old experience (`jaxrl-fast experience` writes one)"""
+    experience_fraction: float = setting(0.5, low=0, high=1)
+    """old share of a batch; 0: at the start alone; 1: offline, total_steps counts updates"""
+    experience_id: str | None = setting(None, none="found in the folder", flag=None)
+    """identity of the experience at the start; `train` fills it in"""
 
     @property
     def offline(self) -> bool:

@@ -30,6 +30,8 @@ class SweepSettings(TypedDict, total=False):
     video_every: int | None
     """Environment steps between videos of an episode; 0: at evaluations alone. Default: no
     videos."""
+    video_format: str
+    """Files of the videos; mp4 needs the extra [video]. Default: 'gif'."""
     eval_every: int | None
     """Environment steps between evaluations; 0: only at the end. Default: a tenth of the run."""
     eval_episodes: int | None

@@ -33,6 +33,7 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
     return Source(
         make=lambda name, **settings: own.maker(name, factory(name)).make(**settings),
         settings=lambda name: own.maker(name, factory(name)).settings,
+        about=lambda name: fields.about(factory(name)),
         prefix=prefix,
         names=factories,
         identity=factory,

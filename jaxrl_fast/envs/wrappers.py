@@ -28,13 +28,18 @@ from jaxrl_fast.types import EnvSpec, keep_lasting, lasting
 class Common:
     """The settings that `make` takes for every environment."""
 
-    action_repeat: int = setting(1, "steps for which every action is played")
-    sticky_actions: float = setting(0.0, "probability of repeating the last action instead", low=0, high=1,
-                                    open_high=True)
-    stack: int = setting(1, "frames in an observation")
-    reward_scale: float = setting(1.0, "factor of rewards")
-    reward_clip: float | None = setting(None, "rewards are clipped to this size", low=0, open_low=True)
-    time_limit: int | None = setting(None, "actions after which an episode is truncated", low=1)
+    action_repeat: int = setting(1)
+    """steps for which every action is played"""
+    sticky_actions: float = setting(0.0, low=0, high=1, open_high=True)
+    """probability of repeating the last action instead"""
+    stack: int = setting(1)
+    """frames in an observation"""
+    reward_scale: float = setting(1.0)
+    """factor of rewards"""
+    reward_clip: float | None = setting(None, low=0, open_low=True)
+    """rewards are clipped to this size"""
+    time_limit: int | None = setting(None, low=1)
+    """actions after which an episode is truncated"""
 
     def __post_init__(self):
         check_settings(self, "env.")
@@ -83,7 +88,8 @@ class Wrapper(Env):
         return self.env.spec
 
     def on_device(self, parts=1):
-        return self if parts == 1 else dataclasses.replace(self, env=self.env.on_device(parts))
+        inner = self.env.on_device(parts)
+        return self if inner is self.env else dataclasses.replace(self, env=inner)
 
     def for_evaluation(self):
         inner = self.env.for_evaluation()

@@ -92,17 +92,19 @@ class WandbSink(Sink):
     """Weights & Biases: the scalars of TensorBoard over `env_steps`. Needs the extra [wandb].
 
     A resumed run goes on in its W&B run, whose id is in `wandb.id` of the run directory. W&B cannot
-    delete rows: rows that it has are not sent again. Without the file (a run of an older version) a
-    resume is a new W&B run in the same `group`. A video that comes after later rows stands at the
-    last of them, with its own steps in the caption: W&B's steps must not go back.
+    delete rows: rows that it has are not sent again. Offline, `wandb.step` holds the last one.
+    Without `wandb.id` (a run of an older version) a resume is a new W&B run in the same `group`. A
+    video that comes after later rows stands at the last of them, with its own steps in the caption:
+    W&B's steps must not go back.
+
+    Args:
+        project: of W&B.
+        run: the run directory, which holds W&B's files, its name and the settings.
     """
 
     form = "wandb[:PROJECT]"
 
-    def __init__(
-        self, project: str, config: dict[str, Any], directory: str | Path, name: str | None = None, group: str | None = None,
-        known: str | None = None,
-    ):  # fmt: skip
+    def __init__(self, project: str, run: LoggedRun):
         try:
             import wandb
         except ImportError as error:
@@ -110,29 +112,33 @@ class WandbSink(Sink):
         # Offline runs leave a folder `wandb`, which Python imports if the package is missing.
         if not hasattr(wandb, "init"):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
+        self._project, self._of = project, run
         self._run: Any = None
         self._seen = self._last = -1  # environment steps of W&B's last row: at the start, and now
-        self._settings = dict(project=project, config=config, dir=str(directory), name=name, group=group)
-        self._settings |= {"id": known, "resume": "allow"} if known else {}
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> WandbSink:
-        """Return the sink of a W&B run with the run directory's name, which holds its files."""
-        return cls(target or "jaxrl_fast", run.content, run.path, run.path.name, run.group, run.known("wandb"))
+        """Return the sink of a W&B run with the run directory's name."""
+        return cls(target or "jaxrl_fast", run)
 
     def open(self) -> None:
         import wandb
 
-        folder = Path(self._settings["dir"])
-        folder.mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
+        run, known = self._of, self._of.known("wandb")
+        run.path.mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
+        goes_on = {"id": known, "resume": "allow"} if known else {}
         try:
-            self._run = wandb.init(**self._settings)
+            self._run = wandb.init(
+                project=self._project, config=run.content, dir=str(run.path.absolute()), name=run.path.name,
+                group=run.group, **goes_on,
+            )  # fmt: skip
         except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
             message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
-            raise ConfigError("wandb project", self._settings["project"], message) from error
-        (folder / "wandb.id").write_text(self._run.id)
-        if "id" in self._settings:
-            self._seen = self._last = int(self._run.summary.get("env_steps") or -1)
+            raise ConfigError("wandb project", self._project, message) from error
+        if known:  # an offline run has no summary of what came before
+            stored = run.sent("wandb") if self._run.offline else int(self._run.summary.get("env_steps") or -1)
+            self._seen = self._last = stored
+        run.keep_id("wandb", self._run.id)
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
 
@@ -140,13 +146,14 @@ class WandbSink(Sink):
         if row.env_steps > self._seen:
             self._last = int(row.env_steps)
             self._run.log({"env_steps": self._last, **scalars(row)})
+            self._of.keep_step("wandb", self._last)
 
     def video(self, clip: Clip) -> None:
         import wandb
 
         if clip.env_steps > self._seen:
-            source = io.BytesIO(clip.gif) if clip.path is None else str(clip.path)
-            video = wandb.Video(source, caption=f"{clip.env_steps:,} steps", format="gif")
+            source = io.BytesIO(clip.content) if clip.path is None else str(clip.path)
+            video = wandb.Video(source, caption=f"{clip.env_steps:,} steps", format=clip.format)
             self._run.log({"env_steps": max(int(clip.env_steps), self._last), "video": video})
 
     def close(self) -> None:

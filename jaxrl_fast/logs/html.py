@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from jaxrl_fast.fields import changed_settings
+from jaxrl_fast.fields import changed_settings, help_of
 from jaxrl_fast.tree import describe
 
 _LONGEST = 200  # characters of a value
@@ -21,6 +21,7 @@ def block(title: str, *parts: str) -> str:
 
 
 def lines(*texts: str) -> str:
+    """Return texts, one a line."""
     return "".join(f"<div>{escape(text)}</div>" for text in texts)
 
 
@@ -53,7 +54,7 @@ def settings(value: Any) -> str:
     fields = [field for field in dataclasses.fields(value) if field.repr]
     changed = changed_settings(value)
     both = lambda f: (_short(getattr(value, f.name)), _short(f.default))
-    rows = [(f.name, *both(f), f.metadata.get("help", "")) for f in fields]
+    rows = [(f.name, *both(f), help_of(type(value), f.name)) for f in fields]
     head = ("setting", "value", "default", "meaning")
     some = [row for row in rows if row[0] in changed]
     shown = table(some, head, left=4) if some else lines("all settings have their defaults")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
@@ -23,7 +24,7 @@ section { background: #fff; border: 1px solid var(--line); border-radius: 8px; p
 .small { grid-template-columns: repeat(auto-fit, minmax(min(48%, 240px), 1fr)); }
 .whole svg { width: 100%; }
 figure { margin: 0; position: relative; break-inside: avoid; } figcaption { font-size: .85rem; color: var(--soft); }
-svg, img { max-width: 100%; height: auto; display: block; }
+svg, img, video { max-width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; }
 th, td { padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
@@ -115,7 +116,10 @@ def wide(table: str) -> str:
 
 
 def picture(path: Path, alt: str) -> str:
-    """Return a PNG or GIF as part of the page."""
+    """Return a PNG, GIF or MP4 as part of the page."""
+    if path.suffix == ".mp4":
+        source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
+        return f'<video title="{escape(alt)}" autoplay loop muted controls src="{source}"></video>'
     return html.image(path.read_bytes(), path.suffix[1:], alt)
 
 
@@ -130,4 +134,5 @@ def bar(shares: Mapping[str, float], colours: Iterable[str]) -> str:
 
 
 def code(text: str) -> str:
+    """Return a block of code, with its blanks and lines."""
     return f"<pre>{escape(text)}</pre>"

@@ -81,16 +81,27 @@ class Clip(NamedTuple):
     gif: bytes
     size: tuple[int, int]  # width, height
     path: Path | None = None  # of the file in the run directory
+    mp4: bytes | None = None  # with `video_format` "mp4"
+
+    @property
+    def format(self) -> str:
+        """Return the kind of the run's video files: "gif" or "mp4"."""
+        return "gif" if self.mp4 is None else "mp4"
+
+    @property
+    def content(self) -> bytes:
+        """Return the video in its format."""
+        return self.gif if self.mp4 is None else self.mp4
 
     @contextlib.contextmanager
     def file(self) -> Iterator[Path]:
-        """Yield the path of a GIF file: the run's, or else a temporary one."""
+        """Yield the path of the video's file: the run's, or else a temporary one."""
         with contextlib.ExitStack() as stack:
             path = self.path
             if path is None:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
-                path = Path(folder) / f"{self.env_steps:012d}.gif"
-                path.write_bytes(self.gif)
+                path = Path(folder) / f"{self.env_steps:012d}.{self.format}"
+                path.write_bytes(self.content)
             yield path
 
 

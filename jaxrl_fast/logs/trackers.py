@@ -152,7 +152,7 @@ class TrackioSink(Sink):
 
         if clip.env_steps > self._seen:
             with clip.file() as path:  # `log` copies it
-                video = trackio.Video(str(path), format="gif")
+                video = trackio.Video(str(path), format=clip.format)
                 self._run.log({"video": video}, step=int(clip.env_steps))
 
     def close(self) -> None:

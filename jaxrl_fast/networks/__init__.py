@@ -19,10 +19,8 @@ from jaxrl_fast.networks.torsos import (
     make_torso,
 )
 
-NETWORK = "torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx, Equinox)"
-
 __all__ = [
-    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "NETWORK", "SMALL_FILTERS", "Dense", "Foreign",
+    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "SMALL_FILTERS", "Dense", "Foreign",
     "NoisyDense", "WithAction", "apply_parts", "as_network", "check_widths",
     "draw_noise", "example_features", "forward", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

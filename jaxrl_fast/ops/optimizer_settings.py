@@ -24,7 +24,6 @@ ELEMENTWISE = (
     "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",
     "sign_sgd", "signum", "yogi",
 )  # fmt: skip
-OPTIMIZER = "optax optimizer, by name or as a function of the rate; none: the algorithm's own"  # its help
 _OPTIMIZER = (
     "an optimizer as a function of the learning rate, such as optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
     "or as text, 'adamw(weight_decay=1e-4)'"

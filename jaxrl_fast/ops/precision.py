@@ -15,7 +15,6 @@ import jax
 
 from jaxrl_fast.ops.lowering import on_gpu
 
-PRECISION = "products of the torsos on an accelerator: float32, TF32 or bfloat16"
 _OF_JAX = {"highest": "highest", "tf32": "tensorfloat32", "bf16": "BF16_BF16_F32"}
 # TF32 to cuBLAS and cuDNN is float32 to XLA's own kernels, which know TF32 as the default alone.
 _ON_A_GPU = {"tf32": "default"}
@@ -45,6 +44,11 @@ def multiplied(f: Callable[[], Any], precision: str) -> Any:
 def rounds_operands() -> bool:
     """Return whether products are traced in bfloat16: XLA's convolutions take no such precision."""
     return jax.config.jax_default_matmul_precision == _OF_JAX["bf16"]
+
+
+def multiplies_exactly() -> bool:
+    """Return whether products are traced in float32 on every platform."""
+    return jax.config.jax_default_matmul_precision == _OF_JAX["highest"]
 
 
 def in_force(precision: str, platform: str) -> str:

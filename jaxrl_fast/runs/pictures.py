@@ -1,9 +1,11 @@
-"""Pictures of the trained agent: one episode as frames, and frames as a GIF."""
+"""Pictures of the trained agent: one episode as frames, and frames as a GIF or MP4."""
 
 from __future__ import annotations
 
 import io
 import math
+import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +16,7 @@ import numpy as np
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.backend import Film, backend_of
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import html
 
@@ -40,7 +42,7 @@ def film(
 
 
 class Video(NamedTuple):
-    """Pictures of an episode, which a notebook shows as a GIF; `save` writes it."""
+    """Pictures of an episode, which a notebook shows as a GIF; `save` writes them."""
 
     frames: list[np.ndarray]  # uint8 [H, W, 3] each
     fps: float
@@ -62,7 +64,9 @@ class Video(NamedTuple):
         return html.image(gif(self.frames, self.fps), "gif", "an episode")
 
     def save(self, path: str | Path) -> Path:
-        """Write a GIF, and return its path."""
+        """Write an MP4 if `path` ends with ".mp4" (extra [video]), else a GIF; return the path."""
+        if Path(path).suffix == ".mp4":
+            return written(path, mp4(self.frames, self.fps))
         return rollout_gif(self.frames, path, self.fps)
 
 
@@ -76,7 +80,12 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
     """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path; see `gif`."""
-    content, path = gif(frames, fps, max_bytes), Path(path)
+    return written(path, gif(frames, fps, max_bytes))
+
+
+def written(path: str | Path, content: bytes) -> Path:
+    """Write a file whole or not at all, and return its path; makes its folder."""
+    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with folders.replacing(path) as temporary:
         temporary.write_bytes(content)
@@ -89,10 +98,7 @@ def gif(frames: Sequence[np.ndarray], fps: float = 30, max_bytes: int = MAX_BYTE
     Keeps at most 600 frames, fewer while the file exceeds `max_bytes`; the speed stays.
     """
     check_float("fps", fps, 0, MAX_FPS, open_low=True)
-    frames = [np.asarray(frame) for frame in frames]
-    shapes = {(f.shape, f.dtype.name) for f in frames}
-    if len(shapes) != 1 or next(iter(shapes))[1] != "uint8" or frames[0].ndim != 3 or frames[0].shape[2] != 3:
-        raise ConfigError("frames", sorted(shapes), "one or more pictures of one size, uint8 [height, width, 3]")
+    frames = _checked(frames)
     # 20 ms is the shortest that browsers play as written.
     milliseconds = max(2, round(100 / fps)) * 10
     stride = -(-len(frames) // MAX_FRAMES)
@@ -102,6 +108,42 @@ def gif(frames: Sequence[np.ndarray], fps: float = 30, max_bytes: int = MAX_BYTE
         images, stride = images[::2], stride * 2
         content = _encode(images, milliseconds * stride)
     return content
+
+
+def _checked(frames: Sequence[np.ndarray]) -> list[np.ndarray]:
+    frames = [np.asarray(frame) for frame in frames]
+    shapes = {(f.shape, f.dtype.name) for f in frames}
+    if len(shapes) != 1 or next(iter(shapes))[1] != "uint8" or frames[0].ndim != 3 or frames[0].shape[2] != 3:
+        raise ConfigError("frames", sorted(shapes), "one or more pictures of one size, uint8 [height, width, 3]")
+    return frames
+
+
+def ffmpeg() -> str:
+    """Return the path of ffmpeg. Raises MissingExtraError without the extra [video]."""
+    try:
+        import imageio_ffmpeg
+    except ImportError as error:
+        raise MissingExtraError("an MP4 video", "video") from error
+    return imageio_ffmpeg.get_ffmpeg_exe()
+
+
+def mp4(frames: Sequence[np.ndarray], fps: float = 30) -> bytes:
+    """Return frames (uint8 [H, W, 3], one size) as an MP4 (H.264, yuv420p), which browsers play.
+
+    An odd height or width gets a row or column more: the colours need even ones. Raises
+    MissingExtraError without the extra [video].
+    """
+    frames = _checked(frames)
+    height, width, _ = frames[0].shape
+    even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{even.shape[2]}x{even.shape[1]}", "-r", f"{fps:g}", "-i", "-"]
+    how = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-threads", "1", "-movflags", "+faststart"]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "video.mp4"
+        # imageio_ffmpeg's writer forks Python, which can hang beside JAX's threads
+        command = [ffmpeg(), "-v", "error", *raw, *how, str(path)]
+        subprocess.run(command, input=even.tobytes(), check=True, capture_output=True, timeout=60, process_group=0)
+        return path.read_bytes()
 
 
 def _indexed(frames: list[np.ndarray]) -> list[Any]:

@@ -32,6 +32,7 @@ from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Guarded, Sink, check_hooks, check_sinks
 from jaxrl_fast.logs.terminal import is_watched
 from jaxrl_fast.memory import identity
+from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
 from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
@@ -159,6 +160,7 @@ def run_prepared(
     `open_rundir()` is called once the run is known to fit the device, so a refused run leaves no
     files; neither does a failure before the first row.
     """
+    videos.check(prepared.config)
     runtime.enable_compile_cache()
     _warn_of_idle_card()
     config, signals, rundir = prepared.config, Signals(), None
@@ -169,7 +171,7 @@ def run_prepared(
         distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     given = None if saved else given_by(config, source, prepared.members.first.algo)
-    with signals:  # a second signal must not stop `discard`
+    with runtime.starting(), signals:  # a second signal must not stop `discard`
         try:
             with _closing(around, prepared.grid, context.history) as (stack, bar):
                 for sink in bar:

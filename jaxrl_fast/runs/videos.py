@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, tree
-from jaxrl_fast.files import folders
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result
@@ -21,6 +21,12 @@ from jaxrl_fast.runs.result import Result
 FOLDER = "videos"
 MOST = 150  # pictures of a video: drawing is what costs
 PATIENCE = 5.0  # seconds that a run that fails or is stopped waits for the video in work
+
+
+def check(config: RunConfig) -> None:
+    """Raise MissingExtraError for videos that cannot be written here."""
+    if config.video_every is not None and config.video_format == "mp4":
+        pictures.ffmpeg()
 
 
 def on_thread(function: Callable, *args: Any) -> futures.Future:
@@ -88,14 +94,12 @@ class Videos:
         film = pictures.film(env, algo, agent, jax.random.key(config.seed), 500, config.host_timeout, MOST)
         video = pictures.Video.of(film, env.spec.name)
         height, width, _ = video.frames[0].shape
-        clip = Clip(env_steps, pictures.gif(video.frames, video.fps), (width, height))
+        mp4 = pictures.mp4(video.frames, video.fps) if config.video_format == "mp4" else None
+        clip = Clip(env_steps, pictures.gif(video.frames, video.fps), (width, height), mp4=mp4)
         if not self.run.out:
             return clip
-        path = self.run.out.path / FOLDER / f"{env_steps:012d}.gif"
-        path.parent.mkdir(exist_ok=True)
-        with folders.replacing(path) as temporary:
-            temporary.write_bytes(clip.gif)
-        return clip._replace(path=path)
+        path = self.run.out.path / FOLDER / f"{env_steps:012d}.{clip.format}"
+        return clip._replace(path=pictures.written(path, clip.content))
 
     def deliver(self) -> None:
         """Hand a finished video to the sinks."""

@@ -20,8 +20,6 @@ from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.logs.rows import Measured
 from jaxrl_fast.sweeps.samplers import sampler_of
 
-METRIC = "members are compared by this metric's mean since the last selection"
-
 
 def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np.ndarray:
     """Return members' `fitness` over the rows since the last selection; rows: the newest.
@@ -87,13 +85,16 @@ class PBT:
     kind: ClassVar[str] = "pbt"
 
     priors: Mapping[str, str]
-    every: int | None = setting(None, "environment steps between selections", low=1, high=2**53,
-                                none="a twentieth of the run")
-    fraction: float = setting(0.2, "share of the members that is replaced, by as large a share", low=0, high=0.5,
-                              open_low=True)
-    factor: float = setting(1.25, "factor by which a copied setting grows or shrinks", low=1, open_low=True)
-    resample: float = setting(0.25, "probability that a copied setting is redrawn from its prior", low=0, high=1)
-    metric: str = setting("episode_return", METRIC)
+    every: int | None = setting(None, low=1, high=2**53, none="a twentieth of the run")
+    """environment steps between selections"""
+    fraction: float = setting(0.2, low=0, high=0.5, open_low=True)
+    """share of the members that is replaced, by as large a share"""
+    factor: float = setting(1.25, low=1, open_low=True)
+    """factor by which a copied setting grows or shrinks"""
+    resample: float = setting(0.25, low=0, high=1)
+    """probability that a copied setting is redrawn from its prior"""
+    metric: str = setting("episode_return")
+    """members are compared by this metric's mean since the last selection"""
 
     def __post_init__(self):
         if not isinstance(self.priors, Mapping) or not self.priors:
@@ -169,9 +170,12 @@ class Halving:
     kind: ClassVar[str] = "halving"
     traced: ClassVar[tuple[str, ...]] = ()
 
-    rungs: int = setting(3, "rungs of successive halving", high=30)
-    eta: float = setting(2.0, "each rung keeps the best 1 / eta of the configurations", low=1, open_low=True)
-    metric: str = setting("episode_return", METRIC)
+    rungs: int = setting(3, high=30)
+    """rungs of successive halving"""
+    eta: float = setting(2.0, low=1, open_low=True)
+    """each rung keeps the best 1 / eta of the configurations"""
+    metric: str = setting("episode_return")
+    """members are compared by this metric's mean since the last selection"""
 
     def __post_init__(self):
         check_settings(self)

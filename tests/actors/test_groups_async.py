@@ -175,7 +175,7 @@ DQN = dict(num_envs=6, num_steps=2, batch_size=8, buffer_size=240, learning_star
 
 @pytest.mark.parametrize("algo", [
     jf.DQN(**DQN, noisy=True), jf.ApeX(num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)),
-    jf.IMPALA(num_envs=6, num_steps=8, hidden=(4,)),
+    pytest.param(jf.IMPALA(num_envs=6, num_steps=8, hidden=(4,)), marks=pytest.mark.slow),
 ], ids=["noisy", "apex", "impala"])  # fmt: skip
 def test_every_kind_of_learner(algo, tmp_path):
     result = tools.train(algo, tmp_path, AnyhowEnv(), total_steps=480, eval_every=0, eval_episodes=2)
@@ -201,8 +201,8 @@ def test_every_kind_of_learner(algo, tmp_path):
     ({"batch_size": 3, "actors": 4, "actors_on": "ray", "num_envs": 14},
         "env.batch_size must be a divisor of the 4 env.*got 3"),
 ])  # fmt: skip
-def test_misfits_are_refused(settings, argument, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: True)  # Ray, which is not needed to say so
+def test_misfits_are_refused(settings, argument, modules):
+    modules(ray="ray")  # which is not needed to say so
     settings = dict(settings)
     env, num_envs = AnyhowEnv(batch_size=settings.pop("batch_size", 2)), settings.pop("num_envs", 6)
     with pytest.raises(ConfigError, match=argument):

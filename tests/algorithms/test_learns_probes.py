@@ -1,4 +1,4 @@
-"""Every algorithm finds the known values of every probe that it can play."""
+"""Every algorithm finds the known values of probes that it can play. Slow: what another probe of it tells too."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PPO = {
 }  # fmt: skip
 # probe, settings, rows of its known values that a trained policy still visits
 PPO_PROBES = [
-    ("constant-reward", {}, slice(None)),
+    pytest.param("constant-reward", {}, slice(None), marks=pytest.mark.slow),
     ("reward-at-end", {"shared_torso": True}, slice(None)),
     ("two-step-credit", {}, slice(0, 2)),
     ("two-step-credit", {"recompute_advantage": True}, slice(0, 2)),
-    ("action-reward", {"normalize_observations": True}, slice(None)),
+    pytest.param("action-reward", {"normalize_observations": True}, slice(None), marks=pytest.mark.slow),
     ("truncated-only", {}, slice(None)),
     pytest.param("named-action", {}, slice(None), marks=pytest.mark.slow),
     ("multi-discrete", {}, slice(None)),
@@ -87,7 +87,7 @@ ONE = {  # environment, and a replay ratio above 1: these steps are too few for 
 }  # fmt: skip
 ONE_STEPS = 300
 DQN_PROBES = [
-    (jf.DQN, "constant-reward", {"dueling": True}),
+    pytest.param(jf.DQN, "constant-reward", {"dueling": True}, marks=pytest.mark.slow),
     (jf.DQN, "reward-at-end", {"n_step": 3}),
     (jf.DQN, "two-step-credit", {"double": False, "learning_rate": optax.linear_schedule(1e-2, 0.0, 1_200)}),
     (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0, "updates_per_iteration": 3}),
@@ -99,8 +99,10 @@ DQN_PROBES = [
     (jf.DQN, "constant-reward", {"prioritized": True, "reset_period": 700}),
     (jf.DQN, "truncated-only", ONE),
     (jf.DQN, "reward-at-cut", {"prioritized": True, "n_step": 2}),
-    (jf.QRDQN, "reward-at-cut", {"num_quantiles": 8, "num_steps": 2}),
-    (jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5, "num_atoms": 17}),
+    pytest.param(jf.QRDQN, "reward-at-cut", {"num_quantiles": 8, "num_steps": 2}, marks=pytest.mark.slow),
+    pytest.param(
+        jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5, "num_atoms": 17}, marks=pytest.mark.slow
+    ),
     (jf.C51, "masked", {"v_min": -2.0, "v_max": 4.0, "num_atoms": 25, "dueling": True}),
     (jf.QRDQN, "truncated-only", {"num_quantiles": 8}),
     pytest.param(jf.QRDQN, "masked", {"num_quantiles": 8, "dueling": True}, marks=pytest.mark.slow),
@@ -114,7 +116,7 @@ PQN = {
     "hidden": (16,), "epsilon_end": 0.1,
 }  # fmt: skip
 PQN_PROBES = [
-    (jf.PQN, "constant-reward", {"dueling": True}),
+    pytest.param(jf.PQN, "constant-reward", {"dueling": True}, marks=pytest.mark.slow),
     (jf.PQN, "two-step-credit", {"return_lambda": 0.0}),  # above 0 the exploring actions count
     (jf.PQN, "truncated-only", {}),
     pytest.param(jf.PQN, "reward-at-cut", {}, marks=pytest.mark.slow),

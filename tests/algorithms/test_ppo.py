@@ -196,7 +196,10 @@ def test_value_hidden_sets_the_value_torso():
         jf.PPO(value_hidden=(8,), shared_torso=True).bind(env.spec)
 
 
-@pytest.mark.parametrize("case", FRESH)
+TOLD_BY_OTHERS = ("box, normalised", "multi-discrete, shared", "a value of its own width")
+
+
+@pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH])
 def test_the_first_minibatch_has_ratio_one(case, compiled):
     """Also after several iterations, when the observation statistics have moved."""
     name, settings = FRESH[case]

@@ -110,7 +110,7 @@ def norms(x):
     return np.linalg.svd(np.atleast_2d(x), compute_uv=False)
 
 
-@pytest.mark.parametrize("max_grad_norm", [0.1, 100.0])
+@pytest.mark.parametrize("max_grad_norm", [0.1, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, compiled):
     """Two iterations: rollout, advantages, all minibatches. Poles fall here, and episodes run out of time."""
     env = jf.make("CartPole-v1", max_steps_in_episode=16)

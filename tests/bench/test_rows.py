@@ -61,7 +61,6 @@ def test_gymnax_takes_the_same_number():
 
 
 def test_vectors_step_from_the_host():
-    pytest.importorskip("gymnasium")
     for loop in (stepping.exported(4, 10), stepping.gymnasium(4, 10)):
         assert isinstance(loop, Loop) and loop.steps == 40
         loop.build()()

@@ -7,7 +7,6 @@ stay as it is byte for byte. A row may damage a copy of that run first.
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import shlex
@@ -127,8 +126,7 @@ def broken_brax(monkeypatch):
 
 
 def no_ray(monkeypatch):
-    there = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: None if name == "ray" else there(name, *args))
+    monkeypatch.setitem(sys.modules, "ray", None)
 
 
 def thresholds(monkeypatch):

@@ -247,9 +247,9 @@ def test_a_module_of_the_user(run_cli, tmp_path, monkeypatch):
     assert code == 0 and "mine on Mine-v0: defaults, no preset is tuned for this" in out
     content = read(tmp_path / "runs" / "mine-Mine-v0-s0-1" / "config.json")
     assert content["imports"] == ["cli_user_module"] and content["algorithm"]["settings"]["bonus"] == 2
-    code, out, _ = run_cli("list", "--import", "cli_user_module")
-    assert "An algorithm of the user." in out and "Mine-v0" in out
-    assert "--algo.bonus FLOAT" in run_cli(*arguments[:-1], "--help")[1]
+    listed = [run_cli("list", part, "--import", "cli_user_module")[1] for part in ("algorithms", "environments")]
+    assert "An algorithm of the user." in listed[0] and "Mine-v0" in listed[1]
+    assert "--algo.bonus FLOAT" in run_cli(*arguments[:-1], "--help-all")[1]
 
 
 OWN = """
@@ -311,9 +311,13 @@ def test_subpackages_come_with_a_plain_import():
 
 def test_list(run_cli):
     code, out, _ = run_cli("list")
-    assert code == 0
-    for part in ("ppo", "dqn", "CartPole-v1", "Breakout-MinAtar", "probe/", "ppo/CartPole-v1"):
+    assert code == 0 and len(out.splitlines()) <= 36
+    for part in ("ppo", "es", "CartPole-v1", "brax/ant", "probe/", "jsonl:PATH", "uniform:LOW,HIGH", "ppo/CartPole-v1", "more"):
         assert part in out
+    parts = {"algorithms": "Rainbow (", "environments": "Breakout-MinAtar", "logs": "A CSV file", "presets": "sac/Pendulum-v1"}
+    for part, name in parts.items():
+        assert name not in out and name in run_cli("list", part)[1]
+    assert "PART must be one of 'algorithms', 'environments'" in run_cli("list", "algo")[2]
 
 
 def test_help_of_everything(run_cli):
@@ -322,11 +326,11 @@ def test_help_of_everything(run_cli):
     for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"), ("list", "--import MODULE")):
         code, out, _ = run_cli(command, "--help")
         assert code == 0 and part in out
-    code, out, _ = run_cli("train", "--help")
+    code, out, _ = run_cli("train", "--help-all")
     assert code == 0
     for part in ("algorithms: ppo, dqn", "CartPole-v1", "train ppo CartPole-v1", "--total-steps", "--resume"):
         assert part in out
-    code, out, _ = run_cli("train", "ppo", "CartPole-v1", "--help")
+    code, out, _ = run_cli("train", "ppo", "CartPole-v1", "--help-all")
     assert code == 0
     for part in (
         "--algo.num-envs INT",
@@ -337,7 +341,7 @@ def test_help_of_everything(run_cli):
         "--wandb",
     ):
         assert part in out
-    assert "(preset:" not in run_cli("train", "ppo", "CartPole-v1", "--no-preset", "--help")[1]
+    assert "(preset:" not in run_cli("train", "ppo", "CartPole-v1", "--no-preset", "--help-all")[1]
     options = [o for o in describe_train(["ppo", "brax/inverted_pendulum"], [], None).options if o.group == "env"]
     assert len(options) > 10 and all(o.help for o in options)  # the adapter's own settings are explained
     found = {o.name: o.metavar for o in options if o.metavar}

@@ -6,14 +6,10 @@ import json
 
 import pytest
 
-from jaxrl_fast.doctor import machine
-from jaxrl_fast.doctor.facts import Machine
-
 SMALL = (
     "--algo.hidden", "8", "--algo.num-envs", "4", "--total-steps", "1e6", "--eval-episodes", "4",
     "--no-pictures",
 )  # fmt: skip
-BUSY = Machine(cores=2, all_cores=2, load=9.0, share=0.3)
 
 
 def test_a_forecast_here(run_cli, tmp_path, monkeypatch):
@@ -55,8 +51,7 @@ def test_bad_flags(flags, error, run_cli):
     assert (code, out, err.count("\n")) == (2, "", 1) and error in err
 
 
-def test_a_busy_machine(run_cli, monkeypatch):
-    monkeypatch.setattr(machine, "examine", lambda: BUSY)
+def test_a_busy_machine(run_cli, another_program):
     code, out, err = run_cli("forecast", "ppo", "CartPole-v1")
     assert (code, out) == (2, "") and "--busy" in err
     assert "the device must be idle, got busy (30% of a core" in err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import signal
@@ -71,9 +70,11 @@ def test_the_solve_is_the_mean_of_a_hundred_games():
     assert found.solved == 7.0
 
 
-def test_rungs_are_chosen_by_name(monkeypatch):
-    there = {"torch", "ale_py", "cv2", "envpool"}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in there or None)
+PACKAGES = ("torch", "ale_py", "cv2", "envpool")
+
+
+def test_rungs_are_chosen_by_name(modules):
+    modules(**{name: name for name in PACKAGES})
     assert ladder.choose() == list(ladder.RUNGS)
     assert [r.name for r in ladder.choose(["both", "one"])] == ["both", "one"]
     with pytest.raises(ConfigError, match="rungs must be .*'torch', 'one'.*got 'bot'.*mean 'both'"):
@@ -82,16 +83,16 @@ def test_rungs_are_chosen_by_name(monkeypatch):
         ("torch", "torch", ["torch"]), ("cv2", "atari", ["one", "three", "actor"]), ("envpool", "envpool", ["envpool"]),
         ("ale_py", "atari", [r.name for r in ladder.RUNGS if r.name not in ("torch", "envpool")]),
     ]:  # fmt: skip
-        there.discard(package)
+        modules(**{package: None})
         left_out = [r.name for r in ladder.RUNGS if ladder.needs(r) == extra]
         assert set(rungs) <= set(left_out) and not set(left_out) & {r.name for r in ladder.choose()}
         with pytest.raises(MissingExtraError, match=rf"jaxrl_fast\[{extra}\]"):
             ladder.choose([rungs[-1]])
-        there.add(package)
+        modules(**{package: package})
 
 
-def test_a_ladder_without_rungs(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+def test_a_ladder_without_rungs(tmp_path, modules, capsys):
+    modules(**dict.fromkeys(PACKAGES))
     assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
     assert "the ladder needs the extra [atari]" in capsys.readouterr().err and not list(tmp_path.iterdir())
 

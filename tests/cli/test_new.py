@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -12,6 +13,7 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli import overview
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
@@ -81,25 +83,27 @@ def test_bad_names_write_nothing(words, message, place, run_cli):
 COMPLETE = """
 source ./script
 f=$(complete -p jaxrl-fast | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for"; do
+for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for" "train q" "sweep ppo Mountain" "eval ./scr" "new env"; do
   COMP_WORDS=(jaxrl-fast $line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
   COMP_LINE="jaxrl-fast $line"; COMP_POINT=${#COMP_LINE}; COMPREPLY=(); $f; echo "${COMPREPLY[@]}"
 done
 """
 
 
-def test_bash_completes_commands_and_flags(place, run_cli):
+def test_bash_completes_commands_names_files_and_flags(place, run_cli):
     code, out, _ = run_cli("completion", "bash")
     assert code == 0
     (place / "script").write_text(out)
     done = subprocess.run(["bash", "-c", COMPLETE], capture_output=True, text=True, timeout=60)
-    assert done.stdout.split("\n")[:3] == ["train", "--total-steps", "--format"], done.stderr
+    names = ["qr_dqn", "MountainCar-v0 MountainCarContinuous-v0", "./script", "environment"]
+    assert done.stdout.splitlines() == ["train", "--total-steps", "--format", *names], done.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_have_a_script(shell, run_cli):
     code, out, _ = run_cli("completion", shell)
-    assert code == 0 and "jaxrl-fast" in out and "total-steps" in out
+    assert code == 0 and "jaxrl-fast" in out and "total-steps" in out and "'MountainCar-v0'" in out
+    assert ("compdef _tyro_jaxrl_fast jaxrl-fast" in out) == (shell == "zsh")
 
 
 def test_a_shell_that_is_not_known(run_cli):
@@ -109,4 +113,23 @@ def test_a_shell_that_is_not_known(run_cli):
 
 def test_the_overview_fits_a_screen(run_cli):
     lines = run_cli()[1].splitlines()
-    assert len(lines) <= 30 and max(map(len, lines)) <= 100 and lines[-1].startswith("Begin with:")
+    assert len(lines) <= 30 and max(map(len, lines)) <= 80 and lines[-1].startswith("Begin with:")
+
+
+COMMANDS = re.findall("^  ([a-z][a-z-]*)", overview.HELP, flags=re.M)
+RUNS = [f"{name} ppo CartPole-v1" for name in ("train", "sweep", "plan", "forecast", "compile", "profile")]
+
+
+@pytest.mark.parametrize("words", [*dict.fromkeys(COMMANDS), "train --resume RUN", *RUNS, "train rainbow ale:Pong"])
+def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run_cli(*words.split(), "--help")
+    lines = [-(-len(line) // 80) for line in re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()]
+    assert code == 0 and 5 < sum(map(max, lines, [1] * len(lines))) <= 40, out
+
+
+def test_the_first_screen_names_the_way_to_all_flags(run_cli):
+    first, whole = (run_cli("train", "ppo", "CartPole-v1", flag)[1] for flag in ("--help", "--help-all"))
+    assert first.endswith("jaxrl-fast train ppo CartPole-v1 --help-all\n") and len(whole.splitlines()) > 200
+    flags = set(re.findall("^  (--[a-z.-]+)", first, flags=re.M))
+    assert {"--total-steps", "--seeds", "--out", "--algo.learning-rate"} <= flags and all(flag in whole for flag in flags)

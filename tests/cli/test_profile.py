@@ -6,11 +6,8 @@ import json
 
 import pytest
 
-from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import replaced
 from jaxrl_fast.cli.profile import as_config
-from jaxrl_fast.doctor import machine
-from jaxrl_fast.doctor.facts import Machine
 
 SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--algo.num-epochs", "1",
          "--total-steps", "1000", "--seconds", "0.05")  # fmt: skip
@@ -52,15 +49,13 @@ def test_bad_input_is_one_line_and_nothing_is_written(flags, message, run_cli, t
     assert not (tmp_path / "profiles").exists()
 
 
-def test_a_busy_device_is_refused_unless_asked_for(run_cli, monkeypatch):
-    taken = Machine(cores=2, all_cores=2, load=9.3, share=0.4)
-    monkeypatch.setattr(machine, "examine", lambda: taken)
+def test_a_busy_device_is_refused_unless_asked_for(run_cli, another_program):
     code, out, err = run_cli("profile", "ppo", "CartPole-v1", *SMALL)
-    assert (code, out) == (2, "") and "got busy (40% of a core" in err and "--busy" in err
+    assert (code, out) == (2, "") and "got busy (30% of a core" in err and "--busy" in err
 
 
-def test_a_cache_that_cannot_be_written_is_named(run_cli, monkeypatch, tmp_path):
-    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: str(tmp_path / "afile"))
+def test_a_cache_that_cannot_be_written_is_named(run_cli, monkeypatch, compile_cache, tmp_path):
+    compile_cache(tmp_path / "afile")
     (tmp_path / "afile").write_text("")
     monkeypatch.chdir(tmp_path)
     code, out, err = run_cli("profile", "ppo", "CartPole-v1", *SMALL, "--busy")

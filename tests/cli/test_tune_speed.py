@@ -6,9 +6,6 @@ import json
 
 import pytest
 
-from jaxrl_fast import runtime
-from jaxrl_fast.doctor import machine
-from jaxrl_fast.doctor.facts import Machine
 from jaxrl_fast.speed import search
 
 SMALL = (
@@ -19,8 +16,8 @@ TUNE = SMALL[:-1]
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: str(tmp_path / "cache"))
+def cache(tmp_path, monkeypatch, compile_cache):
+    compile_cache(tmp_path / "cache")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "cache"
 
@@ -57,20 +54,19 @@ def test_nothing_faster_is_kept(run_cli, cache, monkeypatch):
     assert code == 0 and "none of 4 choices is faster" in out and not (cache / "tuned").exists()
 
 
-def test_a_busy_machine(run_cli, cache, monkeypatch):
-    monkeypatch.setattr(machine, "examine", lambda: Machine(cores=2, all_cores=2, share=0.3))
+def test_a_busy_machine(run_cli, cache, another_program):
     code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE)
     assert (code, out) == (2, "") and "the device must be idle" in err
 
 
-def test_without_a_cache_it_is_refused(run_cli, monkeypatch):
-    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: None)
+def test_without_a_cache_it_is_refused(run_cli, compile_cache):
+    compile_cache(None)
     code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
     assert (code, out) == (2, "") and "JAXRL_FAST_CACHE must be a folder or unset" in err
 
 
-def test_a_cache_that_cannot_be_written(run_cli, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written(run_cli, compile_cache, tmp_path):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(runtime, "enable_compile_cache", lambda: str(tmp_path / "file"))
+    compile_cache(tmp_path / "file")
     code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
     assert (code, out) == (2, "") and "compile cache must be a folder that can be written" in err

@@ -42,7 +42,8 @@ for case in sys.argv[2:]:
     run, mesh, alone = CASES[case]
     name = {"prioritized": "dqn", "both": "ppo", "anew": "ppo", "physics": "td3"}.get(case, case)
     more = {"prioritized": dict(prioritized=True), "physics": dict(normalize_observations=True),
-            "ppo": dict(normalize_reward=True), "anew": dict(recompute_advantage=True)}.get(case, {})
+            "ppo": dict(normalize_reward=True), "both": dict(normalize_reward=True),
+            "anew": dict(recompute_advantage=True)}.get(case, {})
     # clipping by the norm would hide from Adam's moments a gradient that is counted twice
     algo = tools.algorithm(name, **more, **unclipped(name))
     several = tools.train(algo, env=tools.environment(name), **BASE | run | mesh)
@@ -60,7 +61,7 @@ for case in sys.argv[2:]:
     moved = [(kind, shape) for shape, kind, _ in found if kind != "all-reduce"]
     assert any(kind == "all-reduce" for _, kind, _ in found)
     # no experience goes from device to device: at most the random bits of a batch's actions do, and a return an environment
-    few = ("u32[", "f32[4]") if case == "ppo" else ("u32[",)
+    few = ("u32[", *{"ppo": ["f32[4]"], "both": ["f32[2,4]"]}.get(case, ()))  # of two members
     assert all(shape.startswith(few) for _, shape in moved), moved
     if case == "both":  # sums stay among the two devices of a member
         groups = {g for _, _, rest in found for g in re.findall(r"replica_groups=(\\S+?), ", rest)}
@@ -70,7 +71,7 @@ for case in sys.argv[2:]:
 
 @pytest.mark.parametrize(
     "cases",
-    [("ppo", "prioritized", "both"), ("physics",), pytest.param(("anew", "dqn", "sac"), marks=pytest.mark.slow)],
+    [("prioritized", "both", "physics"), pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)],
     ids="-".join,
 )
 def test_devices_along_the_environments(cases, tmp_path):

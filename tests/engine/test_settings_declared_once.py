@@ -13,7 +13,7 @@ from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli import train as cli_train
 from jaxrl_fast.engine import config as engine_config
 from jaxrl_fast.engine.config import IN_MEMORY, RunConfig, by_group, run_config
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import help_of, setting
 from jaxrl_fast.runs.config_json import decode_run, encode_run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def more(monkeypatch):
 
 def test_a_new_field_is_a_flag_with_its_help_and_its_checks(more, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["train", "ppo", "CartPole-v1", "--help"]) == 0
+    assert cli.main(["train", "ppo", "CartPole-v1", "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", "").split())
     assert "postcards options" in text and "training options" in text
     assert "--postcard-rows INT log rows between postcards (default: no postcard is written)" in text
@@ -70,7 +70,7 @@ def test_groups_hold_every_setting_once():
     assert [group.__name__ for group in groups] == ["Training", "Logging", "Evaluation", "Placement", "Host", "Experience"]
     names = [field.name for fields in groups.values() for field in fields]
     assert names == list(RunConfig.__dataclass_fields__) and len(set(names)) == len(names)
-    undeclared = [f.name for f in dataclasses.fields(RunConfig) if not f.metadata.get("help")]
+    undeclared = [f.name for f in dataclasses.fields(RunConfig) if not help_of(RunConfig, f.name)]
     assert not undeclared, "declare them by `fields.setting`"
     unexplained = [f.name for f in dataclasses.fields(RunConfig) if f.default is None and not f.metadata["none"]]
     assert not unexplained, "say what None stands for"

@@ -18,9 +18,9 @@ ASYNC = Tuned({"env.vectorization": "async"}, 1.5)
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path, compile_cache):
     """The compile cache's folder, an empty one."""
-    monkeypatch.setattr(tuned.runtime, "enable_compile_cache", lambda: str(tmp_path))
+    compile_cache(tmp_path)
     return tmp_path
 
 
@@ -80,7 +80,6 @@ def test_the_users_settings_win(cache):
 
 
 def test_settings_of_an_environment_are_taken_too(cache):
-    pytest.importorskip("gymnasium")
     algo = jf.A2C(num_envs=2, num_steps=8, hidden=(8,))
     config = RunConfig(total_steps=10_000, horizon=10_000)
     tuned.keep(run := prepare(algo, jf.make("gym:CartPole-v1"), config), ASYNC)
@@ -112,8 +111,8 @@ def test_a_damaged_file_is_passed_over(cache, text):
     assert tuned.find(prepared()) is None
 
 
-def test_without_a_cache_nothing_is_kept(monkeypatch):
-    monkeypatch.setattr(tuned.runtime, "enable_compile_cache", lambda: None)
+def test_without_a_cache_nothing_is_kept(compile_cache):
+    compile_cache(None)
     assert tuned.find(prepared()) is None
     with pytest.raises(ConfigError, match="JAXRL_FAST_CACHE must be a folder or unset"):
         tuned.keep(prepared(), FOUND)

@@ -121,8 +121,8 @@ def test_a_new_run_inside_another_run_is_refused(out, command, runs, run_cli):
     assert contents(runs) == before
 
 
+@pytest.mark.optuna
 def test_a_search_inside_a_run_is_refused(runs):
-    pytest.importorskip("optuna")
     before, settings = contents(runs), dict(sample={"algo.discount": "uniform:0.9,0.99"}, trials=2, members=2)
     with pytest.raises(jf.ConfigError, match="out must be a folder outside of other runs"):
         tuning.tune(jf.PPO(), jf.make("CartPole-v1"), 256, out="single/new", **settings)

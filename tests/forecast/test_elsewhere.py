@@ -66,7 +66,6 @@ def test_a_slower_memory_takes_longer_and_a_small_one_does_not_fit():
 
 
 def test_environments_on_the_host_are_refused():
-    pytest.importorskip("gymnasium")
     run = prepare(jf.DQN(), jf.make("gym:CartPole-v1"), at_start(RunConfig()), outline=True)
     with pytest.raises(ConfigError, match="--on must be left out"):
         elsewhere.forecast(run, sheets.SHEETS["h100"], 1)

@@ -81,7 +81,6 @@ def test_a_calibration_of_a_real_run(monkeypatch, tmp_path):
 
 
 def test_seeds_that_take_turns_are_added():
-    pytest.importorskip("gymnasium")
     algo, env = jf.DQN(num_envs=2, hidden=(8,), learning_starts=200), jf.make("gym:CartPole-v1")
     configs = [at_start(RunConfig(total_steps=20_000, seeds=n)) for n in (1, 3)]
     found = [here.forecast(prepare(algo, env, x, outline=True), FOUND) for x in configs]

@@ -83,11 +83,19 @@ def environment(name: str = "ppo") -> jf.Env:
     return jf.make("Pendulum-v1" if name in ("apg", "sac", "tqc") else "CartPole-v1", max_steps_in_episode=30)
 
 
+_ALIVE: dict[tuple, Any] = {}  # the latest runs of each kind: while they live, so do its programs
+
+
 def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, **settings: Any):
     """A tiny run; without pictures, which other tests draw."""
     algo = algorithm(algo) if isinstance(algo, str) else algo
     env = env or environment(algo.name)
-    return jf.train(algo, env, out=out, **dict(total_steps=TOTAL, tensorboard=False) | RUN | settings)
+    kind = repr(algo), repr(env), settings.get("seeds")
+    _ALIVE.pop(kind, None)
+    _ALIVE[kind] = jf.train(algo, env, out=out, **dict(total_steps=TOTAL, tensorboard=False) | RUN | settings)
+    if len(_ALIVE) > 16:
+        del _ALIVE[next(iter(_ALIVE))]
+    return _ALIVE[kind]
 
 
 def resume(path: Any, *args: Any, **settings: Any):
@@ -193,7 +201,7 @@ class Breaks(jf.Env):
     what: "observation" breaks those instead. tested: in evaluations, not in training. bad: 0 for none.
     """
 
-    at: int = 10
+    at: float = 10.0
     share: float = 1.0
     what: str = "reward"
     tested: bool = False

@@ -72,7 +72,10 @@ def means(row):
     return {name: row.get(name) for name in WANTED}
 
 
-@pytest.mark.parametrize(("algo", "env"), [(PPO, Device()), (DQN, Device()), (PPO, jf.make(Host)), (DQN, jf.make(Host))])
+@pytest.mark.parametrize(("algo", "env"), [
+    (PPO, Device()), (DQN, jf.make(Host)),
+    pytest.param(DQN, Device(), marks=pytest.mark.slow), pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
+])  # fmt: skip
 def test_every_row_of_a_run_holds_them(algo, env, tmp_path):
     steps = 400
     run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run", tensorboard=False)

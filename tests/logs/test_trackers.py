@@ -193,26 +193,6 @@ def test_mlflow_gets_videos_of_a_folder_and_of_memory(mlflow, run, tmp_path):
     assert found == [(("r1", "a.gif", "videos"), b"GIF1"), (("r1", "000000000064.gif", "videos"), b"GIF2")]
 
 
-def test_mlflow_itself_keeps_the_rows(run, tmp_path, monkeypatch):
-    pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
-    from mlflow import MlflowClient
-
-    uri = f"file://{tmp_path}/store"  # mlflow-skinny has no database
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    for again, steps in ((run, (64, 128)), (run._replace(resumed=True), (128, 192))):
-        sink = sink_of(f"mlflow:{uri}", again)
-        sink.open()
-        for step in steps:
-            sink.write(row(step, loss=[step, step]))
-        sink.ended("finished")
-        sink.close()
-    client = MlflowClient(tracking_uri=uri)
-    (found,) = client.search_runs([client.get_experiment_by_name("jaxrl_fast").experiment_id])
-    assert found.info.run_name == "run" and found.info.status == "FINISHED"
-    assert found.data.params["algo.discount"] == "0.9" and found.data.tags["algorithm"] == "ppo"
-    assert [(m.step, m.value) for m in client.get_metric_history(found.info.run_id, "loss")] == [(64, 64), (128, 128), (192, 192)]
-
-
 # Trackio
 
 

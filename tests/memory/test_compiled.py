@@ -179,8 +179,10 @@ def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
     assert not any(name in ended.stdout for name in ("optimization_level", "expensive_passes", "fusion_emitters"))
 
 
-@pytest.mark.parametrize("prioritized", [False, True])
-@pytest.mark.parametrize("what", ["groups", "mixed", "start", "offline"])
+@pytest.mark.parametrize(("what", "prioritized"), [
+    ("groups", True), ("mixed", True), ("start", True), ("offline", True), ("offline", False),
+    *(pytest.param(what, False, marks=pytest.mark.slow) for what in ("groups", "mixed", "start")),
+])  # fmt: skip
 def test_other_stores_are_not_copied_either(what, prioritized):
     """Groups side by side, a run that starts full, and a dataset, which is an argument beside the state, in half of every
     batch or in all of it.

@@ -95,7 +95,6 @@ def test_members_of_one_device_have_two_layouts():
 
 
 def test_actors_and_learner_wait_for_each_other():
-    pytest.importorskip("gymnasium")
     shares = {
         "actors": {"environment": 0.3, "policy": 0.2, "waiting": 0.5},
         "learner": {"forward": 0.2, "backward": 0.3, "waiting": 0.5},

@@ -62,7 +62,6 @@ def test_pieces_alone_have_all_groups(measured):
 
 
 def test_a_run_on_the_host_has_two_sides_from_its_own_clock():
-    pytest.importorskip("gymnasium")
     profile, _ = measure(run_of(PPO, "gym:CartPole-v1"), None, seconds=0.05)
     assert profile.source == "clock" and profile.sides == ("actors", "learner")
     for side in profile.sides:

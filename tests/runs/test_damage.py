@@ -130,7 +130,7 @@ def files(run: Path, which: str, damage: str) -> list[Path]:
     if which == "json":
         return [run / name for name in ("config.json", "result.json", "metrics.jsonl")]
     newest = max((run / "checkpoints" / which).iterdir(), key=lambda p: int(p.name))
-    if damage in ("null", "a list", "a text", "no keys", "a bomb"):
+    if damage not in ("deleted", "a folder", "empty", "flipped"):
         return [newest / "checksums.json", newest / "meta" / "metadata"]
     return sorted(p for p in newest.rglob("*") if p.is_file())
 
@@ -243,8 +243,6 @@ def test_both_newest_damaged_leaves_the_older_ones(run):
     ],
 )
 def test_an_answer_from_another_checkpoint_ends_with_code_2(which, line, says, run, run_cli):
-    if "export" in line:
-        pytest.importorskip("flatbuffers")
     words = line.format(run=run).split()
     code, out, err = run_cli(*words)
     assert code == 0 and says in out and err == "", err

@@ -63,7 +63,6 @@ def agent(request) -> jf.Agent:
 
 
 def test_stablehlo_acts_as_the_agent(agent, tmp_path):
-    pytest.importorskip("flatbuffers")
     file = agent.export(tmp_path / "policy.stablehlo")
     play = jax.export.deserialize(bytearray(file.read_bytes()))
     assert set(play.platforms) == {"cpu", "cuda", "rocm", "tpu"}
@@ -85,7 +84,6 @@ np.save(sys.argv[2], action)
 
 
 def test_stablehlo_needs_jax_alone(tmp_path):
-    pytest.importorskip("flatbuffers")
     agent = new("ppo", "Pendulum-v1", env={"stack": 2})
     file = agent.export(tmp_path / "policy.stablehlo")
     command = [sys.executable, "-c", ALONE, str(file), str(tmp_path / "action.npy")]
@@ -127,10 +125,11 @@ def test_zeros_begin_an_episode_whatever_the_first_memory_is():
     assert policy.step(obs, *restarted)[0].tolist() == [1, 0]
 
 
+@pytest.mark.onnx
 def test_onnx_acts_as_the_agent(agent, tmp_path):
     """Of 1,000 observations, and of one."""
-    runtime = pytest.importorskip("onnxruntime", reason="the extra [onnx] is not installed")
-    pytest.importorskip("jax2onnx", reason="the extra [onnx] is not installed")
+    import onnxruntime as runtime
+
     session = runtime.InferenceSession(str(agent.export(tmp_path / "policy.onnx", "onnx")))
     names = [x.name for x in session.get_inputs()]
     assert names[0].startswith("observation") and session.get_outputs()[0].name == "action"
@@ -139,11 +138,11 @@ def test_onnx_acts_as_the_agent(agent, tmp_path):
     check(agent, call, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.onnx
 @pytest.mark.parametrize("name", [name for name in tools.SETTINGS if name not in ("ppo", "sac", "dqn")])
 def test_onnx_takes_every_algorithm(name, tmp_path):
-    runtime = pytest.importorskip("onnxruntime", reason="the extra [onnx] is not installed")
-    pytest.importorskip("jax2onnx", reason="the extra [onnx] is not installed")
+    import onnxruntime as runtime
+
     discrete = jf.Discrete in algorithm_class(name).action_spaces and name != "apg"
     agent = new(name, "CartPole-v1" if discrete else "Pendulum-v1")
     session = runtime.InferenceSession(str(agent.export(tmp_path / "policy.onnx", "onnx")))
@@ -157,8 +156,8 @@ def trained(tmp_path_factory):
     return path
 
 
+@pytest.mark.safetensors
 def test_safetensors_is_loaded_again(trained, tmp_path):
-    pytest.importorskip("safetensors", reason="the extra [safetensors] is not installed")
     agent = jf.load(trained, member=1)
     folder = agent.export(tmp_path / "policy", "safetensors")
     again = jf.load(folder)
@@ -183,9 +182,9 @@ def broken(content: bytes, change: str) -> bytes:
     return struct.pack("<Q", len(text)) + text + content[8 + size :]
 
 
+@pytest.mark.safetensors
 @pytest.mark.parametrize(("change", "message"), [("cut", "a whole file of safetensors"), ("renamed", "is missing|of no layer")])
 def test_a_damaged_file_of_safetensors_is_refused(change, message, trained, tmp_path):
-    pytest.importorskip("safetensors", reason="the extra [safetensors] is not installed")
     folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
     file = folder / "policy.safetensors"
     file.write_bytes(broken(file.read_bytes(), change))
@@ -202,7 +201,6 @@ def test_without_its_package_a_format_names_the_extra(format, modules, tmp_path)
 
 
 def test_the_command_writes_the_policy(trained, run_cli):
-    pytest.importorskip("flatbuffers")
     code, out, err = run_cli("export", str(trained))
     file = trained / "policy.stablehlo"
     assert code == 0 and out.strip() == str(file), err

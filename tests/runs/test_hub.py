@@ -83,8 +83,6 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
     """The repositories of a hub that `huggingface_hub` talks to."""
-    pytest.importorskip("huggingface_hub", reason="the extra [hub] is not installed")
-    pytest.importorskip("safetensors", reason="the extra [hub] is not installed")
     monkeypatch.setattr(Hub, "repositories", {})
     monkeypatch.setattr(Hub, "private", {})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
@@ -116,6 +114,7 @@ def trained(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.hub
 def test_a_policy_goes_to_the_hub_and_comes_back(trained, remote, run_cli):
     code, out, err = run_cli("push", str(trained), "hf://me/cart-pole", "--member", "1", "--private")
     assert code == 0 and "/me/cart-pole" in out and "jf.load('hf://me/cart-pole')" in out, err
@@ -131,6 +130,7 @@ def test_a_policy_goes_to_the_hub_and_comes_back(trained, remote, run_cli):
     assert again.score == agent.score
 
 
+@pytest.mark.hub
 def test_what_is_no_policy_is_refused(trained, remote):
     with pytest.raises(jf.ConfigError, match=r"path must be a repository that can be read .*got 'hf://me/nothing'"):
         jf.load("hf://me/nothing")
@@ -144,6 +144,7 @@ def test_what_is_no_policy_is_refused(trained, remote):
         jf.load("hf://me/code")
 
 
+@pytest.mark.hub
 def test_a_hub_that_refuses_is_one_line(trained, remote, monkeypatch, run_cli):
     monkeypatch.setenv("HF_TOKEN", "wrong")
     forget()

@@ -31,7 +31,9 @@ ARGUMENTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("signum", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("signum", "code"), [
+    (signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_signal_saves_and_the_run_resumes(signum, code, tmp_path):
     run = tmp_path / "run"
     process = subprocess.Popen(

@@ -25,8 +25,6 @@ from jaxrl_fast.runs.checkpoints import errors, store
 from jaxrl_fast.runs.checkpoints.errors import GONE
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
-
 
 @pytest.fixture(scope="module")
 def half(tmp_path_factory):
@@ -58,7 +56,9 @@ def test_on_other_devices(unbroken, tmp_path):
     assert json.loads((out / "config.json").read_text())["run"]["devices"] is None
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("ppo", 3), ("dqn", 1), ("rainbow", 1)])
+@pytest.mark.parametrize(("name", "seeds"), [
+    ("ppo", 1), ("ppo", 3), ("rainbow", 1), pytest.param("dqn", 1, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_a_checkpoint_without_newer_fields(name, seeds, unbroken, tmp_path, monkeypatch):
     """Written by a version whose running returns were one float32 each (CartPole's have no more to them), and whose replay
     kept no successors of truncated rows: those that it holds are never learned from.
@@ -100,8 +100,8 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "ppo", "dqn", "rainbow", "pqn", "iqn", "impala", "sac", "apg", "es", "td3", "ars", "c51",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("apex", "crossq", "tqc", "qr_dqn")),
+        "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
+        *(pytest.param(x, marks=pytest.mark.slow) for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
     ],
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
@@ -214,7 +214,7 @@ tools.train(sys.argv[1], sys.argv[2], sinks=[Dies()], hooks=[lambda *_: None], c
 """
 
 
-@BOTH
+@pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 def test_a_killed_run_resumes(name, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = tmp_path / "run"
@@ -342,7 +342,7 @@ def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says
         tools.assert_same(tools.resume(run).state, unbroken("ppo")[0].state)
 
 
-@BOTH
+@pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have_it, tmp_path):
     with as_users_have_it():
         whole = tools.train(name, tmp_path / "whole", total_steps=tools.HALF, horizon=tools.TOTAL)

@@ -113,7 +113,6 @@ def test_the_result_reads_as_a_device_population(whole):
 
 
 def test_the_frame_has_a_row_a_seed_and_log_row(whole):
-    pytest.importorskip("pandas")
     frame = whole.frame()
     assert len(frame) == 24 and set(frame["seed"]) == set(SEEDS)
 

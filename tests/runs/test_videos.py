@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import threading
 
@@ -13,8 +14,10 @@ from PIL import Image
 import jaxrl_fast as jf
 from helpers import runs as tools
 from helpers.drawn import Drawn
+from jaxrl_fast.errors import MissingExtraError
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures, videos
+from jaxrl_fast.runs.report import run_report as report
 from jaxrl_fast.runs.signals import Interrupted
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
@@ -72,6 +75,47 @@ def test_a_run_in_memory_hands_its_videos_to_sinks(at_once):
     sink = Seen()
     train(video_every=0, sinks=[sink])
     assert [clip.path for clip in sink.clips] == [None, None] and sink.clips[0].gif.startswith(b"GIF8")
+
+
+def read_mp4(path, monkeypatch):
+    """Return what the file says of itself, and its frames, as bytes."""
+    import imageio_ffmpeg
+
+    monkeypatch.setenv("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")  # or it forks Python beside JAX's threads
+    about, *frames = imageio_ffmpeg.read_frames(path)
+    return about, frames
+
+
+@pytest.mark.video
+def test_videos_are_mp4_files_and_tensorboard_has_a_gif(at_once, tmp_path, monkeypatch):
+    sink = Seen()
+    train(tmp_path / "run", video_every=0, video_format="mp4", sinks=[sink])
+    assert sorted(path.name for path in (tmp_path / "run/videos").iterdir()) == ["000000000320.mp4", "000000000640.mp4"]
+    clip = sink.clips[-1]
+    assert clip.format == "mp4" and clip.path.read_bytes() == clip.mp4 and clip.gif.startswith(b"GIF8")
+    assert clip.mp4.index(b"moov") < clip.mp4.index(b"mdat")  # a browser plays it before it has all of it
+    about, frames = read_mp4(clip.path, monkeypatch)
+    with Image.open(io.BytesIO(clip.gif)) as image:
+        assert about["size"] == clip.size == image.size and len(frames) >= image.n_frames > 5
+    assert about["codec"] == "h264" and "data:video/mp4;base64," in report(tmp_path / "run")
+
+
+@pytest.mark.video
+@pytest.mark.parametrize(("height", "width"), [(32, 48), (33, 47)])
+def test_an_mp4_has_the_frames_at_their_speed(height, width, tmp_path, monkeypatch):
+    frames = [np.full((height, width, 3), 25 * i, np.uint8) for i in range(10)]
+    about, found = read_mp4(pictures.Video(frames, 12.5).save(tmp_path / "new/a.mp4"), monkeypatch)
+    found = [np.frombuffer(frame, np.uint8).mean() for frame in found]
+    assert about["size"] == (width + width % 2, height + height % 2) and about["fps"] == 12.5
+    np.testing.assert_allclose(found, [25 * i for i in range(10)], atol=3)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
+def test_mp4_without_its_package_names_the_extra(env, modules, nothing_compiles, tmp_path):
+    modules(imageio_ffmpeg=None)
+    with pytest.raises(MissingExtraError, match=r"an MP4 video needs the extra \[video\]: pip install 'jaxrl_fast\[video\]'"):
+        train(tmp_path / "run", jf.make(env), video_every=0, video_format="mp4", seeds=2)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_is_the_same_with_videos(unbroken):

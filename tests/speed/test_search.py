@@ -40,7 +40,6 @@ def test_choices(num_steps, settings, expected):
 
 
 def test_environments_on_the_host_step_in_processes_or_fewer_threads(monkeypatch):
-    pytest.importorskip("gymnasium")
     assert choices(prepared(env="gym:CartPole-v1")) == {"env.vectorization": ["async"]}
     run = with_settings(prepared(env="gym:CartPole-v1"), {"env.vectorization": "async"})
     assert run.env.vectorization == "async" and choices(run) == {}

@@ -8,7 +8,6 @@ import pytest
 
 from jaxrl_fast.envs.atari.outcome_table import GAMES
 
-pytest.importorskip("ale_py")
 SOME = ("asterix", "beam_rider", "breakout", "pitfall", "qbert", "seaquest")
 
 

@@ -13,7 +13,6 @@ from jaxrl_fast.envs.atari import games, snapshot
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import atari, check_atari
 
-pytest.importorskip("ale_py")
 GAMES = ("Pong", "Breakout", "SpaceInvaders", "Freeway", "Seaquest", "BeamRider")
 SEEDS = (0, 1)
 FRAMES = 60

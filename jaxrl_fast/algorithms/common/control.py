@@ -17,9 +17,9 @@ from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, criti
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import NETWORK, Dense, as_network, check_widths, make_torso
+from jaxrl_fast.networks import Dense, as_network, check_widths, make_torso
 from jaxrl_fast.ops import distributions, lowering, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
 
@@ -38,36 +38,65 @@ class ActorCritics(Algorithm):
         "init_optimizer": "override `begin`",
     }
 
-    normalize_observations: bool = setting(False, "normalise observations by running mean and variance")
-    num_envs: int = setting(8, "environments stepped together")
-    num_steps: int = setting(1, "steps of each environment between updates")
-    updates_per_iteration: int = setting(8, "optimizer steps after every num_envs * num_steps environment steps")
-    batch_size: int = setting(256, "windows in a batch")
-    buffer_size: int = setting(1_000_000, "transitions kept", low=2)
-    learning_starts: int = setting(5_000, "random environment steps before the first update", low=0)
-    n_step: int = setting(1, "length of the return before the bootstrap")
-    prioritized: bool = setting(False, "sample windows by their error (Schaul et al. 2016)")
-    priority_exponent: float = setting(0.6, "alpha; 0 samples uniformly", low=0, high=1)
-    importance_exponent: float = setting(0.4, "first beta; it rises to 1 at the horizon", low=0, high=1)
-    priority_epsilon: float = setting(1e-6, "added to every error", low=0, open_low=True)
-    truncation_interval: int = setting(0, replay.TRUNCATION_INTERVAL, low=0)
-    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
-    learning_rate: float = setting(3e-4, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
-    discount: float = setting(0.99, "gamma", low=0, high=1)
-    target_tau: float = setting(0.005, "step of the target networks an update (Polyak)", low=0, high=1, open_low=True)
-    reward_scale: float = setting(1.0, "scale of the critics' rewards; logs keep the environment's")
-    noise_correlation: float = setting(
-        0.0, "exploration noise's correlation (Ornstein-Uhlenbeck)", low=0, high=1, open_high=True
+    normalize_observations: bool = setting(False)
+    """normalise observations by running mean and variance"""
+    num_envs: int = setting(8)
+    """environments stepped together"""
+    num_steps: int = setting(1)
+    """steps of each environment between updates"""
+    updates_per_iteration: int = setting(8)
+    """optimizer steps after every num_envs * num_steps environment steps"""
+    batch_size: int = setting(256)
+    """windows in a batch"""
+    buffer_size: int = setting(1_000_000, low=2)
+    """transitions kept"""
+    learning_starts: int = setting(5_000, low=0)
+    """random environment steps before the first update"""
+    n_step: int = setting(1)
+    """length of the return before the bootstrap"""
+    prioritized: bool = setting(False)
+    """sample windows by their error (Schaul et al. 2016)"""
+    priority_exponent: float = setting(0.6, low=0, high=1)
+    """alpha; 0 samples uniformly"""
+    importance_exponent: float = setting(0.4, low=0, high=1)
+    """first beta; it rises to 1 at the horizon"""
+    priority_epsilon: float = setting(1e-6, low=0, open_low=True)
+    """added to every error"""
+    truncation_interval: int = setting(0, low=0)
+    """rows of an environment that share a slot for a truncated successor; 0: by its time limit"""
+    optimizer: str | Callable[..., Any] | None = setting(
+        None, convert=optimizer_setting, kw_only=True
     )
-    num_critics: int = setting(2, "critics; the lowest value counts")
-    policy_period: int = setting(1, "critic updates for each actor update")
-    adam_epsilon: float = setting(1e-8, "epsilon of Adam", low=0, open_low=True)
-    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((256, 256), "widths of the actor's dense layers")
-    critic_hidden: tuple[int, ...] = setting((256, 256), "widths of each critic's dense layers")
-    activation: str = setting("relu", "activation of actor and critics")
-    layer_norm: bool = setting(False, "layer norm before every activation of the critics")
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
+    learning_rate: float = setting(3e-4, low=0, convert=schedule_setting)
+    """Adam's step size"""
+    anneal_learning_rate: bool = setting(False)
+    """anneal linearly to zero over the horizon"""
+    discount: float = setting(0.99, low=0, high=1)
+    """gamma"""
+    target_tau: float = setting(0.005, low=0, high=1, open_low=True)
+    """step of the target networks an update (Polyak)"""
+    reward_scale: float = setting(1.0)
+    """scale of the critics' rewards; logs keep the environment's"""
+    noise_correlation: float = setting(0.0, low=0, high=1, open_high=True)
+    """exploration noise's correlation (Ornstein-Uhlenbeck)"""
+    num_critics: int = setting(2)
+    """critics; the lowest value counts"""
+    policy_period: int = setting(1)
+    """critic updates for each actor update"""
+    adam_epsilon: float = setting(1e-8, low=0, open_low=True)
+    """epsilon of Adam"""
+    network: str | nn.Module = setting("auto", convert=as_network)
+    """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
+    Equinox)"""
+    hidden: tuple[int, ...] = setting((256, 256))
+    """widths of the actor's dense layers"""
+    critic_hidden: tuple[int, ...] = setting((256, 256))
+    """widths of each critic's dense layers"""
+    activation: str = setting("relu")
+    """activation of actor and critics"""
+    layer_norm: bool = setting(False)
+    """layer norm before every activation of the critics"""
 
     def __post_init__(self):
         super().__post_init__()

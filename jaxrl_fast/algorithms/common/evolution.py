@@ -38,11 +38,16 @@ class Evolution(PolicySearch):
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
 
-    directions: int = setting(32, "directions per iteration, each tried forward and backward")
-    episodes_per_candidate: int = setting(1, "episodes averaged for a candidate's return")
-    num_steps: int = setting(0, "steps of a candidate's episode; 0: the environment's limit", low=0)
-    noise_std: float = setting(0.05, "standard deviation of the perturbation of each parameter", low=0, open_low=True)
-    survival_bonus: float = setting(0.0, "subtracted from every reward when candidates are compared")
+    directions: int = setting(32)
+    """directions per iteration, each tried forward and backward"""
+    episodes_per_candidate: int = setting(1)
+    """episodes averaged for a candidate's return"""
+    num_steps: int = setting(0, low=0)
+    """steps of a candidate's episode; 0: the environment's limit"""
+    noise_std: float = setting(0.05, low=0, open_low=True)
+    """standard deviation of the perturbation of each parameter"""
+    survival_bonus: float = setting(0.0)
+    """subtracted from every reward when candidates are compared"""
 
     @property
     def num_envs(self) -> int:

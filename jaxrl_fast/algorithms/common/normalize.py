@@ -16,8 +16,6 @@ from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import Timestep, Trajectory
 
-NORMALIZE_REWARD = "rewards over the running deviation of the discounted return, clipped to +-10"
-
 
 def init_moments(wanted: bool, obs: Any) -> Any:
     """Return empty statistics for observations like the batch `obs`, () if not wanted."""

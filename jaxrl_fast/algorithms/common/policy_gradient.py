@@ -16,9 +16,9 @@ from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import Rewards, init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import NETWORK, as_network, make_torso
+from jaxrl_fast.networks import as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 from jaxrl_fast.types import Clock, Trajectory
 
@@ -43,31 +43,59 @@ class PolicyGradient(Algorithm):
         "init_networks": "override `init`", "init_optimizer": "override `begin`",
     }  # fmt: skip
 
-    normalize_observations: bool = setting(False, "normalise observations by running mean and variance")
-    initial_log_std: float = setting(0.0, "initial log standard deviation of a Box's Gaussian")
-    state_dependent_std: bool = setting(False, "standard deviations from the policy's head")
-    squash: bool = setting(False, "tanh of the Gaussian, within the bounds of a Box")
-    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers")
-    value_hidden: tuple[int, ...] = setting((), "widths of the value's torso; none: as the policy's")
-    activation: str = setting("tanh", "activation of the torso")
-    shared_torso: bool = setting(False, "one torso for policy and value")
-    image_mean: float = setting(0.0, "a CNN sees pixels as (pixel - image_mean) / image_scale", static=True)
-    image_scale: float = setting(0.0, "divisor of pixels; 0: their range, to [0, 1]", low=0, static=True)
-    normalize_reward: bool = setting(False, normalize.NORMALIZE_REWARD, kw_only=True)
-    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
-    num_envs: int = setting(16, "environments stepped together")
-    num_steps: int = setting(128, "steps of each environment in a rollout")
-    learning_rate: float = setting(3e-4, "the optimizer's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(True, "anneal linearly to zero over the horizon")
-    reward_scale: float = setting(1.0, "scale of the learner's rewards; logs keep the environment's")
-    discount: float = setting(0.99, "gamma", low=0, high=1)
-    gae_lambda: float = setting(0.95, "lambda of the advantage estimate", low=0, high=1)
-    normalize_advantage: bool = setting(True, "zero mean and unit variance in every minibatch")
-    entropy_coefficient: float = setting(0.01, "weight of the entropy bonus", low=0)
-    anneal_entropy_from: float = setting(1.0, "part of the horizon after which the weight falls to zero", low=0, high=1)
-    value_coefficient: float = setting(0.5, "weight of the value loss", low=0)
-    max_grad_norm: float = setting(0.5, "global norm at which gradients are clipped", low=0, open_low=True)
+    normalize_observations: bool = setting(False)
+    """normalise observations by running mean and variance"""
+    initial_log_std: float = setting(0.0)
+    """initial log standard deviation of a Box's Gaussian"""
+    state_dependent_std: bool = setting(False)
+    """standard deviations from the policy's head"""
+    squash: bool = setting(False)
+    """tanh of the Gaussian, within the bounds of a Box"""
+    network: str | nn.Module = setting("auto", convert=as_network)
+    """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
+    Equinox)"""
+    hidden: tuple[int, ...] = setting((64, 64))
+    """widths of the torso's dense layers"""
+    value_hidden: tuple[int, ...] = setting(())
+    """widths of the value's torso; none: as the policy's"""
+    activation: str = setting("tanh")
+    """activation of the torso"""
+    shared_torso: bool = setting(False)
+    """one torso for policy and value"""
+    image_mean: float = setting(0.0, static=True)
+    """a CNN sees pixels as (pixel - image_mean) / image_scale"""
+    image_scale: float = setting(0.0, low=0, static=True)
+    """divisor of pixels; 0: their range, to [0, 1]"""
+    normalize_reward: bool = setting(False, kw_only=True)
+    """rewards over the running deviation of the discounted return, clipped to +-10"""
+    optimizer: str | Callable[..., Any] | None = setting(
+        None, convert=optimizer_setting, kw_only=True
+    )
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
+    num_envs: int = setting(16)
+    """environments stepped together"""
+    num_steps: int = setting(128)
+    """steps of each environment in a rollout"""
+    learning_rate: float = setting(3e-4, low=0, convert=schedule_setting)
+    """the optimizer's step size"""
+    anneal_learning_rate: bool = setting(True)
+    """anneal linearly to zero over the horizon"""
+    reward_scale: float = setting(1.0)
+    """scale of the learner's rewards; logs keep the environment's"""
+    discount: float = setting(0.99, low=0, high=1)
+    """gamma"""
+    gae_lambda: float = setting(0.95, low=0, high=1)
+    """lambda of the advantage estimate"""
+    normalize_advantage: bool = setting(True)
+    """zero mean and unit variance in every minibatch"""
+    entropy_coefficient: float = setting(0.01, low=0)
+    """weight of the entropy bonus"""
+    anneal_entropy_from: float = setting(1.0, low=0, high=1)
+    """part of the horizon after which the weight falls to zero"""
+    value_coefficient: float = setting(0.5, low=0)
+    """weight of the value loss"""
+    max_grad_norm: float = setting(0.5, low=0, open_low=True)
+    """global norm at which gradients are clipped"""
 
     def __post_init__(self):
         super().__post_init__()

@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.base import IN_NETWORKS, Algorithm
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import Memory
-from jaxrl_fast.networks import NETWORK, Dense, apply_parts, as_network, initialize_parts, make_torso
+from jaxrl_fast.networks import Dense, apply_parts, as_network, initialize_parts, make_torso
 from jaxrl_fast.ops import distributions, stacking
 
 
@@ -34,10 +34,15 @@ class PolicySearch(Algorithm):
         **dict.fromkeys(("torso", "head"), IN_NETWORKS),
     }
 
-    normalize_observations: bool = setting(False, "by running mean and variance, updated after the update")
-    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the torso's dense layers; none: linear policy")
-    activation: str = setting("tanh", "of the torso")
+    normalize_observations: bool = setting(False)
+    """by running mean and variance, updated after the update"""
+    network: str | nn.Module = setting("auto", convert=as_network)
+    """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
+    Equinox)"""
+    hidden: tuple[int, ...] = setting((64, 64))
+    """widths of the torso's dense layers; none: linear policy"""
+    activation: str = setting("tanh")
+    """of the torso"""
 
     @property
     def updates(self) -> int:

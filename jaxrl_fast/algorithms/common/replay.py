@@ -11,10 +11,6 @@ from jaxrl_fast.memory import PrioritizedMemory, Row, UniformMemory
 from jaxrl_fast.memory.successors import interval_of
 from jaxrl_fast.types import Trajectory
 
-TRUNCATION_INTERVAL = (
-    "rows of an environment that share a slot for a truncated successor; 0: by its time limit"
-)
-
 
 def check(algo: Any) -> None:
     """Raise ConfigError unless the replay of `algo` holds a window and a batch."""

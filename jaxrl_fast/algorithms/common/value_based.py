@@ -13,9 +13,9 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask
 from jaxrl_fast.algorithms.common.q_network import QNetwork
 from jaxrl_fast.fields import setting
-from jaxrl_fast.networks import NETWORK, as_network, make_torso
+from jaxrl_fast.networks import as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import OPTIMIZER, check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Discrete
 from jaxrl_fast.types import Clock
 
@@ -30,25 +30,47 @@ class ValueBased(Algorithm):
         **dict.fromkeys(("torso", "heads", "features", "head", "variables"), IN_NETWORKS),
     }  # fmt: skip
 
-    optimizer: str | Callable[..., Any] | None = setting(None, OPTIMIZER, convert=optimizer_setting, kw_only=True)
-    num_envs: int = setting(8, "environments stepped together")
-    num_steps: int = setting(1, "steps of each environment between updates")
-    learning_rate: float = setting(2.5e-4, "Adam's step size", low=0, convert=schedule_setting)
-    anneal_learning_rate: bool = setting(False, "anneal linearly to zero over the horizon")
-    discount: float = setting(0.99, "gamma", low=0, high=1)
-    epsilon_start: float = setting(1.0, "first epsilon", low=0, high=1)
-    epsilon_end: float = setting(0.05, "last epsilon", low=0, high=1)
-    epsilon_fraction: float = setting(0.5, "part of the horizon over which epsilon falls", low=0, high=1, open_low=True)
-    dueling: bool = setting(False, "Q = V + A - mean A (Wang et al. 2016)")
-    noisy: bool = setting(False, "noisy dense layers (Fortunato et al. 2018); set epsilon_start and epsilon_end to 0")
-    max_grad_norm: float = setting(10.0, "global norm at which gradients are clipped", low=0, open_low=True)
-    adam_epsilon: float = setting(1e-8, "epsilon of Adam", low=0, open_low=True)
-    network: str | nn.Module = setting("auto", NETWORK, convert=as_network)
-    hidden: tuple[int, ...] = setting((128, 128), "widths of the torso's dense layers")
-    activation: str = setting("relu", "activation of the torso")
-    layer_norm: bool = setting(False, "layer norm before every activation of the torso")
-    image_mean: float = setting(0.0, "a CNN sees pixels as (pixel - image_mean) / image_scale", static=True)
-    image_scale: float = setting(0.0, "divisor of pixels; 0: their range, to [0, 1]", low=0, static=True)
+    optimizer: str | Callable[..., Any] | None = setting(
+        None, convert=optimizer_setting, kw_only=True
+    )
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
+    num_envs: int = setting(8)
+    """environments stepped together"""
+    num_steps: int = setting(1)
+    """steps of each environment between updates"""
+    learning_rate: float = setting(2.5e-4, low=0, convert=schedule_setting)
+    """Adam's step size"""
+    anneal_learning_rate: bool = setting(False)
+    """anneal linearly to zero over the horizon"""
+    discount: float = setting(0.99, low=0, high=1)
+    """gamma"""
+    epsilon_start: float = setting(1.0, low=0, high=1)
+    """first epsilon"""
+    epsilon_end: float = setting(0.05, low=0, high=1)
+    """last epsilon"""
+    epsilon_fraction: float = setting(0.5, low=0, high=1, open_low=True)
+    """part of the horizon over which epsilon falls"""
+    dueling: bool = setting(False)
+    """Q = V + A - mean A (Wang et al. 2016)"""
+    noisy: bool = setting(False)
+    """noisy dense layers (Fortunato et al. 2018); set epsilon_start and epsilon_end to 0"""
+    max_grad_norm: float = setting(10.0, low=0, open_low=True)
+    """global norm at which gradients are clipped"""
+    adam_epsilon: float = setting(1e-8, low=0, open_low=True)
+    """epsilon of Adam"""
+    network: str | nn.Module = setting("auto", convert=as_network)
+    """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
+    Equinox)"""
+    hidden: tuple[int, ...] = setting((128, 128))
+    """widths of the torso's dense layers"""
+    activation: str = setting("relu")
+    """activation of the torso"""
+    layer_norm: bool = setting(False)
+    """layer norm before every activation of the torso"""
+    image_mean: float = setting(0.0, static=True)
+    """a CNN sees pixels as (pixel - image_mean) / image_scale"""
+    image_scale: float = setting(0.0, low=0, static=True)
+    """divisor of pixels; 0: their range, to [0, 1]"""
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)

@@ -52,7 +52,7 @@ class Life(NamedTuple):
 
 
 class Console(NamedTuple):
-    """Tables of one game: leaves of the environment, arguments of its programs."""
+    """Tables of one game in NumPy: leaves of the environment, arguments of its programs."""
 
     rom: Rom
     rules: Rules
@@ -73,24 +73,34 @@ class AtariEnv(Env):
     rows: int = 210  # lines of the screen
     num_actions: int = 18
     fires: bool = False  # FIRE begins an episode
-    frameskip: int = setting(4, "frames for which an action is held", low=1)
-    maxpool: bool = setting(True, "maximum of the last two frames")
-    grayscale: bool = setting(True, "one grey channel instead of three colors")
-    img_height: int = setting(84, "lines of a picture", low=1)
-    img_width: int = setting(84, "columns of a picture", low=1, high=WIDTH)
-    noop_max: int = setting(30, "fewer idle frames than this begin a game", low=0)
-    repeat_action_probability: float = setting(
-        0.0, "probability that a frame repeats the last action instead", low=0, high=1
-    )
-    full_action_space: bool = setting(False, "every action of the controller")
-    use_fire_reset: bool = setting(True, "FIRE begins a game that has it")
-    episodic_life: bool = setting(False, "a lost life ends the learner's episode, not the game")
-    max_num_frames_per_episode: int = setting(108_000, "frames until an episode is cut", low=1)
-    mode: int | None = setting(None, "ALE's number of the mode", low=0, none="the game's own")
-    difficulty: int | None = setting(
-        None, "ALE's number of the difficulty", low=0, none="the game's own"
-    )
-    on_cpu: bool = setting(False, "run on a CPU, slowly; `ale:` is the way to train there")
+    frameskip: int = setting(4, low=1)
+    """frames for which an action is held"""
+    maxpool: bool = setting(True)
+    """maximum of the last two frames"""
+    grayscale: bool = setting(True)
+    """one grey channel instead of three colors"""
+    img_height: int = setting(84, low=1)
+    """lines of a picture"""
+    img_width: int = setting(84, low=1, high=WIDTH)
+    """columns of a picture"""
+    noop_max: int = setting(30, low=0)
+    """fewer idle frames than this begin a game"""
+    repeat_action_probability: float = setting(0.0, low=0, high=1)
+    """probability that a frame repeats the last action instead"""
+    full_action_space: bool = setting(False)
+    """every action of the controller"""
+    use_fire_reset: bool = setting(True)
+    """FIRE begins a game that has it"""
+    episodic_life: bool = setting(False)
+    """a lost life ends the learner's episode, not the game"""
+    max_num_frames_per_episode: int = setting(108_000, low=1)
+    """frames until an episode is cut"""
+    mode: int | None = setting(None, low=0, none="the game's own")
+    """ALE's number of the mode"""
+    difficulty: int | None = setting(None, low=0, none="the game's own")
+    """ALE's number of the difficulty"""
+    on_cpu: bool = setting(False)
+    """run on a CPU, slowly; `ale:` is the way to train there"""
     stack: int = 4
     reward_scale: float = 1.0
     reward_clip: float | None = dataclasses.field(default=1.0, metadata={"static": False})
@@ -105,6 +115,18 @@ class AtariEnv(Env):
     @property
     def resets(self) -> OnEnd:
         return OnEnd()
+
+    @property
+    def _tables(self) -> Console:
+        return jax.tree.map(jnp.asarray, self.console)
+
+    def on_device(self, parts: int = 1) -> AtariEnv:
+        """Return the environment; raises ConfigError on a CPU without `on_cpu`."""
+        if jax.default_backend() == "cpu" and not self.on_cpu:
+            slow = "the emulator in JAX is 200 times as slow as ALE there"
+            valid = f"True on a CPU: {slow}; ale:{self.name} is for CPUs"
+            raise ConfigError("env.on_cpu", False, valid)
+        return self
 
     def for_evaluation(self) -> AtariEnv:
         """Return the game itself: whole games, its own rewards."""
@@ -122,7 +144,8 @@ class AtariEnv(Env):
         return 2 * idle + sticks.astype(jnp.int32)
 
     def reset(self, noise: jax.Array) -> tuple[Any, jax.Array]:
-        game, obs = tree.take((self.console.starts, self.console.first), noise)
+        tables = self._tables
+        game, obs = tree.take((tables.starts, tables.first), noise)
         if not self.episodic_life:
             return game, obs
         return Lasting(Life(game, obs, jnp.zeros(noise.shape, bool))), obs
@@ -142,7 +165,7 @@ class AtariEnv(Env):
         self, noise: jax.Array, state: Any, action: jax.Array
     ) -> tuple[Any, Outcome]:
         game = state.value.game if self.episodic_life else state
-        chosen = self.console.actions[action]
+        chosen = self._tables.actions[action]
         none = jnp.zeros(chosen.shape, jnp.int32)
         play = _Play(game, jnp.zeros_like(game.pooled), none, none > 0, none > 0)
         lives = game.lives
@@ -173,13 +196,14 @@ class AtariEnv(Env):
         self, play: _Play, chosen: jax.Array, number: jax.Array, uniform: jax.Array
     ) -> _Play:
         """Return the game after one frame, where it goes on."""
-        game, rules = play.game, self.console.rules
+        game, tables = play.game, self._tables
+        rules = tables.rules
         on = ~(play.over | play.cut)
         sticks = uniform < self.repeat_action_probability
         action = jnp.where(on & ~sticks, chosen, game.action)
         pressed, inputs = controls.press(game.controls, action)
         before = _each(outcomes.score, rules, game.machine)
-        m = machine.frame(game.machine, inputs, self.console.rom, on)
+        m = machine.frame(game.machine, inputs, tables.rom, on)
         gained = _each(outcomes.score, rules, m) - before
         frames = game.frames + on
         over = play.over | (on & _each(outcomes.over, rules, m))
@@ -202,7 +226,7 @@ class AtariEnv(Env):
         turn = number - (self.frameskip - 2)  # 0 and 1: the last two frames
 
         def drawn(old: jax.Array) -> jax.Array:
-            shown = preprocess.shade(m.screen[:, : self.rows], self.console.colors)
+            shown = preprocess.shade(m.screen[:, : self.rows], self._tables.colors)
             return tree.where(draws, shown, old)
 
         pooled = jax.lax.cond(turn == 1, drawn, lambda old: old, pooled)
@@ -211,7 +235,7 @@ class AtariEnv(Env):
         return pooled, before
 
     def _observe(self, pooled: jax.Array) -> jax.Array:
-        return preprocess.resize(pooled, self.img_height, self.img_width, self.console.zero)
+        return preprocess.resize(pooled, self.img_height, self.img_width, self._tables.zero)
 
     @property
     def drawing(self) -> Drawing:
@@ -220,7 +244,7 @@ class AtariEnv(Env):
     def render(self, state: Any) -> np.ndarray:
         """Return the screen, uint8 [2 * rows, 4 * 160, 3]: a pixel is twice as wide as tall."""
         game = state.value.game if self.episodic_life else state
-        shown = np.asarray(self.console.rgb)[np.asarray(game.machine.screen)[: self.rows]]
+        shown = self.console.rgb[np.asarray(game.machine.screen)[: self.rows]]
         return shown.repeat(_LARGER, 0).repeat(2 * _LARGER, 1)
 
 

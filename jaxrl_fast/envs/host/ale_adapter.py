@@ -23,7 +23,7 @@ from jaxrl_fast.envs.own_spaces import Own
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import about, setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
@@ -55,17 +55,29 @@ class AleEnv(HostEnv):
     name: str
     rom: str
     frameskip: int = setting(4, low=1)
+    """frames for which an action is held"""
     maxpool: bool = True
+    """maximum of the last two frames"""
     grayscale: bool = True
+    """one grey channel instead of three colors"""
     img_height: int = setting(84, low=1)
+    """lines of a picture"""
     img_width: int = setting(84, low=1)
+    """columns of a picture"""
     noop_max: int = setting(30, low=0)
+    """fewer idle frames than this begin a game"""
     repeat_action_probability: float = setting(0.0, low=0, high=1)
+    """probability that a frame repeats the last action instead"""
     full_action_space: bool = False
+    """every action of the controller"""
     use_fire_reset: bool = True
+    """FIRE begins a game that has it"""
     episodic_life: bool = False
+    """a lost life ends the learner's episode, not the game"""
     max_num_frames_per_episode: int = setting(108_000, low=1)
+    """frames until an episode is cut"""
     num_threads: int = setting(0, low=0)
+    """threads of the emulators; 0: one a core"""
 
     def _vector(self, num_envs: int, autoreset_mode: str = "SameStep") -> Any:
         from ale_py.vector_env import AtariVectorEnv
@@ -136,6 +148,7 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 SOURCE = Source(
-    make=make, settings=defaults, prefix=PREFIX, family="ale:Pong and every other game whose ROM ale-py has",
+    make=make, settings=defaults, about=lambda name: about(AleEnv), prefix=PREFIX,
+    family="ale:Pong and every other game whose ROM ale-py has",
     package="ale_py", install=INSTALL, on_host=True,
 )  # fmt: skip

@@ -24,7 +24,7 @@ from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, put
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import about, setting
 from jaxrl_fast.logs.reports import flat
 from jaxrl_fast.tree import take
 
@@ -106,9 +106,12 @@ class EnvPoolEnv(HostEnv):
     """EnvPool's `id`; `own`: its settings that differ from their defaults."""
 
     id: str
-    num_threads: int = setting(0, low=0)  # 0: as many as cores or environments
-    batch_size: int = setting(0, low=0)  # environments that act at once, the first to come; 0: all
+    num_threads: int = setting(0, low=0)
+    """threads of the emulators; 0: as many as cores or environments"""
+    batch_size: int = setting(0, low=0)
+    """environments that act at once, the first to come; 0: all"""
     episodic_life: bool = False
+    """a lost life ends the learner's episode, not the game"""
     own: tuple[tuple[str, Any], ...] = ()
 
     def at_once(self, num_envs: int) -> int | None:
@@ -251,6 +254,7 @@ class EnvPoolAsync(EnvPoolVector):
 
 
 SOURCE = Source(
-    make=make, settings=defaults, prefix=PREFIX, family="envpool:Pong-v5 and every other id that EnvPool has",
+    make=make, settings=defaults, about=lambda name: about(EnvPoolEnv), prefix=PREFIX,
+    family="envpool:Pong-v5 and every other id that EnvPool has",
     package="envpool", install=INSTALL, on_host=True,
 )  # fmt: skip

@@ -115,7 +115,9 @@ class GymnasiumEnv(HostEnv):
 
     id: str
     vectorization: str = setting("sync", choices=("sync", "async", "native"))
+    """how a vector steps: in turns, in processes, or by the environment's own vector"""
     max_episode_steps: int | None = setting(None, low=1)
+    """steps after which an episode is truncated; None: as registered"""
     own: tuple[tuple[str, Any], ...] = ()
 
     @property
@@ -217,6 +219,7 @@ class GymnasiumEnv(HostEnv):
 
 
 SOURCE = Source(
-    make=make, settings=defaults, modules=modules_of, prefix=PREFIX, package="gymnasium", install=INSTALL, on_host=True,
+    make=make, settings=defaults, about=lambda name: fields.about(GymnasiumEnv), modules=modules_of,
+    prefix=PREFIX, package="gymnasium", install=INSTALL, on_host=True,
     family="gym:LunarLander-v3 and every other id that Gymnasium knows",
 )  # fmt: skip

@@ -75,6 +75,7 @@ class OwnGymnasiumEnv(GymnasiumEnv):
 
     create: Callable[..., Any]
     vectorization: str = setting("sync", choices=("sync", "async"))
+    """how a vector steps: in turns, or in processes"""
 
     @property
     def imports(self):

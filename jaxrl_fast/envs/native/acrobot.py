@@ -25,16 +25,27 @@ class Acrobot(Env):
     """
 
     dt: float = setting(0.2, low=0, open_low=True)
+    """seconds of a step"""
     link_length_1: float = setting(1.0, low=0, open_low=True)
+    """length of the first link in metres"""
     link_mass_1: float = setting(1.0, low=0, open_low=True)
+    """mass of the first link in kg"""
     link_mass_2: float = setting(1.0, low=0, open_low=True)
+    """mass of the second link in kg"""
     link_com_pos_1: float = setting(0.5, low=0, open_low=True)
+    """centre of mass of the first link, in metres from its joint"""
     link_com_pos_2: float = setting(0.5, low=0, open_low=True)
+    """centre of mass of the second link, in metres from its joint"""
     link_moi: float = setting(1.0, low=0, open_low=True)
+    """moment of inertia of a link in kg m^2"""
     gravity: float = 9.8
+    """acceleration of gravity in m/s^2"""
     max_vel_1: float = setting(4 * math.pi, low=0, open_low=True, static=True)
+    """highest velocity of the first joint in rad/s"""
     max_vel_2: float = setting(9 * math.pi, low=0, open_low=True, static=True)
+    """highest velocity of the second joint in rad/s"""
     max_steps_in_episode: int = setting(500, low=1)
+    """steps after which an episode is truncated"""
 
     @property
     def spec(self) -> EnvSpec:

@@ -51,7 +51,9 @@ class Breakout(Env):
     """
 
     max_steps_in_episode: int = setting(1000, low=1)
+    """steps after which an episode is truncated"""
     use_minimal_action_set: bool = True
+    """three actions instead of MinAtar's six"""
 
     @property
     def spec(self) -> EnvSpec:

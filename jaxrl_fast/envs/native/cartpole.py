@@ -23,14 +23,23 @@ class CartPole(Env):
     """
 
     gravity: float = 9.8
+    """acceleration of gravity in m/s^2"""
     masscart: float = setting(1.0, low=0, open_low=True)
+    """mass of the cart in kg"""
     masspole: float = setting(0.1, low=0, open_low=True)
-    length: float = setting(0.5, low=0, open_low=True)  # half the pole's length
+    """mass of the pole in kg"""
+    length: float = setting(0.5, low=0, open_low=True)
+    """half the pole's length in metres"""
     force_mag: float = 10.0
+    """force of an action in N"""
     tau: float = setting(0.02, low=0, open_low=True)
+    """seconds of a step"""
     theta_threshold_radians: float = setting(12 * 2 * math.pi / 360, low=0, open_low=True, static=True)
+    """angle at which an episode ends, in radians"""
     x_threshold: float = setting(2.4, low=0, open_low=True, static=True)
+    """distance from the centre at which an episode ends, in metres"""
     max_steps_in_episode: int = setting(500, low=1)
+    """steps after which an episode is truncated"""
 
     @property
     def spec(self) -> EnvSpec:

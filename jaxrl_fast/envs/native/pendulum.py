@@ -25,12 +25,19 @@ class Pendulum(Env):
     """
 
     max_speed: float = setting(8.0, low=0, open_low=True, static=True)
+    """highest angular velocity in rad/s"""
     max_torque: float = setting(2.0, low=0, open_low=True, static=True)
+    """highest torque in N m"""
     dt: float = setting(0.05, low=0, open_low=True)
+    """seconds of a step"""
     g: float = 10.0
+    """acceleration of gravity in m/s^2"""
     m: float = setting(1.0, low=0, open_low=True)
+    """mass in kg"""
     l: float = setting(1.0, low=0, open_low=True)  # noqa: E741
+    """length in metres"""
     max_steps_in_episode: int = setting(200, low=1)
+    """steps after which an episode is truncated"""
 
     @property
     def spec(self) -> EnvSpec:

@@ -97,6 +97,7 @@ class RewardAtEnd(Stages):
     """Reward 1 on the last of `length` steps: V = gamma^(length - 1 - i) at one-hot step i."""
 
     length: int = setting(4, low=1)
+    """steps of an episode"""
 
     @property
     def spec(self) -> EnvSpec:
@@ -170,6 +171,7 @@ class TruncatedOnly(Stages):
     """
 
     length: int = setting(4, low=1)
+    """steps of an episode"""
 
     @property
     def spec(self) -> EnvSpec:
@@ -220,6 +222,7 @@ class NamedAction(Bandit):
     """The observation is the one-hot of the action that pays 1; others pay 0. One step."""
 
     num_actions: int = setting(4, low=1)
+    """number of actions"""
 
     @property
     def spec(self) -> EnvSpec:

@@ -65,6 +65,7 @@ class Masked(Bandit):
     """
 
     num_actions: int = setting(6, low=1)
+    """number of actions"""
 
     @property
     def spec(self) -> EnvSpec:
