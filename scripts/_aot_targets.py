@@ -161,6 +161,9 @@ def prepare() -> None:
         tools = os.path.join(place, "cuda_nvcc", "bin")  # ptxas
         if os.path.isdir(tools) and tools not in os.environ["PATH"].split(os.pathsep):
             os.environ["PATH"] += os.pathsep + tools
+    from jaxrl_fast.ops import lowering
+
+    lowering.AHEAD = True
 
 
 def chips(target: Target) -> int:

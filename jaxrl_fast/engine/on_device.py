@@ -49,11 +49,11 @@ class OnDevice:
 
     def evaluate(self, env, algo, agent, key, episodes, mode, config):
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
-        found = play(tree.as_float32(env), algo, agent, key, episodes=episodes, mode=mode)
+        found = play(tree.as_float32(env.on_device()), algo, agent, key, episodes=episodes, mode=mode)
         return jax.tree.map(np.asarray, found)
 
     def film(self, env: Env, algo, agent, key, max_steps, patience, most=None) -> Film:
-        env = env.for_evaluation()
+        env = env.on_device().for_evaluation()
         drawing = env.drawing
         if drawing is None:
             return Film(None)

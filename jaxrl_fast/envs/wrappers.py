@@ -88,7 +88,8 @@ class Wrapper(Env):
         return self.env.spec
 
     def on_device(self, parts=1):
-        return self if parts == 1 else dataclasses.replace(self, env=self.env.on_device(parts))
+        inner = self.env.on_device(parts)
+        return self if inner is self.env else dataclasses.replace(self, env=inner)
 
     def for_evaluation(self):
         inner = self.env.for_evaluation()

@@ -11,10 +11,11 @@ import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
 from jaxrl_fast import random
 from jaxrl_fast.ops.lowering import on_gpu
-from jaxrl_fast.ops.precision import rounds_operands
+from jaxrl_fast.ops.precision import multiplies_exactly, rounds_operands
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
@@ -74,7 +75,42 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = random_param(self, "kernel", (x.shape[-1], self.features), orthogonal(self.scale))
-        return x @ kernel + self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        return product(x, kernel) + self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+
+
+FEW_INPUTS, FEW_OUTPUTS = 8, 4  # rows and columns of a kernel that a GPU multiplies by terms
+FEW_ROWS = 8  # of a batch: XLA's product of so few takes what is before and behind it in
+
+
+def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    """Return x [..., K] @ kernel [K, F].
+
+    A GPU multiplies few inputs or outputs by terms: XLA fuses them with the bias, the activation
+    and the parameters' slices, where a product is a launch of its own.
+    """
+    inputs, outputs = kernel.shape
+    small = inputs <= FEW_INPUTS or outputs <= FEW_OUTPUTS
+    if not small or x.size <= FEW_ROWS * inputs or not multiplies_exactly():
+        return x @ kernel
+    return on_gpu(_by_terms, jnp.matmul, x, kernel)
+
+
+@jax.custom_jvp
+def _by_terms(x: jax.Array, kernel: jax.Array) -> jax.Array:
+    inputs, outputs = kernel.shape
+    if inputs <= FEW_INPUTS:
+        return sum(x[..., i, None] * kernel[i] for i in range(inputs))
+    return jnp.stack([jnp.sum(x * kernel[:, i], axis=-1) for i in range(outputs)], axis=-1)
+
+
+@functools.partial(_by_terms.defjvp, symbolic_zeros=True)
+def _(primals, tangents):
+    (x, kernel), (dx, dkernel) = primals, tangents
+    parts = [] if isinstance(dx, SymbolicZero) else [_by_terms(dx, kernel)]
+    if not isinstance(dkernel, SymbolicZero):
+        # Transposed it sums over rows, for which a product is better. JAX may trace it outside of the context.
+        parts.append(jnp.matmul(x, dkernel, precision=jax.lax.Precision.HIGHEST))
+    return _by_terms(x, kernel), sum(parts)
 
 
 class LayerNorm(nn.Module):

@@ -21,6 +21,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
+AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
@@ -29,6 +30,11 @@ def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     Both are traced, one is compiled. Their results have equal shapes and dtypes.
     """
     return jax.lax.platform_dependent(*args, **dict.fromkeys(GPUS, gpu), default=other)
+
+
+def reaches_a_gpu() -> bool:
+    """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
+    return AHEAD or jax.default_backend() in ("gpu", *GPUS)
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:

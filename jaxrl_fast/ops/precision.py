@@ -46,6 +46,11 @@ def rounds_operands() -> bool:
     return jax.config.jax_default_matmul_precision == _OF_JAX["bf16"]
 
 
+def multiplies_exactly() -> bool:
+    """Return whether products are traced in float32 on every platform."""
+    return jax.config.jax_default_matmul_precision == _OF_JAX["highest"]
+
+
 def in_force(precision: str, platform: str) -> str:
     """Return how a program multiplies on a platform of JAX's, as a phrase."""
     exact = "float32 (six passes of bfloat16)" if platform == "tpu" else "float32"

@@ -114,3 +114,12 @@ def test_products_of_a_compiled_program_round_as_named(name, precision):
     assert of_torsos and {p[:2] for p in of_torsos} <= ASKED[precision]
     kernels = {kind for kind in found["products"] if kind.endswith(" kernels")}  # on tensor cores
     assert kernels == ({f"{precision} kernels"} if precision != "highest" else set())
+
+
+def test_the_atari_kernel_keeps_its_lanes_in_registers(tmp_path):
+    import _atari_sass
+
+    facts, ptx = _atari_sass.build(4096, targets.parse("h100"), KEEP)
+    found = _atari_sass.assemble(ptx, tmp_path / "kernel.cubin")
+    assert found["spill_stores"] + found["spill_loads"] <= 64 and found["shared"] == 0
+    assert facts["launches"] <= 50 and facts["syncs"] == 0

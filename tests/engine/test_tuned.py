@@ -80,7 +80,6 @@ def test_the_users_settings_win(cache):
 
 
 def test_settings_of_an_environment_are_taken_too(cache):
-    pytest.importorskip("gymnasium")
     algo = jf.A2C(num_envs=2, num_steps=8, hidden=(8,))
     config = RunConfig(total_steps=10_000, horizon=10_000)
     tuned.keep(run := prepare(algo, jf.make("gym:CartPole-v1"), config), ASYNC)

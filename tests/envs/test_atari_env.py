@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers import runs
 from jaxrl_fast.algorithms.presets import find_preset
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.atari import ale, games, preprocess
 from jaxrl_fast.errors import ConfigError
@@ -162,7 +164,6 @@ def test_vmap_adds_lanes():
 
 @pytest.mark.parametrize(("name", "settings", "message"), [
     ("Pnog", {}, "did you mean 'pong'"),
-    ("Pong", {"on_cpu": False}, "env.on_cpu must be True on a CPU.*ale:Pong"),
     ("Pong", {"mode": 7}, r"env.mode must be one of the game's own \(0, 1\), got 7"),
     ("Pong", {"difficulty": 9}, "env.difficulty must be one of the game's own"),
     ("Pong", {"frameskip": 0}, "env.frameskip must be .*got 0"),
@@ -177,6 +178,31 @@ def test_bad_settings(name, settings, message):
     with pytest.raises(ConfigError, match=message) as found:
         jf.make(f"atari:{name}", **dict(on_cpu=True) | settings)
     assert "\n" not in str(found.value)
+
+
+def test_making_a_game_starts_no_backend():
+    """Else `deterministic` and `memory_fraction` of its run would come too late on a GPU."""
+    code = """
+import jaxrl_fast as jf
+from jaxrl_fast import runtime
+env = jf.make("atari:Pong", noop_max=1)
+assert env.console.first.shape == (2, 84, 84, 1) and not runtime.backend_started()
+"""
+    ended = runs.python(code)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("use", [
+    lambda env, out: jf.train(jf.PPO(), env, 4096, out=out),
+    lambda env, out: jf.make_train(jf.PPO(), jf.envs.TimeLimit(env, 9)),
+    lambda env, out: backend_of(env).evaluate(env, None, None, None, 1, "greedy", None),
+    lambda env, out: backend_of(env).film(env, None, None, None, 1, 1.0),
+    lambda env, out: jf.to_gymnasium(env),
+])  # fmt: skip
+def test_a_cpu_is_refused_with_the_environment_to_use_instead(use, tmp_path):
+    with pytest.raises(ConfigError, match="^env.on_cpu must be True on a CPU, got False: .*ale:Pong"):
+        use(jf.make("atari:Pong", noop_max=1), tmp_path / "run")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_image_of_another_checksum(monkeypatch, tmp_path):
@@ -202,9 +228,8 @@ def test_a_population_trains_and_resumes_exactly(tmp_path):
     small = dict(img_height=21, img_width=16, frameskip=1, max_num_frames_per_episode=8)
     env = _made("Pong", noop_max=2, episodic_life=True, **small)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,))
-    run = dict(seeds=2, eval_every=0, eval_episodes=1, horizon=8)
-    whole = jf.train(algo, env, 8, **run)
-    jf.train(algo, env, 4, out=tmp_path / "run", tensorboard=False, **run)
+    settings = dict(seeds=2, eval_every=0, eval_episodes=1, horizon=8)
+    whole = jf.train(algo, env, 8, **settings)
+    jf.train(algo, env, 4, out=tmp_path / "run", tensorboard=False, **settings)
     again = jf.resume(tmp_path / "run", 8, tensorboard=False)
-    for a, b in zip(jax.tree.leaves(whole.state), jax.tree.leaves(again.state), strict=True):
-        np.testing.assert_array_equal(a, b)
+    runs.assert_same(whole.state, again.state)

@@ -11,7 +11,7 @@ from jaxrl_fast.errors import ConfigError
 
 
 def _row(words: bits.Words) -> np.ndarray:
-    return np.asarray(bits.pixels(words)).astype(int)
+    return np.asarray(bits.pixels(jnp.stack(words, -1))).reshape(-1, 160).astype(int)
 
 
 def test_a_player_is_drawn_at_every_position_with_its_copies():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 
@@ -10,6 +12,13 @@ WORDS = 5
 FULL = 0xFFFFFFFF
 # Bit n: size n has a copy at 16, 32 or 64 pixels.
 _TWO_CLOSE, _TWO_MEDIUM, _TWO_WIDE = 0b00001010, 0b01001100, 0b01010000
+
+
+def choose(index: jax.Array, choices: Sequence[jax.Array | int], other: jax.Array) -> jax.Array:
+    """Return choices[index], or `other` past the last; by selections, for kernels lack `argmax`."""
+    for i, choice in enumerate(choices):
+        other = jnp.where(index == i, choice, other)
+    return other
 
 
 def u32(x: jax.Array) -> jax.Array:
@@ -137,7 +146,6 @@ def meet(a: Words, b: Words) -> jax.Array:
     return (any_word != 0).astype(jnp.int32)
 
 
-def pixels(words: Words) -> jax.Array:
-    """Return bool [N, 160]."""
-    stacked = jnp.stack(words, -1)[..., None] >> jnp.arange(32, dtype=jnp.uint32)
-    return (stacked & 1 == 1).reshape(*words[0].shape, WORDS * 32)
+def pixels(words: jax.Array) -> jax.Array:
+    """Return the pixels of words uint32 [N, 5], bool [N, 5, 32]."""
+    return words[..., None] >> jnp.arange(32, dtype=jnp.uint32) & 1 == 1

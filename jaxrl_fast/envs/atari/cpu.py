@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
+from jaxrl_fast.envs.atari.bits import choose
 from jaxrl_fast.envs.atari.state import Cpu
 
 
@@ -41,7 +42,7 @@ def execute(
     operand = jnp.where(op.ADDRESS.has(word.address, "immediate"), (word.code >> 8) & 0xFF, memory)
     shifted, carry = _shift(cpu, field("source"), field("shift"), operand)
     carry = jnp.where(has("shift_carry"), carry, cpu.c)
-    left = jnp.select([field("left") == i for i in range(3)], [cpu.a, cpu.x, cpu.y], cpu.a & cpu.x)
+    left = choose(field("left"), (cpu.a, cpu.x, cpu.y), cpu.a & cpu.x)
     result, carry_out, overflow = _combine(field("alu"), left, shifted, carry, cpu.d)
 
     bit = field("alu") == op.BIT
@@ -91,10 +92,10 @@ def _shift(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the first stage's byte and the bit that left it."""
     choices = [operand, cpu.a, cpu.x, cpu.y, cpu.sp, cpu.a & cpu.x, cpu.a & operand]
-    value = jnp.select([source == i for i in range(7)], choices, flags(cpu))
+    value = choose(source, choices, flags(cpu))
     left, right = value << 1, value >> 1
     by_kind = [value, left, right, left | cpu.c, right | cpu.c << 7, value + 1, value - 1]
-    shifted = jnp.select([kind == i for i in range(6)], by_kind[:6], by_kind[6]) & 0xFF
+    shifted = choose(kind, by_kind[:6], by_kind[6]) & 0xFF
     return shifted, jnp.where((kind == op.ASL) | (kind == op.ROL), value >> 7, value & 1)
 
 
@@ -111,9 +112,8 @@ def _combine(
     carry_out = jnp.where(by_ten, tens_carry, carry_out)
     added = jnp.where(by_ten, tens, added)
     overflow = _bit(jnp.where(by_ten, right ^ added, ~(left ^ addend)) & (left ^ added), 7)
-    logic = {op.PASS: right, op.ORA: left | right, op.AND: left & right, op.EOR: left ^ right}
-    logic[op.BIT] = left & right
-    result = jnp.select([alu == kind for kind in logic], list(logic.values()), added)
+    result = choose(alu, (right, left | right, left & right, left ^ right), added)
+    result = jnp.where(alu == op.BIT, left & right, result)
     return result, carry_out, jnp.where(alu == op.BIT, _bit(right, 6), overflow)
 
 

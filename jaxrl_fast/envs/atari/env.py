@@ -52,7 +52,7 @@ class Life(NamedTuple):
 
 
 class Console(NamedTuple):
-    """Tables of one game: leaves of the environment, arguments of its programs."""
+    """Tables of one game in NumPy: leaves of the environment, arguments of its programs."""
 
     rom: Rom
     rules: Rules
@@ -116,6 +116,18 @@ class AtariEnv(Env):
     def resets(self) -> OnEnd:
         return OnEnd()
 
+    @property
+    def _tables(self) -> Console:
+        return jax.tree.map(jnp.asarray, self.console)
+
+    def on_device(self, parts: int = 1) -> AtariEnv:
+        """Return the environment; raises ConfigError on a CPU without `on_cpu`."""
+        if jax.default_backend() == "cpu" and not self.on_cpu:
+            slow = "the emulator in JAX is 200 times as slow as ALE there"
+            valid = f"True on a CPU: {slow}; ale:{self.name} is for CPUs"
+            raise ConfigError("env.on_cpu", False, valid)
+        return self
+
     def for_evaluation(self) -> AtariEnv:
         """Return the game itself: whole games, its own rewards."""
         own = dict(episodic_life=False, reward_scale=1.0, reward_clip=None)
@@ -132,7 +144,8 @@ class AtariEnv(Env):
         return 2 * idle + sticks.astype(jnp.int32)
 
     def reset(self, noise: jax.Array) -> tuple[Any, jax.Array]:
-        game, obs = tree.take((self.console.starts, self.console.first), noise)
+        tables = self._tables
+        game, obs = tree.take((tables.starts, tables.first), noise)
         if not self.episodic_life:
             return game, obs
         return Lasting(Life(game, obs, jnp.zeros(noise.shape, bool))), obs
@@ -152,7 +165,7 @@ class AtariEnv(Env):
         self, noise: jax.Array, state: Any, action: jax.Array
     ) -> tuple[Any, Outcome]:
         game = state.value.game if self.episodic_life else state
-        chosen = self.console.actions[action]
+        chosen = self._tables.actions[action]
         none = jnp.zeros(chosen.shape, jnp.int32)
         play = _Play(game, jnp.zeros_like(game.pooled), none, none > 0, none > 0)
         lives = game.lives
@@ -183,13 +196,14 @@ class AtariEnv(Env):
         self, play: _Play, chosen: jax.Array, number: jax.Array, uniform: jax.Array
     ) -> _Play:
         """Return the game after one frame, where it goes on."""
-        game, rules = play.game, self.console.rules
+        game, tables = play.game, self._tables
+        rules = tables.rules
         on = ~(play.over | play.cut)
         sticks = uniform < self.repeat_action_probability
         action = jnp.where(on & ~sticks, chosen, game.action)
         pressed, inputs = controls.press(game.controls, action)
         before = _each(outcomes.score, rules, game.machine)
-        m = machine.frame(game.machine, inputs, self.console.rom, on)
+        m = machine.frame(game.machine, inputs, tables.rom, on)
         gained = _each(outcomes.score, rules, m) - before
         frames = game.frames + on
         over = play.over | (on & _each(outcomes.over, rules, m))
@@ -212,7 +226,7 @@ class AtariEnv(Env):
         turn = number - (self.frameskip - 2)  # 0 and 1: the last two frames
 
         def drawn(old: jax.Array) -> jax.Array:
-            shown = preprocess.shade(m.screen[:, : self.rows], self.console.colors)
+            shown = preprocess.shade(m.screen[:, : self.rows], self._tables.colors)
             return tree.where(draws, shown, old)
 
         pooled = jax.lax.cond(turn == 1, drawn, lambda old: old, pooled)
@@ -221,7 +235,7 @@ class AtariEnv(Env):
         return pooled, before
 
     def _observe(self, pooled: jax.Array) -> jax.Array:
-        return preprocess.resize(pooled, self.img_height, self.img_width, self.console.zero)
+        return preprocess.resize(pooled, self.img_height, self.img_width, self._tables.zero)
 
     @property
     def drawing(self) -> Drawing:
@@ -230,7 +244,7 @@ class AtariEnv(Env):
     def render(self, state: Any) -> np.ndarray:
         """Return the screen, uint8 [2 * rows, 4 * 160, 3]: a pixel is twice as wide as tall."""
         game = state.value.game if self.episodic_life else state
-        shown = np.asarray(self.console.rgb)[np.asarray(game.machine.screen)[: self.rows]]
+        shown = self.console.rgb[np.asarray(game.machine.screen)[: self.rows]]
         return shown.repeat(_LARGER, 0).repeat(2 * _LARGER, 1)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxrl_fast.envs.atari import addressing, cartridge, cpu, picture, registers, riot, tia
+from jaxrl_fast.envs.atari import addressing, cartridge, cpu, kernel, picture, registers, riot, tia
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
-from jaxrl_fast.envs.atari.state import LINE, NEVER, RAM, Inputs, Machine, Rom, Tia
+from jaxrl_fast.envs.atari.memory import Memory, of_arrays
+from jaxrl_fast.envs.atari.state import LINE, NEVER, Inputs, Machine, Rom, Tia
 
 _INSTRUCTIONS = 25_000  # of a frame at most
 
@@ -19,71 +23,61 @@ def _where(on: jax.Array, new, old):
     return jax.tree.map(lambda a, b: jnp.where(on, a, b), new, old)
 
 
-def _load(ram: jax.Array, index: jax.Array) -> jax.Array:
-    return ram[jnp.arange(ram.shape[0]), index].astype(jnp.int32)
-
-
-def _store(ram: jax.Array, index: jax.Array, value: jax.Array, on: jax.Array) -> jax.Array:
-    lanes = jnp.arange(ram.shape[0])
-    return ram.at[lanes, jnp.where(on, index, RAM)].set(value.astype(ram.dtype), mode="drop")
-
-
-def _fetch(m: Machine, rom: Rom) -> Instruction:
+def _fetch(m: Machine, memory: Memory) -> Instruction:
     """Return the instruction at the program counter, from the decoded image or from RAM."""
     pc = m.cpu.pc
-    at = cartridge.place(m.cart, pc)
-    decoded = Instruction(rom.code[at], rom.address[at], rom.operation[at])
+    decoded = Instruction(*memory.image(cartridge.place(m.cart, pc)))
     in_ram = addressing.is_ram(pc)
 
     def from_ram() -> Instruction:
-        code, second, third = (_load(m.ram, (pc + i) & 0x7F) for i in range(3))
-        words = jnp.asarray(op.control_words())[code]
+        code, second, third = (memory.load(m.ram, (pc + i) & 0x7F) for i in range(3))
+        words = memory.opcode(code)
         code = code | second << 8 | third << 16
-        return _where(in_ram, Instruction(code, words[:, 0], words[:, 1]), decoded)
+        return _where(in_ram, Instruction(code, *words), decoded)
 
-    return lax.cond(jnp.any(in_ram), from_ram, lambda: decoded)
+    return lax.cond(memory.some(in_ram), from_ram, lambda: decoded)
 
 
-def step(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+def step(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
     """Return every lane after one instruction, or after a part of the picture before it.
 
     An access to the TIA waits for the picture up to its clock: a call draws at most the rest of one
     line, and the instruction takes effect in the call that draws the last part. Lanes that are
     `done` stay as they are.
     """
-    word = _fetch(m, rom)
+    word = _fetch(m, memory)
 
     def ram_byte(address: jax.Array) -> jax.Array:
-        return _load(m.ram, address & 0x7F)
+        return memory.load(m.ram, address & 0x7F)
 
     def rom_byte(address: jax.Array) -> jax.Array:
-        return rom.code[cartridge.place(m.cart, address)] & 0xFF
+        return memory.image(cartridge.place(m.cart, address)).code & 0xFF
 
     access = addressing.resolve(m.cpu, word, ram_byte, rom_byte)
     reads, writes = op.ADDRESS.has(word.address, "reads"), op.ADDRESS.has(word.address, "writes")
     cycles = m.cycles + access.cycles
     reads_tia = reads & addressing.is_tia(access.read_at)
     writes_tia = writes & addressing.is_tia(access.write_at)
-    active = m.done == 0
+    active = memory.admit(m.done == 0, reads_tia | writes_tia)
 
     register = access.write_at & 0x3F
     clock = cycles * 3
     target = jnp.where(writes_tia, tia.write_clock(m.tia, register, clock), clock)
     segment = picture.next_segment(m.tia, m.view, target)
     segment = segment._replace(wanted=segment.wanted & active & (reads_tia | writes_tia))
-    drawn, screen = _draw(m, segment)
+    drawn, screen = _draw(m, segment, memory)
     waits = segment.wanted & picture.next_segment(drawn, m.view, target).wanted
     m = m._replace(tia=drawn, screen=screen)
-    return _commit(m, inputs, rom, word, access, cycles, active & ~waits)
+    return _commit(m, inputs, memory, word, access, cycles, active & ~waits)
 
 
-def _draw(m: Machine, segment: picture.Segment) -> tuple[Tia, jax.Array]:
+def _draw(m: Machine, segment: picture.Segment, memory: Memory) -> tuple[Tia, Any]:
     """Return the TIA and the screen after the segment, where it is wanted.
 
     Two conditionals: what one returns is computed once, while a fusion would compute a line's words
     anew for each of its pixels.
     """
-    some = jnp.any(segment.wanted)
+    some = memory.some(segment.wanted)
 
     def draw() -> tuple[Tia, picture.Strip]:
         new, strip = picture.draw(m.tia, m.view, segment)
@@ -93,18 +87,18 @@ def _draw(m: Machine, segment: picture.Segment) -> tuple[Tia, jax.Array]:
         return m.tia, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw)[1])
 
     drawn, strip = lax.cond(some, draw, nothing)
-    screen = lax.cond(some, lambda: picture.paint(m.screen, strip), lambda: m.screen)
+    screen = lax.cond(some, lambda: memory.paint(m.screen, strip), lambda: m.screen)
     return drawn, screen
 
 
 def _read(
-    m: Machine, inputs: Inputs, rom: Rom, access: Access, cycles: jax.Array
+    m: Machine, inputs: Inputs, memory: Memory, access: Access, cycles: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Return the byte at the address and whether it shows that the timer is past its end."""
     at = access.read_at
     hit, index = cartridge.extra(m.cart, at, reads=True)
-    byte = _load(m.ram, jnp.where(hit, index, at & 0x7F))
-    image = rom.code[cartridge.place(m.cart, at)] & 0xFF
+    byte = memory.load(m.ram, jnp.where(hit, index, at & 0x7F))
+    image = memory.image(cartridge.place(m.cart, at)).code & 0xFF
     ports, late = riot.read(m.riot, inputs, at, cycles)
     video = tia.read(m.tia, inputs, at, cycles, access.bus)
     chips = jnp.where(addressing.is_ports(at), ports, video)
@@ -116,7 +110,7 @@ def _read(
 def _commit(
     m: Machine,
     inputs: Inputs,
-    rom: Rom,
+    memory: Memory,
     word: Instruction,
     access: Access,
     cycles: jax.Array,
@@ -125,8 +119,8 @@ def _commit(
     """Return the lanes where `on` after the instruction."""
     reads, writes = (on & op.ADDRESS.has(word.address, name) for name in ("reads", "writes"))
     cart = cartridge.switch(m.cart, access.read_at, reads)
-    memory, late = _read(m._replace(cart=cart), inputs, rom, access, cycles)
-    new, stored = cpu.execute(m.cpu, word, access, memory)
+    byte, late = _read(m._replace(cart=cart), inputs, memory, access, cycles)
+    new, stored = cpu.execute(m.cpu, word, access, byte)
 
     flow = op.ADDRESS.get(word.address, "flow")
     calls = (flow == op.CALL) | (flow == op.BREAK)
@@ -135,9 +129,10 @@ def _commit(
     at = access.write_at
     to_ram = writes & addressing.is_ram(at)
     hit, index = cartridge.extra(m.cart, at, reads=False)
-    ram = _store(m.ram, jnp.where(hit, index, at & 0x7F), stored, to_ram | (writes & hit))
-    ram = _store(ram, (m.cpu.sp - 1) & 0x7F, back, on & calls)
-    ram = _store(ram, (m.cpu.sp - 2) & 0x7F, cpu.flags(m.cpu), on & (flow == op.BREAK))
+    index = jnp.where(hit, index, at & 0x7F)
+    ram = memory.store(m.ram, index, stored, to_ram | (writes & hit))
+    ram = memory.store(ram, (m.cpu.sp - 1) & 0x7F, back, on & calls)
+    ram = memory.store(ram, (m.cpu.sp - 2) & 0x7F, cpu.flags(m.cpu), on & (flow == op.BREAK))
     cart = cartridge.switch(cart, at, writes)
     chips = riot.mark_late(m.riot, reads & late, cycles)
     chips = riot.write(chips, at, stored, writes & addressing.is_ports(at), cycles)
@@ -145,7 +140,7 @@ def _commit(
     to_tia = writes & addressing.is_tia(at)
     register = at & 0x3F
     video, ends = lax.cond(
-        jnp.any(to_tia),
+        memory.some(to_tia),
         lambda: registers.write(m.tia, register, stored, to_tia, cycles * 3, cycles),
         lambda: (m.tia, jnp.zeros_like(to_tia)),
     )
@@ -196,6 +191,25 @@ def begin(m: Machine, on: jax.Array) -> Machine:
     )  # fmt: skip
 
 
+def run(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
+    """Return the machine when every lane is done."""
+    going = lambda m: memory.some(m.done == 0)
+    return lax.while_loop(going, lambda m: step(m, inputs, memory), m)
+
+
+@jax.jit
+def until_done(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+    """Return the machine when every lane is done: by a kernel on CUDA, else by a loop of XLA's."""
+
+    def plain(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+        return run(m, inputs, of_arrays(rom))
+
+    if not kernel.runs_here():
+        return plain(m, inputs, rom)
+    launch = functools.partial(kernel.launch, run)
+    return lax.platform_dependent(m, inputs, rom, cuda=launch, default=plain)
+
+
 @jax.custom_batching.custom_vmap
 def frame(m: Machine, inputs: Inputs, rom: Rom, on: jax.Array) -> Machine:
     """Return the machine after a frame: up to the end of VSYNC, or 25,000 instructions.
@@ -203,8 +217,7 @@ def frame(m: Machine, inputs: Inputs, rom: Rom, on: jax.Array) -> Machine:
     Lanes that are not `on`, bool [N], stay. Under `vmap` the new axis becomes lanes, so that the
     conditionals of `step` stay branches.
     """
-    go = begin(m, on)
-    return lax.while_loop(lambda s: jnp.any(s.done == 0), lambda s: step(s, inputs, rom), go)
+    return until_done(begin(m, on), inputs, rom)
 
 
 @frame.def_vmap

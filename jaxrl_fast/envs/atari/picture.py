@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.envs.atari import bits
+from jaxrl_fast.envs.atari.materialize import materialize
 from jaxrl_fast.envs.atari.state import BLANK, LINE, WIDTH, Tia, View
 
 P0, P1, M0, M1, BL, PF = range(6)
@@ -20,7 +21,7 @@ PAIRS = (
     (M0, P1), (M0, P0), (M1, P0), (M1, P1), (P0, PF), (P0, BL), (P1, PF), (P1, BL),
     (M0, PF), (M0, BL), (M1, PF), (M1, BL), (BL, PF), (P0, P1), (M0, M1),
 )  # fmt: skip
-_COMB = 8  # black pixels after HMOVE
+COMB = 8  # black pixels after HMOVE
 _STAR_STEPS = (18, 33, 0, 17)  # pixels that a wandering missile moves left, by line of its period
 
 
@@ -138,21 +139,33 @@ def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
     row = jnp.maximum((tia.drawn - tia.origin) // LINE - view.top, 0)
     last = jnp.where(segment.wanted, end, begin)
     strip = Strip(row, begin, last, tia.comb & view.combs == 1, colors, *planes(tia, shown))
-    past = (segment.end >= BLANK + _COMB) & (segment.begin < BLANK + _COMB)
+    past = (segment.end >= BLANK + COMB) & (segment.begin < BLANK + COMB)
     tia = tia._replace(collisions=collisions, comb=jnp.where(past, 0, tia.comb))
     return _advance(tia, segment), strip
 
 
 def paint(screen: jax.Array, strip: Strip) -> jax.Array:
-    """Return the screen, uint8 [N, lines, 160], with the strip's pixels."""
-    background, field, one, zero = (c[:, None] for c in strip.colors)
-    low, high = bits.pixels(strip.low), bits.pixels(strip.high)
+    """Return the screen, uint8 [N, lines, 160], with the strip's pixels.
+
+    A gather or a row of words within the loop over pixels would keep it from vector instructions.
+    """
+    some, lines = strip.begin < strip.end, screen.shape[1]
+    lanes, row = jnp.arange(screen.shape[0]), jnp.minimum(strip.row, lines - 1)
+    comb = jnp.where(strip.comb, jnp.uint32((1 << COMB) - 1), jnp.uint32(0))
+    black = (comb, *[jnp.zeros_like(comb)] * (bits.WORDS - 1))
+    inside = bits.without(bits.below(strip.end), bits.below(strip.begin))
+
+    def words() -> tuple[jax.Array, ...]:
+        rows = (jnp.stack(row, -1) for row in (strip.low, strip.high, inside, black))
+        return *rows, screen[lanes, row]
+
+    *rows, old = materialize(jnp.any(some), words)
+    low, high, inside, black = map(bits.pixels, rows)
+    background, field, one, zero = (c.astype(screen.dtype)[:, None, None] for c in strip.colors)
     shade = jnp.where(low, jnp.where(high, zero, field), jnp.where(high, one, background))
-    column = jnp.arange(WIDTH)
-    shade = jnp.where(strip.comb[:, None] & (column < _COMB), 0, shade).astype(screen.dtype)
-    inside = (column >= strip.begin[:, None]) & (column < strip.end[:, None])
-    at = jnp.arange(screen.shape[0]), jnp.minimum(strip.row, screen.shape[1] - 1)
-    return screen.at[at].set(jnp.where(inside, shade, screen[at]))
+    shade = jnp.where(black, jnp.zeros_like(shade), shade)
+    new = jnp.where(inside, shade, old.reshape(shade.shape)).reshape(old.shape)
+    return screen.at[lanes, jnp.where(some, row, lines)].set(new, mode="drop")
 
 
 def _advance(tia: Tia, segment: Segment) -> Tia:
@@ -160,7 +173,7 @@ def _advance(tia: Tia, segment: Segment) -> Tia:
     count = segment.end - segment.begin
     closes = segment.closes
     star = (tia.star + 1) & 3
-    step = jnp.select([star == i for i in range(4)], [jnp.int32(s) for s in _STAR_STEPS])
+    step = bits.choose(star, _STAR_STEPS, 0)
     wanders = closes & (tia.stars == 1)
     return tia._replace(
         drawn=tia.drawn + count,

@@ -1,13 +1,14 @@
 """Pictures for a policy: gather colors, then shrink by area as OpenCV's INTER_AREA does.
 
 Equal to OpenCV bit by bit: its float32 products and sums in its order. A compiler may join a
-product and a sum into one rounding; `_rounded` keeps them apart.
+product and a sum into one rounding; `_rounded` keeps them apart. `resize` takes pictures of JAX or
+of NumPy, and returns the same.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,45 +42,47 @@ def taps(source: int, target: int) -> Taps:
     return Taps(full[..., 0].T.astype(np.int32), full[..., 1].T.astype(np.float32))
 
 
-def _rounded(product: jax.Array, zero: jax.Array) -> jax.Array:
-    """Return `product`, rounded to float32 before any sum; `zero` is an int32 argument 0."""
+def _rounded(product: jax.Array, zero: jax.Array | None) -> jax.Array:
+    """Return `product`, rounded to float32 before any sum."""
+    if zero is None:
+        return product
     bits = jax.lax.bitcast_convert_type(product, jnp.int32) ^ zero
     return jax.lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def _weighted(x: jax.Array, axis: int, target: int, zero: jax.Array) -> jax.Array:
-    total = None
+def _weighted(x: Any, axis: int, target: int, zero: jax.Array | None) -> Any:
+    total, xp = None, x.__array_namespace__()
     for index, weight in zip(*taps(x.shape[axis], target), strict=True):
         shape = [1] * x.ndim
         shape[axis] = target
-        part = _rounded(jnp.take(x, index, axis) * weight.reshape(shape), zero)
+        part = _rounded(xp.take(x, index, axis=axis) * weight.reshape(shape), zero)
         total = part if total is None else total + part
     return total
 
 
-def resize(picture: jax.Array, height: int, width: int, zero: jax.Array) -> jax.Array:
+def resize(picture: Any, height: int, width: int, zero: jax.Array | None = None) -> Any:
     """Return pictures uint8 [N, height, width, C] from larger ones, by area.
 
-    zero: int32 0 that the compiler does not know.
+    zero: for arrays of JAX, an int32 0 that the compiler does not know.
     """
     rows, columns = picture.shape[1:3]
     if (rows, columns) == (height, width):
         return picture
     if rows % height == 0 and columns % width == 0:
         return _blocks(picture, rows // height, columns // width)
-    total = _weighted(picture.astype(jnp.float32), 2, width, zero)
+    total = _weighted(picture.astype(np.float32), 2, width, zero)
     total = _weighted(total, 1, height, zero)
-    return jnp.clip(jnp.round(total), 0, 255).astype(jnp.uint8)
+    return total.round().clip(0, 255).astype(np.uint8)
 
 
-def _blocks(picture: jax.Array, tall: int, wide: int) -> jax.Array:
+def _blocks(picture: Any, tall: int, wide: int) -> Any:
     """Return the mean of whole blocks; OpenCV rounds halves of 2 x 2 up, others to even."""
     n, rows, columns, channels = picture.shape
     blocks = picture.reshape(n, rows // tall, tall, columns // wide, wide, channels)
-    total = jnp.sum(blocks, (2, 4), dtype=jnp.int32)
+    total = blocks.sum((2, 4), dtype=np.int32)
     if tall == wide == 2:
-        return ((total + 2) >> 2).astype(jnp.uint8)
-    return jnp.round(total.astype(jnp.float32) * np.float32(1 / (tall * wide))).astype(jnp.uint8)
+        return ((total + 2) >> 2).astype(np.uint8)
+    return (total.astype(np.float32) * np.float32(1 / (tall * wide))).round().astype(np.uint8)
 
 
 def shade(screen: jax.Array, colors: jax.Array) -> jax.Array:

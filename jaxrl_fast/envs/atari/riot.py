@@ -5,6 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.envs.atari.bits import choose
 from jaxrl_fast.envs.atari.state import Inputs, Riot
 
 _SHIFTS = (0, 3, 6, 10)  # log2 of the timer's intervals: 1, 8, 64, 1024 cycles
@@ -24,8 +25,7 @@ def read(
     after = jnp.where((riot.late == 1) | sees_end, counted, over)
     timer = jnp.where(count >= 0, count, after) & 0xFF
     flag = jnp.where((count >= 0) | (riot.late == 1), 0, 0x80)
-    which = [address & 3 == i for i in range(3)]
-    ports = jnp.select(which, [inputs.port_a, riot.dir_a, inputs.port_b], riot.dir_b)
+    ports = choose(address & 3, (inputs.port_a, riot.dir_a, inputs.port_b), riot.dir_b)
     value = jnp.where(address & 4 == 0, ports, jnp.where(address & 1 == 0, timer, flag))
     return value, sees_end & (address & 5 == 4)
 
@@ -42,7 +42,7 @@ def write(
     """Return the RIOT after a write where `on`."""
     sets = on & (address & 0x14 == 0x14)
     port = on & (address & 4 == 0)
-    interval = jnp.select([address & 3 == i for i in range(4)], [jnp.int32(s) for s in _SHIFTS])
+    interval = choose(address & 3, _SHIFTS, 0)
 
     def kept(number: int, old: jax.Array) -> jax.Array:
         return jnp.where(port & (address & 3 == number), value, old)

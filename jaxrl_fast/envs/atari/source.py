@@ -7,8 +7,6 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.atari import ale, games, outcomes, preprocess, snapshot
@@ -36,11 +34,10 @@ def make(name: str, **settings: Any) -> AtariEnv:
     """Return the environment of a game, for instance "atari:Pong".
 
     Raises ConfigError for an image that is missing or is not the game's, a mode or difficulty that
-    the game lacks, a game without outcomes, and a CPU without `on_cpu`.
+    the game lacks, and a game without outcomes. Starts no backend of JAX.
     """
     env = AtariEnv(name.removeprefix(PREFIX), None, **settings)
     check_settings(env, "env.")
-    _check_device(env)
     path = games.rom_path(name)
     game = path.stem
     rules = outcomes.rules(game)
@@ -58,21 +55,11 @@ def make(name: str, **settings: Any) -> AtariEnv:
     colors = shown.grey if env.grayscale else shown.rgb
     pooled = colors[m.screen[:, :rows]]
     action, frames, lives = np.array([begin[1:] for begin in found], np.int32).T
-    zero = np.int32(0)
-    resize = jax.jit(preprocess.resize, static_argnums=(1, 2))
-    first = resize(pooled, env.img_height, env.img_width, zero)
+    first = preprocess.resize(pooled, env.img_height, env.img_width)
     starts = Game(m, c, pooled, action, frames, lives)
-    console = Console(rom, rules, starts, first, actions, colors, shown.rgb, zero)
-    console = jax.tree.map(jnp.asarray, console)
+    console = Console(rom, rules, starts, first, actions, colors, shown.rgb, np.int32(0))
     found = dict(console=console, rows=rows, num_actions=len(actions), fires=fires)
     return dataclasses.replace(env, **found)
-
-
-def _check_device(env: AtariEnv) -> None:
-    if jax.default_backend() == "cpu" and not env.on_cpu:
-        slow = "the emulator in JAX is 200 times as slow as ALE there"
-        valid = f"True on a CPU: {slow}; ale:{env.name} is for CPUs"
-        raise ConfigError("env.on_cpu", False, valid)
 
 
 def _checked(path: Path, game: str) -> Path:

@@ -35,7 +35,8 @@ def _among(register: jax.Array, registers: tuple[int, ...]) -> jax.Array:
     total = sum(1 << r for r in registers)
     low, high = total & 0x7FFFFFFF, total >> 31
     word = jnp.where(register < 31, low, high)
-    return (word >> jnp.where(register < 31, register, register - 31)) & 1 == 1
+    # Register 63 would be a shift by 32, which a GPU leaves undefined.
+    return (word >> jnp.where(register < 31, register, jnp.minimum(register - 31, 31))) & 1 == 1
 
 
 def position(tia: Tia, clock: jax.Array) -> jax.Array:

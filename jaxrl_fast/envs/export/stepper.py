@@ -126,7 +126,7 @@ class Stepper:
     """
 
     def __init__(self, env: Env, num_envs: int, mode: str):
-        self.programs = _programs(env, num_envs, mode)
+        self.programs = _programs(env.on_device(), num_envs, mode)
         self.num_envs, self.mode = num_envs, mode
         self.carry: Carry | None = None
 

@@ -18,8 +18,10 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.envs.physics.randomize import Randomizer, parse
+from jaxrl_fast.envs.physics.rewritten import rewritten
 from jaxrl_fast.envs.resets import STEPS_A_RESET, EveryStep, Pool
 from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
@@ -158,7 +160,10 @@ class PhysicsEnv(Env):
         return tuple(typed(name) for name in (self.physics_field, "info", "obs", "reward", "done"))
 
     def _step_all(self, *args: Any) -> Any:
-        """Step all environments, on a CPU in blocks that fit a core's cache (up to 2x faster)."""
+        """Step all environments, on a CPU in blocks that fit a core's cache (up to 2x faster).
+
+        On a GPU with fewer launches, see `rewritten`.
+        """
         leaves, structure = jax.tree.flatten(args)
         num_envs, ends = leaves[0].shape[0], None
         parts = self._parts if num_envs % self._parts == 0 else 1  # an evaluation's episodes may not divide
@@ -176,7 +181,10 @@ class PhysicsEnv(Env):
             join = lambda x: jnp.moveaxis(x, 0, 1).reshape(num_envs, *x.shape[2:])
             return [join(x) for x in jax.lax.map(lambda part: at_once(*part), [split(x) for x in leaves])]
 
-        out = at_once(*leaves) if block == num_envs else jax.lax.platform_dependent(*leaves, cpu=in_blocks, default=at_once)
+        by_platform = {} if block == num_envs else {"cpu": in_blocks}
+        if lowering.reaches_a_gpu():
+            by_platform |= dict.fromkeys(lowering.GPUS, functools.partial(rewritten, at_once))
+        out = jax.lax.platform_dependent(*leaves, **by_platform, default=at_once) if by_platform else at_once(*leaves)
         return jax.tree.unflatten(ends, out)
 
     def _trial(self, model: Any, key: jax.Array) -> Any:

@@ -1,0 +1,62 @@
+"""How a step reaches RAM, image and screen: as arrays here, as references in `kernel`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.envs.atari import opcodes, picture
+from jaxrl_fast.envs.atari.decode import Rom
+from jaxrl_fast.envs.atari.state import RAM
+
+
+class Memory(NamedTuple):
+    """Accesses of a step. RAM and screen are values of the caller's kind; lanes come first.
+
+    Attributes:
+        image: Returns the words (code, address, operation) at a place of the joined tables.
+        opcode: Returns the words (address, operation) of an opcode.
+        load: Returns the byte of RAM at an index, int32.
+        store: Returns RAM with a byte at an index, where a mask is set.
+        paint: Returns the screen with a strip.
+        some: Returns whether a mask is set in any lane, a scalar.
+        admit: Returns which of the active lanes step, given those that access the TIA.
+    """
+
+    image: Callable[[jax.Array], Rom]
+    opcode: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+    load: Callable[[Any, jax.Array], jax.Array]
+    store: Callable[[Any, jax.Array, jax.Array, jax.Array], Any]
+    paint: Callable[[Any, picture.Strip], Any]
+    some: Callable[[jax.Array], jax.Array]
+    admit: Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def of_arrays(rom: Rom) -> Memory:
+    """Return the accesses to `Machine.ram` [N, 256] and `Machine.screen` [N, lines, 160]."""
+
+    def opcode(code: jax.Array) -> tuple[jax.Array, jax.Array]:
+        words = jnp.asarray(opcodes.control_words())[code]
+        return words[:, 0], words[:, 1]
+
+    return Memory(
+        image=lambda at: Rom(*(table[at] for table in rom)),
+        opcode=opcode,
+        load=_load,
+        store=_store,
+        paint=picture.paint,
+        some=jnp.any,
+        admit=lambda active, _: active,
+    )
+
+
+def _load(ram: jax.Array, index: jax.Array) -> jax.Array:
+    return ram[jnp.arange(ram.shape[0]), index].astype(jnp.int32)
+
+
+def _store(ram: jax.Array, index: jax.Array, value: jax.Array, on: jax.Array) -> jax.Array:
+    lanes = jnp.arange(ram.shape[0])
+    return ram.at[lanes, jnp.where(on, index, RAM)].set(value.astype(ram.dtype), mode="drop")

@@ -1,0 +1,104 @@
+"""The GPU's kernel equals the plain program bit by bit, under Pallas' interpreter."""
+
+from __future__ import annotations
+
+import functools
+from collections import namedtuple
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from helpers import atari_programs
+from jaxrl_fast.envs.atari import controls, games, kernel, machine, snapshot, words
+from jaxrl_fast.envs.atari.state import Machine
+from jaxrl_fast.testing import atari
+
+GAMES = ("pong", "breakout", "space_invaders", "freeway", "seaquest", "beam_rider")
+
+
+@functools.partial(jax.jit, static_argnames="lanes")
+def _by_kernel(m: Machine, inputs: controls.Inputs, rom: Any, lanes: int) -> Machine:
+    begun = machine.begin(m, m.done >= 0)
+    return kernel.launch(machine.run, begun, inputs, rom, lanes, interpret=True)
+
+
+def _assert_equal_frames(starts: list[snapshot.Start], frames: int, lanes: int) -> None:
+    """Play both programs; `lanes` of a warp leave the last one with some that are not there."""
+    m, c, rom = snapshot.batch(starts)
+    rom, rng, other = atari.pad(rom), np.random.default_rng(0), m
+    for _ in range(frames):
+        action = rng.integers(controls.ACTIONS, size=len(starts)).astype(np.int32)
+        _, inputs = controls.press(c, action)
+        other = _by_kernel(other, inputs, rom, lanes)
+        m, c = atari.play(m, c, rom, action)
+        for a, b in zip(jax.tree.leaves(m), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert a.dtype == b.dtype
+    assert not np.asarray(m.bad).any() and (np.asarray(m.steps) > 0).all()
+
+
+def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
+    from jaxrl_fast.envs.atari.ale import open_ale
+
+    found = []
+    for name, path in files.items():
+        ale, image = open_ale(path, 1), path.read_bytes()
+        found += [atari.start(ale, image, name, 5) for _ in range(per_game)]
+    return found
+
+
+def test_six_games_equal_the_plain_program():
+    pytest.importorskip("ale_py")
+    files = {name: games.rom_path(name) for name in GAMES}
+    _assert_equal_frames(_starts(files, 2), 2, lanes=8)
+
+
+@pytest.mark.slow
+def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
+    pytest.importorskip("ale_py")
+    files = {}
+    for i, make in enumerate((*[atari_programs.processor] * 3, *[atari_programs.picture] * 3)):
+        files[f"program{i}"] = tmp_path / str(i) / f"{atari_programs.NAME}.bin"
+        files[f"program{i}"].parent.mkdir()
+        files[f"program{i}"].write_bytes(make(i))
+    _assert_equal_frames(_starts(files, 2), 3, lanes=8)
+    _assert_equal_frames(_starts({name: games.rom_path(name) for name in GAMES}, 2), 60, lanes=8)
+
+
+def test_few_lanes_fill_the_gpu_with_warps():
+    counts = (1, 256, 4096, 8192, 16_384, 65_536)
+    assert [kernel.lanes_of(n) for n in counts] == [8, 8, 8, 16, 32, 32]
+
+
+def test_words_hold_the_ends_of_every_fields_range():
+    name = {None: "cycles"} | dict(enumerate(words._BITS))
+    tree = namedtuple("Fields", name.values())
+    bits = [words._BITS.get(field, 32) for field in tree._fields]
+    for low, high in ((0, 1), (1, 0)):
+        ends = [(-(1 << 31), (1 << 31) - 1) if n == 32 else (0, (1 << n) - 1) for n in bits]
+        values = tree(*[jnp.array([e[low], e[high]], jnp.int32) for e in ends])
+        layout = words.Layout(values)
+        for a, b in zip(values, layout.unpack(layout.pack(values)), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert layout.count == 1 + -(-sum(bits[1:]) // 32)  # no bit is left but at the end
+
+
+@pytest.mark.parametrize(("kind", "capability", "runs", "warns"), [
+    ("NVIDIA H100", "9.0", True, False),
+    ("Tesla V100", "7.0", False, True),
+    ("AMD Instinct MI300X", "gfx942", False, True),
+    ("TPU v5 lite", None, False, True),
+])  # fmt: skip
+def test_other_accelerators_run_the_plain_program_and_say_so(
+    monkeypatch, recwarn, kind, capability, runs, warns
+):
+    device = SimpleNamespace(device_kind=kind, platform="gpu", compute_capability=capability)
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    kernel.runs_here.cache_clear()
+    assert kernel.runs_here() is runs
+    kernel.runs_here.cache_clear()
+    assert [kind in str(w.message) for w in recwarn] == [True] * warns
