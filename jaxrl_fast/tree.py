@@ -150,7 +150,8 @@ def all_finite(tree: Any) -> jax.Array:
 def summary(value: Any) -> str:
     """Return `Name(field=..., ...)` of a named tuple or dataclass; use it as `__repr__`."""
     names = getattr(value, "_fields", None) or [f.name for f in dataclasses.fields(value) if f.repr]
-    return f"{type(value).__name__}({', '.join(f'{name}={describe(getattr(value, name))}' for name in names)})"
+    shown = ", ".join(f"{name}={describe(getattr(value, name))}" for name in names)
+    return f"{type(value).__name__}({shown})"
 
 
 def describe(value: Any) -> str:

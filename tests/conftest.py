@@ -26,7 +26,8 @@ if not any(flag in os.environ.get("XLA_FLAGS", "") for flag in QUICK):
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
-from helpers import runs as tools  # noqa: E402  (imports jaxrl_fast, which sets XLA flags before the backend starts)
+# It imports jaxrl_fast, which sets XLA flags before the backend starts.
+from helpers import runs as tools  # noqa: E402
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
 from jaxrl_fast.doctor import machine  # noqa: E402
@@ -45,6 +46,19 @@ def _cache_folder() -> str:
     return str((base if writable else Path(tempfile.gettempdir())) / "jaxrl_fast-tests")
 
 
+def _memory_folder() -> str:
+    """Return /dev/shm if it has room and may hold programs, else "", for pytest's own choice."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return ""
+    fits = found.f_bavail * found.f_frsize > 2 * 2**30 and not found.f_flag & os.ST_NOEXEC
+    return "/dev/shm" if fits and os.access("/dev/shm", os.W_OK) else ""
+
+
+# Runs write many small files and wait for a disk's journal: half of the time of tests that read damaged ones.
+if folder := _memory_folder():
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 # JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and so do the processes and
 # notebooks that they start.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())

@@ -36,6 +36,9 @@ def kernel(tmp_path_factory):
         manager.shutdown_kernel(now=True)
 
 
+FRESH = "%reset -f\nimport os\nos.chdir({!r})\n%reset -f"  # a namespace, in this folder
+
+
 def execute(client, code: str) -> None:
     """Run one cell; an error of it fails the test with its traceback."""
     reply = client.execute_interactive(code, timeout=200, output_hook=lambda message: None)["content"]
@@ -48,7 +51,7 @@ def test_runs(path: Path, kernel, tmp_path: Path):
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    execute(kernel[1], f"%reset -f\nimport os\nos.chdir({str(tmp_path)!r})\n%reset -f")
+    execute(kernel[1], FRESH.format(str(tmp_path)))
     for code in [*cells, *filter(WRITES.search, cells)]:
         execute(kernel[1], code)
 
@@ -83,9 +86,10 @@ print(run.resume() is run, run.env_steps > before > 0)
 
 
 @pytest.mark.timeout(240)
-def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
+def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel, tmp_path):
     """Each cell has one output, which is updated in place, and no error."""
     manager, client = kernel
+    execute(client, FRESH.format(str(tmp_path)))
     kinds, texts = [], []
 
     def look(message):

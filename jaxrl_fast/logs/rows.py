@@ -21,9 +21,11 @@ from jaxrl_fast.types import Mean
 
 FAULTS = "faults"  # among the sums: `rollout.faults`, outside of rows
 FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 1}  # {name: decimals}
+# Beside an algorithm's metrics and `time_*`; a report of an environment gets another name.
 RESERVED = (
-    *FIXED, "episode_return", "episode_length", "eval_return", "eval_length", "eval_episodes", "policy_lag", "parent", "kept",
-)  # fmt: skip  # beside what an algorithm measures, and `time_*`; what an environment reports gets another name
+    *FIXED, "episode_return", "episode_length", "eval_return", "eval_length", "eval_episodes",
+    "policy_lag", "parent", "kept",
+)  # fmt: skip
 SHOWN = ("episode_return", "eval_return")  # of a row's metrics, in its short form
 
 

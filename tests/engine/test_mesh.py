@@ -61,7 +61,7 @@ for case in sys.argv[2:]:
     moved = [(kind, shape) for shape, kind, _ in found if kind != "all-reduce"]
     assert any(kind == "all-reduce" for _, kind, _ in found)
     # no experience goes from device to device: at most the random bits of a batch's actions do, and a return an environment
-    few = ("u32[", "f32[4]") if case in ("ppo", "both") else ("u32[",)
+    few = ("u32[", *{"ppo": ["f32[4]"], "both": ["f32[2,4]"]}.get(case, ()))  # of two members
     assert all(shape.startswith(few) for _, shape in moved), moved
     if case == "both":  # sums stay among the two devices of a member
         groups = {g for _, _, rest in found for g in re.findall(r"replica_groups=(\\S+?), ", rest)}

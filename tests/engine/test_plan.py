@@ -63,9 +63,8 @@ def close(forecast: float, found: float) -> bool:
     return abs(forecast - found) <= 0.1 * found
 
 
-LEFT_OUT = (("prioritized", 3), ("pixels", 3))
-CASES = [(name, seeds, "map") for name in ALGORITHMS for seeds in (1, 3) if (name, seeds) not in LEFT_OUT]
-CASES += [("prioritized", 3, "vmap"), pytest.param("prioritized", 3, "map", marks=pytest.mark.slow)]
+CASES = [*((name, 1, "map") for name in ALGORITHMS), ("dqn", 3, "map"), ("prioritized", 3, "vmap")]
+CASES += [pytest.param(name, 3, "map", marks=pytest.mark.slow) for name in ALGORITHMS if name not in ("dqn", "pixels")]
 
 
 @pytest.mark.parametrize("name, seeds, mode", CASES)

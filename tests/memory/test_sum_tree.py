@@ -97,7 +97,7 @@ def test_the_rest_of_a_mass_decides_where_float32_ends():
     assert not np.isin(find(tree, mass)[0], small).all()  # without it most of them are passed by
 
 
-@pytest.mark.parametrize(("batch", "writes"), [(1000, 10_000), (100, 100_000)])
+@pytest.mark.parametrize(("batch", "writes"), [(1000, 10_000), pytest.param(100, 100_000, marks=pytest.mark.slow)])
 def test_no_drift_over_many_writes(batch, writes):
     """Ten million leaves of wildly different sizes: the root is still the sum of the leaves, as a fresh tree has it.
 
@@ -117,7 +117,7 @@ def test_no_drift_over_many_writes(batch, writes):
     np.testing.assert_allclose(sum_tree.build(jnp.asarray(flat(tree)))[-1], tree[-1], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("leaves", "batch"), [(7, 5), (1000, 3), (1000, 300), (5000, 16)])
+@pytest.mark.parametrize(("leaves", "batch"), [(7, 5), (1000, 300), (5000, 16)])
 def test_a_gpu_has_the_same_tree_and_finds_the_same_leaves(leaves, batch, rng, both_forms):
     """Integers: every sum is exact, in any order."""
     tree = sum_tree.build(jnp.asarray(rng.integers(0, 9, leaves), jnp.float32))

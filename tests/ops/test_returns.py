@@ -303,8 +303,9 @@ def test_window_return_is_no_product_of_matrices():
     assert "dot_general" not in str(jax.make_jaxpr(returns.window_return)(window, 0.9))
 
 
-@pytest.mark.parametrize("steps", [13, 24, 64])
-@pytest.mark.parametrize("name", ["gae", "lambda_returns", "vtrace", "returns_so_far"])
+@pytest.mark.parametrize(("name", "steps"), [
+    ("gae", 13), ("gae", 24), ("gae", 64), ("lambda_returns", 24), ("vtrace", 24), ("returns_so_far", 13),
+])  # fmt: skip
 def test_recursions_in_both_forms(name, steps, both_forms, rng):
     """Step by step, and several steps a turn of the loop: a GPU has up to 32."""
     reward, value, next_value, ratio = rng.normal(size=(4, steps, 3)).astype(np.float32)

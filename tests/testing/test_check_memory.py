@@ -47,7 +47,11 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
+# Each is a part of another one: the same class with windows, stacks or priorities too.
+PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "groups", "groups of rollouts")
+
+
+@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD])
 def test_every_memory_conforms(name):
     memory = GOOD[name]
     report = check_memory(memory)
