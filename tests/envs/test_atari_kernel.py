@@ -52,7 +52,6 @@ def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
 
 
 def test_six_games_equal_the_plain_program():
-    pytest.importorskip("ale_py")
     files = {name: games.rom_path(name) for name in GAMES}
     _assert_equal_frames(_starts(files, 2), 2, lanes=8)
 
@@ -60,7 +59,6 @@ def test_six_games_equal_the_plain_program():
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
-    pytest.importorskip("ale_py")
     files = {}
     for i, make in enumerate((*[atari_programs.processor] * 3, *[atari_programs.picture] * 3)):
         files[f"program{i}"] = tmp_path / str(i) / f"{atari_programs.NAME}.bin"
