@@ -30,12 +30,12 @@ def kernel(tmp_path_factory):
         patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         manager, client = start_new_kernel()
-        yield manager, client
+        yield manager, client, folder
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
-FRESH = "%reset -f\nimport os\nos.chdir({!r})\n%reset -f"  # a namespace, in this folder
+FRESH = "%reset -f\nimport os\nos.makedirs({0!r})\nos.chdir({0!r})\n%reset -f"
 
 
 def execute(client, code: str) -> None:
@@ -46,13 +46,14 @@ def execute(client, code: str) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_runs(path: Path, kernel, tmp_path: Path):
+def test_runs(path: Path, kernel):
+    _, client, folder = kernel
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    execute(kernel[1], FRESH.format(str(tmp_path)))
+    execute(client, FRESH.format(str(folder / path.stem)))
     for code in [*cells, *filter(WRITES.search, cells)]:
-        execute(kernel[1], code)
+        execute(client, code)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -76,10 +77,10 @@ print(run.resume() is run, run.env_steps > before > 0)
 
 
 @pytest.mark.timeout(240)
-def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel, tmp_path):
+def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
     """Each cell has one output, which is updated in place, and no error."""
-    manager, client = kernel
-    execute(client, FRESH.format(str(tmp_path)))
+    manager, client, folder = kernel
+    execute(client, FRESH.format(str(folder / "interrupted")))
     kinds, texts = [], []
 
     def look(message):
