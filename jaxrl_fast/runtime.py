@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,27 @@ def once_options(platform: str) -> dict[str, Any] | None:
     if jaxlib_version() == (0, 10):  # later ones have no such option
         options["xla_cpu_use_fusion_emitters"] = False
     return options
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Pause Python's garbage collector until `started()`: imports and traces leave little garbage."""
+    _paused.append(gc.isenabled())
+    gc.disable()
+    try:
+        yield
+    finally:
+        started()
+
+
+_paused: list[bool] = []  # whether the collector ran when it was paused
+
+
+def started() -> None:
+    """End the pause of `starting()`."""
+    if any(_paused):
+        gc.enable()
+    _paused.clear()
 
 
 def cpu_count() -> int:

@@ -18,6 +18,7 @@ from jaxrl_fast.fields import type_name
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
 FEW = 4  # shown entries of an array
+JOINED = 2**14  # numbers of a leaf that `all_finite` checks together with others
 
 
 @dataclass_transform(frozen_default=True)
@@ -83,7 +84,7 @@ def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
     found = []
     for base in cls.__mro__:
         inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b) for f in dataclasses.fields(b)}
-        own = set(vars(base)) - set(vars(base).get("__annotations__", ()))
+        own = set(vars(base)) - set(getattr(base, "__annotations__", ()))
         found += [(base, name) for name in sorted(inherited & own)]
     return tuple(found)
 
@@ -136,8 +137,14 @@ def nbytes(tree: Any) -> int:
 
 def all_finite(tree: Any) -> jax.Array:
     """Return a scalar bool: every floating leaf is finite."""
-    flags = [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    return jnp.all(jnp.stack(flags)) if flags else jnp.bool_(True)
+    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+    joins = [x.size <= JOINED and x.dtype == jnp.float32 for x in leaves]
+    small = [x.reshape(-1) for x, joined in zip(leaves, joins, strict=True) if joined]
+    parts = [x for x, joined in zip(leaves, joins, strict=True) if not joined]
+    if small:  # one check to compile for all of them; without the barrier XLA takes them apart again
+        parts.append(jax.lax.optimization_barrier(jnp.concatenate(small)))
+    flags = [jnp.all(jnp.isfinite(x)) for x in parts]
+    return functools.reduce(jnp.logical_and, flags, jnp.bool_(True))
 
 
 def summary(value: Any) -> str:

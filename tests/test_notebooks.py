@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import repository
 from jupyter_client.manager import start_new_kernel
 
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
@@ -63,6 +64,15 @@ def test_stored_small_and_without_paths(path: Path):
     assert not re.search(r"(/(home|root|Users|tmp|work)/|C:\\\\)", text)
     for cell in nbformat.read(path, as_version=4).cells:
         assert all(out.output_type != "error" for out in cell.get("outputs", ()))
+
+
+@pytest.mark.parametrize("path", repository.PAGES, ids=lambda p: p.stem)
+def test_addresses_follow_pyproject(path: Path):
+    assert path.read_text() == repository.page(path, repository.address()), "run: python scripts/repository.py"
+    moved = repository.page(path, "https://github.com/me/fork")
+    assert "/OWNER/" not in moved and "https://github.com/me/fork jaxrl_fast" in moved
+    if path.suffix == ".ipynb":
+        assert f"Open in Colab: <https://colab.research.google.com/github/me/fork/blob/main/notebooks/{path.name}>" in moved
 
 
 TRAIN = """

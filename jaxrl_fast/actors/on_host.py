@@ -26,12 +26,13 @@ from jaxrl_fast.actors.watch import Watch
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.backend import Film
+from jaxrl_fast.engine.chunks import Chunk, finite
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.evaluate import Evaluation
 from jaxrl_fast.engine.grid import ahead_of, host_episodes, ring_rows, sizes_of
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import Chunk, Context, Programs, Scores, largest_parameter
+from jaxrl_fast.engine.programs import Context, Programs, Scores, largest_parameter
 from jaxrl_fast.engine.rollout import ACTION
 from jaxrl_fast.engine.sources import FromActors
 from jaxrl_fast.engine.streams import evaluation_key
@@ -111,10 +112,6 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: A
 def seam(run: Run, agent: Any, mem: Any, w: jax.Array):
     """Return the agent and the memory after environments began anew."""
     return run.algo.seam(agent), run.memory().seam(mem, w)
-
-
-def finite(run: Run, agent: Any, mem: Any) -> jax.Array:
-    return tree.all_finite((agent, run.memory().watch(mem)))
 
 
 class HostPrograms(Programs):

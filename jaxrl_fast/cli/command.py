@@ -113,6 +113,7 @@ def _dispatch(argv: list[str]) -> None:
 PLACE = ("devices", "mesh")  # where a run is resumed
 
 
+@runtime.starting()
 def _train(argv: list[str]) -> None:
     from jaxrl_fast.runs.config_json import read_config
 

@@ -17,6 +17,7 @@ from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock
 
 BLOCK = 25  # steps between two checks whether all episodes have ended
+PARTS = 5  # of a block, each with a check, on a GPU
 STEP_LIMIT = 27_000  # for environments without a limit
 
 
@@ -49,6 +50,13 @@ def evaluate(
     return judge(env, algo, agent, key, episodes, mode, max_steps)[0]
 
 
+def _part(noise: rollout.Noise, i: jax.Array) -> rollout.Noise:
+    """Return the i-th of a block's `PARTS`."""
+    cut = lambda x: jax.lax.dynamic_slice_in_dim(x, i * (BLOCK // PARTS), BLOCK // PARTS)
+    rows, act = jax.tree.map(cut, (noise.env.rows, noise.act))
+    return rollout.Noise(noise.env.with_rows(rows), act)
+
+
 def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     """Evaluate -> (Evaluation, worst `rollout.fault` in each episode, int8 [episodes])."""
     env = env.for_evaluation()
@@ -60,11 +68,11 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     nothing = Evaluation(jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
 
-    def block(carry):
-        i, actor, score, lost, fault = carry
-        noise = rollout.draw_frozen(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
+    def play(carry, noise):
+        t, actor, score, lost, fault = carry
         actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True, most=BLOCK)
-        within = i * BLOCK + jnp.arange(BLOCK) < limit  # the limit may be no multiple of BLOCK
+        steps = len(trajectory.steps.reward)
+        within = t + jnp.arange(steps) < limit  # which may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
         counts = within[:, None] & ~(ended_before | score.finished)
@@ -72,12 +80,13 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
         length = score.length + jnp.sum(counts, axis=0, dtype=jnp.int32)
         score = Evaluation(ret, length, score.finished | jnp.any(done, axis=0))
         fault = jnp.maximum(fault, jnp.max(jnp.where(counts, trajectory.fault, 0), axis=0))
-        return i + 1, actor, score, lost, fault
+        return t + steps, actor, score, lost, fault
 
     def goes_on(carry):
-        i, _, score, *_ = carry
-        return (i * BLOCK < limit) & ~jnp.all(score.finished)
+        t, _, score, *_ = carry
+        return (t < limit) & ~jnp.all(score.finished)
 
+    draw = lambda i: rollout.draw_frozen(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
     begin = jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int8)
-    *_, score, _, fault = lowering.while_at_most(goes_on, block, begin, -(-limit // BLOCK))
+    *_, score, _, fault = lowering.while_at_most(goes_on, play, begin, -(-limit // BLOCK), draw, PARTS, _part)
     return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

@@ -11,6 +11,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import RunState
 
@@ -56,6 +58,14 @@ class Population:
         each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
         padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
         return f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} devices{each}{padding}"
+
+    @property
+    def platform(self) -> str:
+        return self.devices[0].platform
+
+    def tracing(self) -> AbstractContextManager:
+        """Return a context to trace programs in; for a CPU, without what other platforms need."""
+        return lowering.known("cpu") if self.platform == "cpu" else nullcontext()
 
     @property
     def mesh(self) -> Mesh:
@@ -118,6 +128,9 @@ class Population:
     def keys(self, seeds: Sequence[int]) -> jax.Array:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
+        if jax.config.jax_default_prng_impl == "threefry2x32":  # without a program to compile
+            words = np.stack([np.zeros_like(padded), padded], axis=-1)  # as `jax.random.key` makes them
+            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0], self.sharding))
         make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 

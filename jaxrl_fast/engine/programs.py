@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxrl_fast import distributed, runtime, tree
 from jaxrl_fast.engine import iteration
+from jaxrl_fast.engine.chunks import Chunk, chunk, warmup
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.iteration import Run
@@ -24,7 +25,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.logs.reports import Reported
 from jaxrl_fast.logs.walltime import WallTime
-from jaxrl_fast.types import Mean, RunState
+from jaxrl_fast.types import RunState
 
 COMPILING = "compile"  # name of threads in which XLA compiles
 CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
@@ -33,26 +34,6 @@ CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
 def compiling() -> bool:
     """Return whether XLA compiles in the background; the end of the process would wait for it."""
     return any(thread.name.startswith(COMPILING) for thread in threading.enumerate())
-
-
-def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int):
-    """Run `rows` (at most ROWS) log rows of `row` iterations -> (state, metrics [ROWS], finite)."""
-
-    def body(i, carry):
-        state, buffer = carry
-        state, metrics = iteration.iterations(run, state, t0 + i * row, row, True)
-        return state, jax.tree.map(lambda b, m: b.at[i].set(m), buffer, metrics)
-
-    shapes = jax.eval_shape(lambda s: iteration.iterations(run, s, t0, row, True)[1], state)
-    buffer = jax.tree.map(lambda x: jnp.zeros((ROWS, *x.shape), x.dtype), shapes)
-    state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
-    return state, buffer, tree.all_finite((state.agent, run.memory().watch(state.memory)))
-
-
-def warmup(run: Run, state: RunState):
-    """Run the warm-up as a chunk of one row -> (state, metrics [1])."""
-    state, metrics = iteration.warmup(run, state)
-    return state, jax.tree.map(lambda x: x[None], metrics)
 
 
 def begin(run: Run, agent: Any, params: Any, moments: Any) -> Any:
@@ -82,22 +63,6 @@ def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
     """Return the agent of (agent, fresh), without its knowledge of episodes where `fresh`."""
     agent, fresh = moved
     return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), run.algo.seam(agent), agent)
-
-
-class Chunk(NamedTuple):
-    """The result of `Programs.chunk`, still in progress until `ready`."""
-
-    state: RunState
-    metrics: dict[str, Mean]  # sums and counts [lanes, rows], of this call only
-    finite: Any  # bool [lanes]: the agent is finite; None after a warm-up
-    iterations: int  # finished iterations of the run
-    stopped: int | Exception | None = None  # reason of an early end: the signal, or the environments' error
-    untimed: int = 0  # iterations of this call while host environments started
-
-    @property
-    def ready(self) -> bool:
-        """Return whether its numbers are here, so the next chunk may wait for them."""
-        return all(isinstance(x, np.ndarray) for x in jax.tree.leaves((self.metrics, self.finite)))
 
 
 class Context:
@@ -188,24 +153,29 @@ class Programs:
         A CPU of few cores compiles the evaluation later (unless `everything`). Raises ConfigError
         for a run that cannot fit the device; the first chunk does so for temporaries that do not.
         """
-        self.prepared.plan.check()
-        traced = self._init.trace(self.run, keys)
-        state = self.population.abstract_state(traced.out_info)
-        zero = self._scalar(0)
-        platform = self.population.devices[0].platform
-        self._start("init", lambda: traced.lower().compile(runtime.once_options(platform)))
+        with self.population.tracing():
+            shapes = self._init.eval_shape(self.run, keys)
+        state = self.population.abstract_state(shapes)
+        zero, platform = self._scalar(0), self.population.platform
+        self._start("init", self._init, self.run, keys, options=runtime.once_options(platform))
+        self.prepared.plan.check()  # traces the rest meanwhile
         if self.grid.warmup:
-            self._start("warmup", lambda: self._warmup.lower(self.run, state).compile())
-        self._start("chunk", lambda: self._chunk.lower(self.run, state, zero, zero).compile())
+            self._start("warmup", self._warmup, self.run, state)
+        self._start("chunk", self._chunk, self.run, state, zero, zero)
         if everything or platform != "cpu" or runtime.cpu_count() >= CORES_TO_SPARE:
-            self._start("evaluate", lambda: self._evaluate.lower(self.run, (state.agent, state.key), zero).compile())
+            self._start("evaluate", self._evaluate, self.run, (state.agent, state.key), zero)
         self._jobs["init"].result()
 
-    def _start(self, name: str, compile: Any) -> None:
+    def _start(self, name: str, fn: Any, *args: Any, options: dict[str, Any] | None = None) -> None:
         """Compile in the background, two at a time, in order of need; XLA releases the GIL."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(2, thread_name_prefix=COMPILING)
-        self._jobs[name] = self._pool.submit(compile)
+        self._jobs[name] = self._pool.submit(self._build, fn, args, options)
+
+    def _build(self, fn: Any, args: tuple, options: dict[str, Any] | None = None) -> Any:
+        with self.population.tracing():
+            lowered = fn.lower(*args)
+        return lowered.compile(options)
 
     def paused(self) -> AbstractContextManager:
         return nullcontext()
@@ -233,7 +203,7 @@ class Programs:
         self.ready(name)
         if name not in self._compiled:
             with self.clock.during("compile"):
-                self._compiled[name] = fn.lower(*args).compile()
+                self._compiled[name] = self._build(fn, args)
         return self._compiled[name](*args)
 
     def _scalar(self, value: int) -> jax.Array:

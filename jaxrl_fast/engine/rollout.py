@@ -14,7 +14,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import resets
 from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
 from jaxrl_fast.errors import expected
-from jaxrl_fast.ops import lowering, stacking, sums
+from jaxrl_fast.ops import distributions, lowering, stacking, sums
 from jaxrl_fast.scopes import ENVIRONMENT, POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.tree import summary
@@ -118,9 +118,14 @@ OBSERVATION, ACTION = 1, 2  # kinds of fault
 
 def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
     """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B]."""
-    each = lambda fine: jnp.all(fine, axis=tuple(range(1, fine.ndim)))
-    seen = functools.reduce(jnp.logical_and, map(each, _seen(obs)), True)
-    return jnp.where(seen, jnp.where(each(_acted(space, action)), 0, ACTION), OBSERVATION).astype(jnp.int8)
+    seen = functools.reduce(jnp.logical_and, map(_each, _seen(obs)), True)
+    return jnp.where(seen, jnp.where(_each(_acted(space, action)), 0, ACTION), OBSERVATION).astype(jnp.int8)
+
+
+def _each(fine: jax.Array) -> jax.Array:
+    """Return whether a row [B, ...] is true everywhere, [B]."""
+    by_terms = lambda flat: functools.reduce(jnp.logical_and, distributions.columns(flat), jnp.array(True))
+    return distributions.few(by_terms, lambda flat: jnp.all(flat, axis=1), fine.reshape(fine.shape[0], -1))
 
 
 def _seen(obs: Any) -> list[jax.Array]:

@@ -39,7 +39,10 @@ class Environment:
             raise expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec", f"a {what}")
 
     def play(self, agent: Any, seed: int = 0, max_steps: int = 500) -> Any:
-        """Play one greedy episode of an agent or a run here; a notebook shows the pictures."""
+        """Play one greedy episode of an agent or a run here, and return its `Video`.
+
+        Raises ConfigError for other objects, other spaces, and an environment without pictures.
+        """
         if not hasattr(agent, "video"):
             raise ConfigError("agent", agent, "a jf.Agent, or a run")
         return agent.video(env=self, seed=seed, max_steps=max_steps)

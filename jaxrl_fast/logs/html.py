@@ -21,6 +21,7 @@ def block(title: str, *parts: str) -> str:
 
 
 def lines(*texts: str) -> str:
+    """Return texts, one a line."""
     return "".join(f"<div>{escape(text)}</div>" for text in texts)
 
 

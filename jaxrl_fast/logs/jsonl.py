@@ -12,7 +12,7 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,8 +47,12 @@ def numbers(values: Any) -> list[Any]:
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
     """Return the rows of a file, metrics as lists; raises ConfigError, but skips a torn end."""
-    listed = lambda name, value: value if name in FIXED or isinstance(value, list) else [value]
-    return [{name: listed(name, value) for name, value in row.items()} for _, row in _lines(Path(path))]
+    return [listed(row) for _, row in _lines(Path(path))]
+
+
+def listed(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line's row with its metrics as lists, as `read_jsonl` does."""
+    return {name: x if name in FIXED or isinstance(x, list) else [x] for name, x in row.items()}
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

@@ -134,4 +134,5 @@ def bar(shares: Mapping[str, float], colours: Iterable[str]) -> str:
 
 
 def code(text: str) -> str:
+    """Return a block of code, with its blanks and lines."""
     return f"<pre>{escape(text)}</pre>"

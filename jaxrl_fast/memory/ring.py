@@ -21,7 +21,7 @@ from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
-from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.lowering import on_cpu, on_gpu
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -154,7 +154,7 @@ class Ring(Memory):
             # A loop that runs once, unknown to XLA, prevents it: 75 instead of 610 us at 10^6 rows.
             return jax.lax.fori_loop(0, jnp.where(w < 0, 2, 1), lambda _, mem: write(mem, rows, w), mem)
 
-        return jax.lax.platform_dependent(mem, rows, w, cpu=write_apart, default=write)
+        return on_cpu(write_apart, write, mem, rows, w)
 
     def seam(self, mem, w):
         if hasattr(mem, "rows"):  # beside what a subclass keeps

@@ -12,6 +12,7 @@ from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.ops.lowering import on_gpu
 
 SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
+ROUNDS = 22  # of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
 MOST_BITS = 20  # of an index that shares a uint32 with random bits; less than 12 of these would show ties
 
 
@@ -36,7 +37,7 @@ def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
 
 
 def swap_or_not(key: jax.Array, count: int, n: int) -> jax.Array:
-    """Return `permutations` without a sort: each index finds its own place, in one kernel.
+    """Return `permutations` without a sort: each index finds its own place.
 
     Hoang, Morris and Rogaway 2012, "An enciphering scheme based on a card shuffle": in each round x
     and its partner K - x (mod n) swap if a hash of the larger says so. The hash is MurmurHash3's
@@ -45,11 +46,15 @@ def swap_or_not(key: jax.Array, count: int, n: int) -> jax.Array:
     rounds = 2 * max(n - 1, 1).bit_length() + 8
     words = random.bits(key, (2, rounds, count, 1))
     size = jnp.uint32(n)
-    x = jnp.broadcast_to(jnp.arange(n, dtype=jnp.uint32), (count, n))
-    for partner, word in zip(words[0] % size, words[1], strict=True):
+
+    def swapped(x: jax.Array, words: tuple) -> tuple[jax.Array, tuple]:
+        partner, word = words
         other = jnp.where(x <= partner, partner - x, partner + (size - x))
         swap = finalize(jnp.maximum(x, other) ^ word) >> 31
-        x = jnp.where(swap == 1, other, x)
+        return jnp.where(swap == 1, other, x), ()
+
+    x = jnp.broadcast_to(jnp.arange(n, dtype=jnp.uint32), (count, n))
+    x, _ = jax.lax.scan(swapped, x, (words[0] % size, words[1]), unroll=ROUNDS)
     return x.astype(jnp.int32)
 
 

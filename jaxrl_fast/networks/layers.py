@@ -14,7 +14,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxrl_fast import random
-from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.lowering import on_cpu, on_gpu
 from jaxrl_fast.ops.precision import multiplies_exactly, rounds_operands
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.scopes import PREPROCESS, scope
@@ -160,9 +160,7 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
     On a CPU it is a matrix product (docs/decisions/convolutions.md).
     """
-    return jax.lax.platform_dependent(
-        x, kernel, cpu=lambda x, w: convolve_products(x, w, stride), default=lambda x, w: convolve_xla(x, w, stride)
-    )
+    return on_cpu(lambda x, w: convolve_products(x, w, stride), lambda x, w: convolve_xla(x, w, stride), x, kernel)
 
 
 def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:

@@ -8,6 +8,7 @@ without a GPU is the one that a GPU runs, under `vmap` too.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -15,26 +16,39 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend import core
 
 from jaxrl_fast import tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
+known = jax.make_user_context(None)  # `with known("cpu")`: trace for this platform alone; None: for any
 AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     """Return gpu(*args) in programs for a GPU and other(*args) in programs for a CPU or a TPU.
 
-    Both are traced, one is compiled. Their results have equal shapes and dtypes.
+    Both are traced, one is compiled; only one is traced for a `known` platform. Their results have
+    equal shapes and dtypes.
     """
-    return jax.lax.platform_dependent(*args, **dict.fromkeys(GPUS, gpu), default=other)
+    return by_platform(dict.fromkeys(GPUS, gpu), other, *args)
+
+
+def on_cpu(cpu: Callable, other: Callable, *args: Any) -> Any:
+    """Return cpu(*args) in programs for a CPU and other(*args) in others, see `on_gpu`."""
+    return by_platform({"cpu": cpu}, other, *args)
+
+
+def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> Any:
+    """Return special[platform](*args), or default(*args) on other platforms."""
+    if known.value is not None or not special:
+        return special.get(known.value, default)(*args)
+    return jax.lax.platform_dependent(*args, **special, default=default)
 
 
 def reaches_a_gpu() -> bool:
     """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
-    return AHEAD or jax.default_backend() in ("gpu", *GPUS)
+    return known.value in (None, *GPUS) and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
@@ -47,22 +61,38 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
     return on_gpu(select, lambda: jax.lax.cond(due, then, otherwise))
 
 
-def while_at_most(goes_on: Callable, step: Callable, carry: Any, turns: int) -> Any:
-    """Return `jax.lax.while_loop`, of at most `turns` turns (static).
+def while_at_most(
+    goes_on: Callable, step: Callable, carry: Any, turns: int, draw: Callable = lambda i: (), parts: int = 1,
+    part: Callable = lambda x, j: x,
+) -> Any:  # fmt: skip
+    """Return the carry after step(carry, draw(i)) for i = 0, 1, ... while goes_on(carry), at most `turns`.
 
-    On a GPU a loop of `turns` turns, whose branch steps or does nothing: XLA records a branch without
-    loops in a CUDA graph, so the host never waits. Under `vmap` it steps while any lane goes on.
+    On a GPU a loop of `turns` turns, and in each a loop over the parts of draw(i), whose branch steps
+    or does nothing: XLA records a branch without loops in a CUDA graph, so the host never waits. Under
+    `vmap` it steps while any lane goes on.
+
+    Args:
+      turns, parts: static.
+      part: (draw(i), j) -> the j-th of its `parts`: a branch of fewer steps in a row compiles faster.
     """
 
-    step = jax.jit(step)  # traced once for both
-    pack, unpack = packing(carry)
+    def plain(carry):
+        one = lambda state: (state[0] + 1, step(state[1], draw(state[0])))
+        return jax.lax.while_loop(lambda state: goes_on(state[1]), one, (jnp.int32(0), carry))[1]
 
-    def turn(_, packed):
-        carry = unpack(packed)
-        return jax.lax.cond(_anywhere(goes_on(carry)), lambda: pack(step(carry)), lambda: packed)
+    def bounded(carry):
+        pack, unpack = packing(carry)
 
-    known = lambda carry: unpack(jax.lax.fori_loop(0, turns, turn, pack(carry)))
-    return on_gpu(known, lambda carry: jax.lax.while_loop(goes_on, step, carry), carry)
+        def some(j, packed, drawn):
+            onward = lambda packed: pack(step(unpack(packed), part(drawn, j)))  # unpacked within, where slices are free
+            return jax.lax.cond(_anywhere(goes_on(unpack(packed))), onward, lambda packed: packed, packed)
+
+        def turn(i, packed):
+            return jax.lax.fori_loop(0, parts, functools.partial(some, drawn=draw(i)), packed)
+
+        return unpack(jax.lax.fori_loop(0, turns, turn, pack(carry)))
+
+    return on_gpu(bounded, plain, carry)
 
 
 @jax.custom_batching.custom_vmap
@@ -83,6 +113,8 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     and lost fusion with the next step. On a CPU these are instructions, and a longer body only
     compiles longer. A GPU also gets small outputs and integers of the carry, [B, ...], packed.
     """
+    if known.value not in (None, *GPUS):
+        return jax.lax.scan(step, carry, xs, reverse=reverse)
     step = jax.jit(step, inline=True)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
     length = jax.tree.leaves(xs)[0].shape[0]
@@ -116,6 +148,13 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
       most: steps in a row, if none writes what stays apart. The second writes where the first has
         read, so no carry is copied; a store that both write to would be.
     """
+
+    def plain(carry, xs):
+        carry, ys = jax.lax.scan(step, carry, xs)
+        return carry, sums.pairwise(ys)
+
+    if known.value not in (None, *GPUS):
+        return plain(carry, xs)
     step = jax.jit(step)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
     jaxpr = step.trace(carry, first).jaxpr.jaxpr
@@ -136,10 +175,6 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
     def on_vectors(carry, xs):
         carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
         return carry, total
-
-    def plain(carry, xs):
-        carry, ys = jax.lax.scan(step, carry, xs)
-        return carry, sums.pairwise(ys)
 
     return on_gpu(on_vectors, plain, carry, xs)
 
@@ -199,6 +234,8 @@ def steps_in_a_row(length: int, size: int, most: int) -> int:
 
 def operations(jaxpr: Any) -> int:
     """Return the number of operations in a JAXPR; a loop's body counts once."""
+    from jax.extend import core  # imports Pallas
+
     values = lambda eqn: (x for p in eqn.params.values() for x in (p if type(p) is tuple else (p,)))
     inner = lambda eqn: [x for x in values(eqn) if isinstance(x, (core.Jaxpr, core.ClosedJaxpr))]
     eqns = getattr(jaxpr, "jaxpr", jaxpr).eqns

@@ -13,10 +13,10 @@ import jax
 
 from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.walltime import ACTORS as OF_ACTORS
 from jaxrl_fast.profiling import ablation, hlo, trace

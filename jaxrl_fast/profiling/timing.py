@@ -13,11 +13,12 @@ import jax
 
 from jaxrl_fast import runtime
 from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import ROWS, Grid
 from jaxrl_fast.engine.iteration import DRAW_AHEAD_ITERATIONS
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.programs import Chunk, Context
+from jaxrl_fast.engine.programs import Context
 
 Clock = Callable[[], float]
 LONG = 0.05  # seconds of a call beside which starting it does not count

@@ -138,6 +138,13 @@ class Agent:
             episode_start: bool [B], where an episode begins.
             deterministic: the greedy action; False: one that is drawn.
             key: of the draw; None: another one each call, from the run's seed on.
+
+        Returns:
+            The action, NumPy, with the batch axis of `obs`; the carry of the next call.
+
+        Raises:
+            ConfigError: observations or a state that do not fit.
+            NonFiniteError: an action that is not finite.
         """
         mode = "greedy" if deterministic else "sample"
         if key is None and not deterministic:

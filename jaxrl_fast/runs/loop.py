@@ -12,9 +12,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import distributed
+from jaxrl_fast import distributed, runtime
+from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import next_rows
-from jaxrl_fast.engine.programs import Chunk
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.logs.rows import Measured, Row, measure, with_columns
@@ -62,6 +62,7 @@ class Trainer:
             self.prepare(given, saved)
             while not self.run.over:
                 self.turn()
+                runtime.started()
             if self.pending:
                 self.absorb(False)
             self.score()
@@ -92,7 +93,7 @@ class Trainer:
         run = self.run
         chunk = self.programs.chunk(run.state, run.progress.iterations, 1)
         self.take(chunk)
-        self.log(self.measure(-1, 1, chunk.metrics), None, [run.wall_seconds], 0.0, chunk.ready)
+        self.log(self.measure(-1, 1, chunk.fetch()[0]), None, [run.wall_seconds], 0.0, chunk.ready)
         try:
             with self.signals.at_once(where):
                 self.programs.ready("chunk")
@@ -137,7 +138,7 @@ class Trainer:
         run, (t0, chunk), self.pending = self.run, self.pending, None
         start = run.grid.whole_rows(t0)
         n = run.grid.whole_rows(chunk.iterations) - start
-        metrics, finite = jax.device_get((chunk.metrics, chunk.finite))
+        metrics, finite = chunk.fetch()
         seconds, rate = self.count(t0, chunk)
         self.row_seconds, wall = self.pace(seconds / n), run.wall_seconds
         walls = [wall - (n - 1 - i) * self.row_seconds for i in range(n)]
@@ -156,7 +157,7 @@ class Trainer:
     def measure(self, start: int, n: int, metrics: Any) -> list[Measured]:
         """Return n rows from `start` of their sums {name: Mean [lanes, rows]}, unchecked."""
         run, lanes = self.run, self.run.lanes
-        metrics = run.progress.with_part(jax.device_get(metrics))
+        metrics = run.progress.with_part(metrics)
         run.progress.part = {}
         found = []
         for i in range(n):
@@ -251,8 +252,9 @@ class Trainer:
         run, progress = self.run, self.run.progress
         if chunk.finite is not None:
             self.count(progress.iterations, chunk)
-        part = progress.with_part(chunk.metrics)
-        (measured,), bad = not_finite(run, self.measure(run.rows, 1, chunk.metrics), chunk.finite)
+        metrics, finite = chunk.fetch()
+        part = progress.with_part(metrics)
+        (measured,), bad = not_finite(run, self.measure(run.rows, 1, metrics), finite)
         progress.iterations, progress.part = chunk.iterations, jax.tree.map(lambda x: x[..., 0], part)
         if bad:
             run.history.append(measured.row(run.wall_seconds, 0.0, {}))

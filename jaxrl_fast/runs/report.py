@@ -20,14 +20,15 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.jsonl import read_jsonl
+from jaxrl_fast.logs.jsonl import line_of, listed, read_jsonl
 from jaxrl_fast.logs.meanings import meaning
 from jaxrl_fast.logs.page import bar, code, figure, grid, page, picture, section, tiles, wide
 from jaxrl_fast.logs.plots import PALETTE
 from jaxrl_fast.logs.rows import FIXED
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import RunDir, run_path
+from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
+from jaxrl_fast.runs.seed_results import side_by_side
 
 MOST_LINES = 64  # members with a line of their own
 MOST_VIDEOS = 6  # the newest ones
@@ -45,6 +46,7 @@ class Subject:
 
     @classmethod
     def of(cls, content: dict[str, Any], folder: Path | None = None) -> Subject:
+        """Return the subject of a config.json; `folder`: where it lies, for what it names."""
         try:
             return cls(content, *configs.decode(content, folder))
         except UserError:  # a module that is not here: the page shows the file
@@ -106,8 +108,8 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
     file = path / "config.json"
     subject, memory, settings = described(path, file.stat().st_mtime_ns if file.is_file() else 0)
     rundir = RunDir(path)
-    rows = read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
     result = rundir.result() if (path / "result.json").is_file() else {}
+    rows = _rows(rundir, subject.content["run"], bool(result))
     going = not result and folders.holder(path) is not None
     state = "finished" if result else "in training" if going else "not finished"
     parts = [
@@ -121,9 +123,18 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
         section("Time", _time(rows, result)),
         section("Memory", memory),
         section("Settings", settings),
-        section("How to reproduce", reproduce(path, subject.content)),
+        section("How to reproduce", reproduce(subject.content, _commands(path, imported(subject.content)))),
     ]
     return page(subject.title, parts, AGAIN if refresh and going else None)
+
+
+def _rows(rundir: RunDir, run: dict[str, Any], over: bool) -> list[dict[str, Any]]:
+    """Return the log rows; before the end of seeds in turn those of each seed's folder."""
+    first = run.get("seed", 0)
+    seeds = [seed_folder(rundir.path, seed) for seed in range(first, first + run.get("seeds", 1))]
+    if over or not any(folder.is_dir() for folder in seeds):
+        return read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
+    return [listed(json.loads(line_of(row))) for row in side_by_side([RunDir(folder).history() for folder in seeds])]
 
 
 def _numbers(subject: Subject, rows: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, str]:
@@ -186,19 +197,26 @@ def _time(rows: list[dict[str, Any]], result: dict[str, Any]) -> str:
     return bar({name: x / total for name, x in seconds.items()}, PALETTE) + html.table(table)
 
 
-def reproduce(path: Path, content: dict[str, Any], command: str = "train") -> str:
-    """Return the commands that repeat a run of config.json, and go on from its folder."""
-    where, versions = shlex.quote(str(path)), content.get("versions", {})
+def _commands(path: Path, imports: str) -> list[str]:
+    where = shlex.quote(str(path))
+    return [
+        f"jaxrl-fast train --config {where}/config.json{imports}", f"jaxrl-fast eval {where}{imports}",
+        f"jaxrl-fast train --resume {where}{imports}",
+    ]  # fmt: skip
+
+
+def reproduce(content: dict[str, Any], commands: Sequence[str], file: str = "config.json") -> str:
+    """Return the commands that repeat what `file` holds, after those that install the library."""
+    versions = content.get("versions", {})
     exact = [f"{name}=={versions[name]}" for name in ("jax", "jaxlib", "flax", "optax") if name in versions]
-    imports = "".join(f" --import {module}" for module in content.get("imports", ()))
     lines = [
         f"python -m venv env && . env/bin/activate  # Python {versions.get('python', '3.11')}",
         f"pip install -e CHECKOUT {' '.join(exact)}  # the folder of jaxrl_fast {versions.get('jaxrl_fast', '')}",
-        f"jaxrl-fast {command} --config {where}/config.json{imports}" if command == "train" else "",
-        f"jaxrl-fast eval {where}{imports}" if command == "train" else "",
-        f"jaxrl-fast {command} --resume {where}{imports}",
     ]
-    told = "config.json holds every setting and the seed; the same versions on the same kind of device give the same bits."
-    return code("\n".join(filter(None, lines))) + f"<p>{told}</p>"
+    told = f"{file} holds every setting and the seeds; the same versions on the same kind of device give the same bits."
+    return code("\n".join([*lines, *commands])) + f"<p>{told}</p>"
 
 
+def imported(content: dict[str, Any]) -> str:
+    """Return the flags that import a run's modules."""
+    return "".join(f" --import {module}" for module in content.get("imports", ()))

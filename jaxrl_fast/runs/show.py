@@ -35,10 +35,18 @@ class Script(Algorithm):
 def show(env: Environment, actions: Any, seed: int = 0) -> Video:
     """Step an environment by `actions`, one after another, and return the pictures.
 
-    The first picture is the start, then one follows each action until the episode ends. A notebook
-    shows them; `save` writes a GIF.
+    The first picture is the start, then one follows each action until the episode ends.
 
-    actions: of the environment's action space, [T, ...].
+    Args:
+        env: of `jf.make`; one of the host is drawn with render_mode "rgb_array".
+        actions: [T, ...], each in the environment's action space.
+        seed: of the start and the transitions.
+
+    Returns:
+        A `Video` of at most T + 1 pictures, which a notebook shows and `save` writes.
+
+    Raises:
+        ConfigError: actions outside of the space, or an environment without pictures.
     """
     check_seed("seed", seed)
     backend_of(env)  # refuses other objects

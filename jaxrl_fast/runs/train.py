@@ -171,7 +171,7 @@ def run_prepared(
         distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     given = None if saved else given_by(config, source, prepared.members.first.algo)
-    with signals:  # a second signal must not stop `discard`
+    with runtime.starting(), signals:  # a second signal must not stop `discard`
         try:
             with _closing(around, prepared.grid, context.history) as (stack, bar):
                 for sink in bar:

@@ -14,7 +14,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.imports import import_user_module
 from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.page import code, figure, grid, page, picture, section, tiles, wide
-from jaxrl_fast.runs.report import AGAIN, Subject, reproduce, run_report
+from jaxrl_fast.runs.report import AGAIN, Subject, imported, reproduce, run_report
 from jaxrl_fast.runs.rundir import run_path
 from jaxrl_fast.sweeps import shown
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
@@ -62,7 +62,7 @@ def sweep_report(path: Path, modules: Sequence[str] = (), refresh: bool = False)
         section("Responses", grid(_plots(path))),
         section("Lineage", _lineage(result)),
         section("Settings of all", subject.settings()),
-        section("How to reproduce", _reproduce(path, base)),
+        section("How to reproduce", _reproduce(path, result.content)),
     ]
     return page(shown.title(result), parts, AGAIN if refresh and going else None)
 
@@ -108,9 +108,11 @@ def _lineage(result: SweepResult) -> str:
     return told + (html.folded(f"the {'first ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)}", table))
 
 
-def _reproduce(path: Path, base: dict[str, Any]) -> str:
-    best, again = path / "best.json", ""
-    if best.is_file():
-        line = f"jaxrl-fast train --config {shlex.quote(str(best))}"
-        again = code(f"{line}  # the best configuration, all seeds")
-    return again + reproduce(path, base, "sweep")
+def _reproduce(path: Path, content: dict[str, Any]) -> str:
+    """Return the commands for the whole sweep (a search by Optuna has no plan to repeat) and its best."""
+    base, where = content["base"], shlex.quote(str(path))
+    imports = imported(base)
+    again = f"mkdir again && cp {where}/sweep.json again && jaxrl-fast sweep --resume again{imports}  # the whole sweep"
+    best = f"jaxrl-fast train --config {where}/best.json{imports}  # the best configuration, all seeds"
+    lines = [*([] if "optuna" in content else [again]), *([best] if (path / "best.json").is_file() else [])]
+    return reproduce(base, [*lines, f"jaxrl-fast sweep --resume {where}{imports}  # go on"], "sweep.json")

@@ -31,6 +31,7 @@ def label(settings: dict[str, Any]) -> str:
 
 
 def short(value: Any) -> str:
+    """Return a setting's value in a few characters: 4 digits of a number."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

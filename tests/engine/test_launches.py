@@ -161,10 +161,16 @@ def test_a_selection_is_the_branch(due, both_forms):
 
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_loop_of_at_most_so_many_turns(members, both_forms):
-    """Lanes of a population end at turns of their own; the branch stays one."""
+    """Lanes of a population end at turns of their own; the branch stays one. On a GPU a turn has parts."""
     goes_on = lambda carry: carry[0] < carry[1]
-    step = lambda carry: (carry[0] + 1, carry[1], carry[2] + (carry[0] < carry[1]))
-    run = lambda most: lowering.while_at_most(goes_on, step, (jnp.int32(0), most, jnp.int32(0)), 9)[2]
+
+    def step(carry, drawn):
+        goes = (carry[0] + jnp.arange(len(drawn)) < carry[1]) & (drawn == carry[0] + jnp.arange(len(drawn)))
+        return carry[0] + len(drawn), carry[1], carry[2] + jnp.sum(goes)
+
+    draw, part = lambda i: 4 * i + jnp.arange(4), lambda x, j: jax.lax.dynamic_slice_in_dim(x, 2 * j, 2)
+    begin = lambda most: (jnp.int32(0), most, jnp.int32(0))
+    run = lambda most: lowering.while_at_most(goes_on, step, begin(most), 2, draw, 2, part)[2]
     run, most = (jax.vmap(run), jnp.array([3, 0, 5])) if members > 1 else (run, jnp.int32(3))
     for found in both_forms(run, most):
         np.testing.assert_array_equal(found, most)

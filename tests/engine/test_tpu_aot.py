@@ -49,6 +49,36 @@ def test_along_the_environments_only_sums_are_sent():
     assert set(chunk("ppo", "v5e:2x2", 4, env_devices=2)["collectives"]) == {"all-reduce"}
 
 
+def test_a_frame_of_atari_is_one_module_and_its_branches_stay(tmp_path):
+    """On a TPU as on a CPU rare work is skipped: code in RAM, words, pixels, writes to the TIA."""
+    import _aot_compile
+    import _aot_programs as aot
+    import _aot_targets as targets
+    import jax
+    import jax.numpy as jnp
+
+    from jaxrl_fast.envs.atari import machine, state
+
+    target = targets.parse("v5e:2x2")
+    place = jax.sharding.SingleDeviceSharding(target.devices()[0])
+
+    def array(*shape, dtype=jnp.int32):
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+
+    def lanes(kind):
+        return kind(*[array(8)] * len(kind._fields))
+
+    parts = map(lanes, (state.Cpu, state.Riot, state.Tia, state.Cart, state.View))
+    screen = array(8, 250, state.WIDTH, dtype=jnp.uint8)
+    ram = array(8, state.RAM, dtype=jnp.uint8)
+    m = state.Machine(*parts, ram, screen, screen, *[array(8)] * 5)
+    args = m, lanes(state.Inputs), state.Rom(*[array(4096)] * 3), array(8, dtype=bool)
+    program = aot.Program(jax.jit(machine.frame), args, None)
+    found = _aot_compile.compiled(program, target, tmp_path)
+    assert (found["modules"], found["collectives"], found["callbacks"]) == (1, {}, 0)
+    assert (tmp_path / found["digest"] / "hlo.txt").read_text().count(" conditional(") >= 4
+
+
 ASKED = {
     "highest": {("f32", "highest")},
     "tf32": {("f32", "high")},

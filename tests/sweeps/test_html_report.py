@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -124,7 +126,19 @@ def test_every_column_has_a_meaning():
     assert all(10 < len(text) < 130 and text.endswith(".") for text in MEANINGS.values())
 
 
-def test_a_page_of_a_sweep(tmp_path):
+def test_the_page_of_seeds_in_turn_shows_the_one_in_training(tmp_path):
+    pages = {}
+    look = lambda run, rows: pages.update({run.config.seed: texts(report(tmp_path / "run"))})
+    algo = jf.PPO(num_envs=2, num_steps=8, hidden=(4,), num_epochs=1, num_minibatches=2)
+    tiny = dict(total_steps=64, log_every=16, eval_every=0, eval_episodes=1, progress=False, pictures=False, tensorboard=False)
+    jf.train(algo, jf.make("gym:CartPole-v1"), seeds=2, out=tmp_path / "run", hooks=[look], **tiny)
+    for seed, page in pages.items():
+        assert "No log row yet" not in page and "in training" in page and "value_loss" in page
+        assert len(read_jsonl(tmp_path / f"run/seed-{seed}/metrics.jsonl")) > 2
+    assert len(pages) == 2 and "finished" in texts(report(tmp_path / "run"))
+
+
+def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     grid = {"algo.learning_rate": [1e-3, 1e-2]}
     settings = tools.RUN | {"total_steps": 320, "pictures": True}
     found = jf.sweep(tools.algorithm("ppo"), tools.environment(), grid=grid, seeds=2, out=tmp_path / "sweep", **settings)
@@ -134,6 +148,13 @@ def test_a_page_of_a_sweep(tmp_path):
     assert page.index("Ranking") < page.index("Curves of the best") < page.index("Responses")
     assert "data:image/png;base64," in page and "response of algo.learning_rate" in seen
     assert f"{found.table()[0]['iqm']:,.4g}" in seen and f"sweep --resume {tmp_path}/sweep" in seen and "Lineage" not in seen
+    monkeypatch.chdir(tmp_path)
+    again, best = (next(line for line in seen.splitlines() if part in line) for part in ("mkdir again", "best.json"))
+    make, copy, resume = (shlex.split(part) for part in again.partition("  #")[0].split(" && "))
+    subprocess.run(make, check=True)
+    subprocess.run(copy, check=True)
+    assert run_cli(*resume[1:])[0] == 0 and run_cli(*shlex.split(best.partition("  #")[0])[1:], "--out", "best")[0] == 0
+    assert (tmp_path / "again/table.csv").read_text() == (tmp_path / "sweep/table.csv").read_text()
 
 
 def test_the_lineage_of_a_sweep(tmp_path):

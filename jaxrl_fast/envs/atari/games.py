@@ -14,9 +14,9 @@ _CONTROLLERS = dict.fromkeys(("backgammon", "breakout", "casino", "kaboom"), con
 _CONTROLLERS |= {
     "blackjack": controls.FIRST_PADDLES, "pong": controls.SWAPPED_PADDLES,
     "lost_luggage": controls.JOYSTICK_WITHOUT_FIRE, "skiing": controls.JOYSTICK_WITHOUT_FIRE,
-    "surround": controls.SECOND_JOYSTICK,
+    "surround": controls.SECOND_JOYSTICK, "wizard_of_wor": controls.SECOND_JOYSTICK,
 }  # fmt: skip
-_NO_COMBS = ("battle_zone", "darkchambers", "ms_pacman")  # without HMOVE's black pixels
+_NO_COMBS = ("asteroids", "battle_zone", "darkchambers", "ms_pacman")  # without HMOVE's black pixels
 
 
 def snake_case(name: str) -> str:

@@ -132,7 +132,7 @@ class PhysicsEnv(Env):
     def _reset_few(self, keys: jax.Array, t: jax.Array) -> tuple[PhysicsState, Any]:
         """Reset a few environments, on a CPU in turn: slower, but compiled in 2/3 of the time."""
         in_turn = lambda *noise: jax.lax.map(lambda x: _reset_one(self, *x), noise)
-        return jax.lax.platform_dependent(keys, t, cpu=in_turn, default=self._reset_all)
+        return lowering.on_cpu(in_turn, self._reset_all, keys, t)
 
     def _with(self, varied: list[jax.Array]) -> Any:
         """Return the environment with these leaves in its physical model."""
@@ -181,10 +181,10 @@ class PhysicsEnv(Env):
             join = lambda x: jnp.moveaxis(x, 0, 1).reshape(num_envs, *x.shape[2:])
             return [join(x) for x in jax.lax.map(lambda part: at_once(*part), [split(x) for x in leaves])]
 
-        by_platform = {} if block == num_envs else {"cpu": in_blocks}
+        special = {} if block == num_envs else {"cpu": in_blocks}
         if lowering.reaches_a_gpu():
-            by_platform |= dict.fromkeys(lowering.GPUS, functools.partial(rewritten, at_once))
-        out = jax.lax.platform_dependent(*leaves, **by_platform, default=at_once) if by_platform else at_once(*leaves)
+            special |= dict.fromkeys(lowering.GPUS, functools.partial(rewritten, at_once))
+        out = lowering.by_platform(special, at_once, *leaves)
         return jax.tree.unflatten(ends, out)
 
     def _trial(self, model: Any, key: jax.Array) -> Any:
