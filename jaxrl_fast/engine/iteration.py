@@ -156,8 +156,13 @@ def drawn_together(run: Run, count: int) -> int:
     if sum(x.size * 4 for x in jax.tree.leaves(shapes)) > DRAW_AHEAD_BYTES:
         return 1
     divisors = [b for b in range(1, min(count, 2 * DRAW_AHEAD_ITERATIONS) + 1) if count % b == 0]
-    most = max(b for b in divisors if b <= DRAW_AHEAD_ITERATIONS)
-    return most if most >= DRAW_AHEAD_ITERATIONS // 4 else max(most, divisors[-1])
+
+    def most(found: list[int]) -> int:
+        few = max((b for b in found if b <= DRAW_AHEAD_ITERATIONS), default=1)
+        return few if few >= DRAW_AHEAD_ITERATIONS // 2 else max(found, default=1)
+
+    even = most([b for b in divisors if b % 2 == 0])  # two go in a row
+    return even if even >= DRAW_AHEAD_ITERATIONS // 4 else most(divisors)
 
 
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
@@ -175,7 +180,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts), apart)
+        return scan_sum(one, state, (draws, ts), apart, most=2, stores=run.memory().replays)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)

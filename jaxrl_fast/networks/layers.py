@@ -78,7 +78,7 @@ class Dense(nn.Module):
         return product(x, kernel) + self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
 
 
-FEW_INPUTS, FEW_OUTPUTS = 8, 4  # rows and columns of a kernel that a GPU multiplies by terms
+FEW_INPUTS, FEW_OUTPUTS = 8, 2  # rows and columns of a kernel that a GPU multiplies by terms
 FEW_ROWS = 8  # of a batch: XLA's product of so few takes what is before and behind it in
 
 

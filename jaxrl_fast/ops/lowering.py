@@ -137,7 +137,9 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     return on_gpu(unrolled, plain, carry, xs)
 
 
-def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1) -> tuple[Any, jax.Array]:
+def scan_sum(
+    step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1, stores: bool = False
+) -> tuple[Any, jax.Array]:
     """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
     A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for nothing:
@@ -145,8 +147,9 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
-      most: steps in a row, if none writes what stays apart. The second writes where the first has
-        read, so no carry is copied; a store that both write to would be.
+      most: steps in a row: the second writes where the first has read, so no carry is copied.
+      stores: whether a part that is not `apart` is written in places. A barrier between steps then
+        orders reads and writes, as it does for what stays apart: else XLA would copy a store.
     """
 
     def plain(carry, xs):
@@ -161,16 +164,17 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
     given = {*map(id, jaxpr.invars)}
     same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
     apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
-    writes = any(out and not kept for out, kept in zip(apart, same, strict=True))
+    stores |= any(out and not kept for out, kept in zip(apart, same, strict=True))
     apart = [out or kept for out, kept in zip(apart, same, strict=True)]
     zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
-    unroll = 1 if writes else steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
+    unroll = steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
     pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
 
     def packed(packed, x):
         carry, total, lost = unpack(packed)
         carry, y = step(carry, x)
-        return pack((carry, *sums.add(total, lost, y))), ()
+        packed = pack((carry, *sums.add(total, lost, y)))
+        return jax.lax.optimization_barrier(packed) if stores and unroll > 1 else packed, ()
 
     def on_vectors(carry, xs):
         carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
@@ -180,6 +184,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False, most: int 
 
 
 SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more
+VECTOR = 8192  # the same without a product that would read it, as of an optimizer's
 INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 
 
@@ -195,7 +200,8 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     """
     leaves, structure = jax.tree.flatten(like)
     batch = leaves[0].shape[:lead] if leaves else ()
-    fits = lambda x: x.size <= SMALL and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
+    small = lambda x: x.size <= (SMALL if x.ndim > lead + 1 else VECTOR)
+    fits = lambda x: small(x) and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
     group = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
     if len(group) < 2:
         return lambda tree: tree, lambda tree: tree
@@ -223,7 +229,7 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     return pack, unpack
 
 
-LARGEST_BODY = 4096  # operations in a GPU's loop body: a second or two of compilation
+LARGEST_BODY = 6400  # operations in a GPU's loop body: a second or two of compilation
 
 
 def steps_in_a_row(length: int, size: int, most: int) -> int:
@@ -233,10 +239,11 @@ def steps_in_a_row(length: int, size: int, most: int) -> int:
 
 
 def operations(jaxpr: Any) -> int:
-    """Return the number of operations in a JAXPR; a loop's body counts once."""
+    """Return the number of operations in a JAXPR; a loop's body counts once, the longest branch."""
     from jax.extend import core  # imports Pallas
 
     values = lambda eqn: (x for p in eqn.params.values() for x in (p if type(p) is tuple else (p,)))
     inner = lambda eqn: [x for x in values(eqn) if isinstance(x, (core.Jaxpr, core.ClosedJaxpr))]
     eqns = getattr(jaxpr, "jaxpr", jaxpr).eqns
-    return sum(sum(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in eqns)
+    joined = lambda eqn: max if eqn.primitive.name == "cond" else sum
+    return sum(joined(eqn)(map(operations, found)) if (found := inner(eqn)) else 1 for eqn in eqns)

@@ -18,7 +18,15 @@ from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 Scalar = jax.Array | float
-IN_A_ROW = 32  # steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
+# Steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three. XLA
+# slices what a whole recursion without a loop reads, a launch a slice.
+IN_A_ROW, WHOLE = 32, 16
+
+
+def _recursion(step: Callable, carry: jax.Array, xs: Any, reverse: bool = False) -> tuple[jax.Array, Any]:
+    """Return `lowering.scan` with many steps in a row."""
+    most = IN_A_ROW if len(jax.tree.leaves(xs)[0]) > IN_A_ROW else WHOLE
+    return lowering.scan(step, carry, xs, reverse, most)
 
 
 def gae(
@@ -46,7 +54,7 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
         x = delta + decay * x
         return x, x
 
-    return lowering.scan(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True, most=IN_A_ROW)[1]
+    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
 
 
 def returns_so_far(
@@ -66,7 +74,7 @@ def returns_so_far(
         so_far = reward + discount * before
         return jnp.where(done, 0.0, so_far), so_far
 
-    return lowering.scan(step, before, (reward, done), most=IN_A_ROW)
+    return _recursion(step, before, (reward, done))
 
 
 def target_advantages(
@@ -104,7 +112,7 @@ def lambda_returns(
         ret = r + discount * jnp.where(end, 0.0, (1.0 - lam) * v + lam * ret)
         return ret, ret
 
-    return lowering.scan(step, next_value[-1], (reward, terminated, next_value, mix), reverse=True, most=IN_A_ROW)[1]
+    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix), reverse=True)[1]
 
 
 def vtrace(

@@ -159,6 +159,20 @@ def test_a_selection_is_the_branch(due, both_forms):
     assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
 
 
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
+def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
+    """What is left is what a CPU's program has after a trace for every platform."""
+    env = tools.environment(name)
+    run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
+    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    state = jax.eval_shape(lambda key: iteration.init(run, key), jax.random.key(0))
+    with lowering.known("cpu"):
+        alone = jax.make_jaxpr(row)(state).jaxpr
+    names = lambda jaxpr, platform: collections.Counter(e.primitive.name for e in equations(jaxpr, platform))
+    assert names(alone, "cuda") == names(alone, "cpu") and "platform_index" not in names(alone, "cpu")
+    assert control(alone, "cpu") == control(log_row(name), "cpu")
+
+
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_loop_of_at_most_so_many_turns(members, both_forms):
     """Lanes of a population end at turns of their own; the branch stays one. On a GPU a turn has parts."""
@@ -217,18 +231,19 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
     assert unrolled(row, "cpu")[24] == unrolled(row, "tpu")[24] == {1}
 
 
-@pytest.mark.parametrize(("settings", "steps"), [({}, 2), ({"prioritized": True}, 1)])
-def test_updates_are_two_in_a_row_unless_they_write_to_a_store(settings, steps):
-    """XLA would copy the sum tree between two writes."""
-    row = log_row("dqn", updates_per_iteration=6, **settings)
-    assert unrolled(row, "cuda")[6] == {steps} and unrolled(row, "cpu")[6] == {1}
+@pytest.mark.parametrize("settings", [{}, {"prioritized": True}])
+def test_updates_and_iterations_go_in_a_row(settings):
+    """Also those that write to a store, in order."""
+    updates, iterations = log_row("dqn", updates_per_iteration=6, **settings), log_row("dqn", **settings)
+    assert unrolled(updates, "cuda")[6] == {3} and unrolled(updates, "cpu")[6] == {1}
+    assert unrolled(iterations, "cuda")[2] == {2} and unrolled(iterations, "cpu")[2] == {1}
 
 
 @pytest.mark.parametrize(
-    ("count", "together"), [(1, 1), (10, 10), (64, 64), (490, 49), (97, 97), (134, 67), (131, 1), (122, 61)]
+    ("count", "together"), [(1, 1), (10, 10), (64, 64), (490, 98), (97, 97), (134, 67), (131, 1), (90, 90), (194, 97)]
 )
 def test_iterations_of_a_log_row_that_draw_together(count, together):
-    """A divisor up to 64, or a larger one where those are small."""
+    """A divisor up to 64, or a larger one where those are small; an even one, as two go in a row."""
     run = build_run(tools.algorithm("dqn"), tools.environment("dqn"), RunConfig(total_steps=tools.TOTAL))
     assert iteration.drawn_together(run, count) == together
 

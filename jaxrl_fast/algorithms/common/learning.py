@@ -68,15 +68,17 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[Py
     if count == 1:
         (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
     else:  # a replay may be divided over devices, an agent is whole
-        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=2)
+        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=4)
     return agent, mem, metrics
 
 
-def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1) -> tuple[Any, Metrics]:
+def scan_sum(
+    f: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1, stores: bool = False
+) -> tuple[Any, Metrics]:
     """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
     Metrics leave the loop as one vector: scalars would be an array each to write every step.
-    apart, most: see `lowering.scan_sum`.
+    apart, most, stores: see `lowering.scan_sum`.
     """
     structure = None
 
@@ -86,5 +88,5 @@ def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1
         leaves, structure = jax.tree.flatten(metrics)
         return carry, jnp.stack(leaves)
 
-    carry, total = lowering.scan_sum(body, carry, xs, apart, most)
+    carry, total = lowering.scan_sum(body, carry, xs, apart, most, stores)
     return carry, jax.tree.unflatten(structure, list(total))

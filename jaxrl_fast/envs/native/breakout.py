@@ -89,18 +89,18 @@ class Breakout(Env):
         x, y = jnp.clip(x, 0, 9), jnp.maximum(y, 0)
 
         # It breaks a brick, unless it broke one on the step before.
-        here = (jnp.arange(1, 4)[:, None] == y[:, None, None]) & (jnp.arange(10) == x[:, None, None])
-        touched = jnp.any(here & s.bricks, axis=(1, 2)) & ~ceiling
+        bricks = _word(s.bricks)
+        here = jnp.where((y >= 1) & (y <= 3), 1 << jnp.clip(10 * (y - 1) + x, 0, 29), 0)
+        touched = bricks & here != 0
         broken = touched & ~s.strike
-        bricks = s.bricks & ~(here & broken[:, None, None])
+        bricks = bricks & ~jnp.where(broken, here, 0)
         y = jnp.where(broken, s.ball_y, y)
         direction = direction ^ jnp.where(broken, 3, 0)
 
         # On the bottom row the paddle returns it: straight from its old column, reversed from its
         # new one.
         bottom = ~touched & (y == 9)
-        respawn = bottom & ~jnp.any(bricks, axis=(1, 2))
-        bricks = bricks | respawn[:, None, None]
+        bricks = jnp.where(bottom & (bricks == 0), ALL, bricks)
         straight = bottom & (s.ball_x == paddle)
         back = bottom & ~straight & (x == paddle)
         direction = direction ^ jnp.where(straight, 3, jnp.where(back, 2, 0))
@@ -108,12 +108,25 @@ class Breakout(Env):
         terminated = bottom & ~straight & ~back
 
         time = s.time + 1
-        state = State(y, x, direction, paddle, bricks, touched, s.ball_y, s.ball_x, time)
+        state = State(y, x, direction, paddle, _bricks(bricks), touched, s.ball_y, s.ball_x, time)
         truncated = time >= self.max_steps_in_episode
         return state, Outcome(_observe(state), broken.astype(jnp.float32), terminated, truncated)
 
     def render(self, state):
         return draw.grid(np.asarray(_observe(jax.tree.map(lambda x: jnp.asarray(x)[None], state)))[0])
+
+
+ALL = (1 << 30) - 1
+PLACES = np.arange(30, dtype=np.int32)
+
+
+def _word(bricks: jax.Array) -> jax.Array:
+    """Return bricks [B, 3, 10] as bits, int32 [B]: a step is elementwise in B, few launches on a GPU."""
+    return jnp.sum(bricks.reshape(-1, 30).astype(jnp.int32) << PLACES, axis=1)
+
+
+def _bricks(word: jax.Array) -> jax.Array:
+    return (word[:, None] >> PLACES & 1).astype(bool).reshape(-1, 3, 10)
 
 
 def _observe(state: State) -> jax.Array:
