@@ -69,7 +69,11 @@ def digest(text: str, target: targets.Target) -> str:
         if target.platform == "cuda"
         else target.name
     )
-    return hashlib.sha256("\n".join([made, json.dumps(versions(target.platform)), text]).encode()).hexdigest()[:16]
+    return (
+        hashlib.sha256(
+            "\n".join([made, json.dumps(versions(target.platform)), text]).encode()
+        ).hexdigest()[:16]
+    )
 
 
 COMPILERS = {"cuda": ("jax-cuda12-plugin", "jax-cuda13-plugin"), "tpu": ("libtpu",)}

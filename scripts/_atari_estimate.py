@@ -68,7 +68,8 @@ def frames_a_second(lanes: int, cost: Warp, case: Case, registers: int, launches
     cycles = 0.0
     while left > 0:
         now = min(left, most * _SCHEDULERS)
-        cycles += max(cost.alone, math.ceil(now / _SCHEDULERS) * cost.busy, now * cost.memory * own / kernel.WARP)
+        cycles += max(cost.alone, math.ceil(now / _SCHEDULERS) * cost.busy,
+                      now * cost.memory * own / kernel.WARP)
         left -= now
     around = lanes * _AROUND / (_BANDWIDTH * case.traffic) + launches * case.launch
     return lanes / (cycles * case.slack / case.clock + around)

@@ -143,7 +143,8 @@ def parts(code: list[Code | str], latencies: Latencies) -> dict[str, Part]:
     Raises ValueError where the compiled code does not have the loop and the conditionals of PARTS.
     """
     labels = {line: i for i, line in enumerate(code) if isinstance(line, str)}
-    jumps = [(i, labels[c.target], c) for i, c in enumerate(code) if isinstance(c, Code) and c.target]
+    jumps = [(i, labels[c.target], c)
+             for i, c in enumerate(code) if isinstance(c, Code) and c.target]
     loops = [(to, at) for at, to, c in jumps if to < at and c.conditional]
     begin, end = max(loops, key=lambda loop: loop[1] - loop[0])
     inner = sorted((x for x in loops if begin < x[0] and x[1] < end), key=lambda x: x[0] - x[1])
@@ -166,7 +167,10 @@ def _part(code: list[Code | str], latencies: Latencies) -> Part:
     now, ready, free, counts = 0.0, [0.0] * 6, {}, {}
     lines = [line for line in code if isinstance(line, Code)]
     for line in lines:
-        pipe = "multiply" if line.name in _MULTIPLIES else "memory" if line.name in _MEMORY else "plain"
+        pipe = (
+            "multiply" if line.name in _MULTIPLIES else "memory" if line.name in _MEMORY
+            else "plain"
+        )
         waited = [ready[i] for i in range(6) if line.waits >> i & 1]
         now = max([now, free.get(pipe, 0.0), *waited])
         cost = latencies.accesses if pipe == "memory" else 2.0

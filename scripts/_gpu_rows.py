@@ -19,7 +19,8 @@ WHILE_TOO = (
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row. `contestants(args, notes)` makes its programs; `flags`: XLA flags of the process that runs it."""
+    """One row. `contestants(args, notes)` makes its programs; `flags`: XLA flags of the process
+    that runs it."""
 
     contestants: Callable[[Any, list[str]], list[Contestant]]
     flags: str = ""
@@ -50,7 +51,8 @@ def of_iterations(config: dict, iterations: int) -> dict:
     return config | {"TOTAL_TIMESTEPS": iterations * config["NUM_ENVS"] * config["NUM_STEPS"]}
 
 
-def ppo(num_envs: int, iterations: int, num_steps: int = 128, peer: bool = True, base: dict = theirs.PPO_CARTPOLE) -> Row:
+def ppo(num_envs: int, iterations: int, num_steps: int = 128, peer: bool = True,
+        base: dict = theirs.PPO_CARTPOLE) -> Row:
     """PPO at PureJaxRL's settings with another number of environments."""
     config = of_iterations(base | {"NUM_ENVS": num_envs, "NUM_STEPS": num_steps}, iterations)
 
@@ -66,7 +68,8 @@ def seeds(count: int, iterations: int, peer: bool = True, turns: int = 3) -> Row
     config = of_iterations(theirs.PPO_CARTPOLE, iterations)
 
     def contestants(args, notes):
-        both = [populations.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
+        both = [
+            populations.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
         if peer:
             alone = theirs.purejaxrl(args.purejaxrl, "ppo", config, notes)
             both += [populations.members(one, count, "vmap", "PureJaxRL") for one in alone]
@@ -78,7 +81,8 @@ def seeds(count: int, iterations: int, peer: bool = True, turns: int = 3) -> Row
 
 def dqn(args, notes):
     config = ours.scaled(theirs.DQN_CARTPOLE, 0.1)
-    both = [ours.run(library(), "DQN", config), ours.run(library(), "DQN", config, "jaxrl_fast, prioritized", prioritized=True)]
+    both = [ours.run(library(), "DQN", config),
+            ours.run(library(), "DQN", config, "jaxrl_fast, prioritized", prioritized=True)]
     both += theirs.purejaxrl(args.purejaxrl, "dqn", config, notes)
     return both + theirs.rejax(args.rejax, "dqn", config, notes)
 
@@ -92,7 +96,8 @@ def pqn(config: dict, program: str, iterations: int):
     config = of_iterations(config, iterations)
 
     def contestants(args, notes):
-        return [ours.run(library(), "PQN", config), *theirs.purejaxql(args.purejaxql, program, config, notes)]
+        return [ours.run(library(), "PQN", config),
+                *theirs.purejaxql(args.purejaxql, program, config, notes)]
 
     return contestants
 
@@ -104,7 +109,10 @@ def preset(name: str, env: str, steps: int, make: dict[str, Any] | None = None, 
         jf = library()
         algo = jf.preset(name, env, **settings)
         build = lambda: jf.make_train(algo, jf.make(env, **(make or {})), total_steps=steps)
-        return [Contestant("jaxrl_fast", steps, build, theirs.typed_key, lambda out: ours.final_return(out[1]), ours.env_steps)]
+        return (
+            [Contestant("jaxrl_fast", steps, build, theirs.typed_key,
+                        lambda out: ours.final_return(out[1]), ours.env_steps)]
+        )
 
     return contestants
 
@@ -130,10 +138,14 @@ SPEED: dict[str, Row] = {
     "rainbow_breakout": Row(preset("rainbow", "Breakout-MinAtar", 10_000)),
     "agents_2048_whole": seeds(2048, 976, peer=False, turns=1),
     "dqn_breakout_128": Row(preset("dqn", "Breakout-MinAtar", 40_000)),
-    "ant_4096": Row(preset("ppo", "brax/ant", 4096 * 8 * 20, {"backend": "spring"}, num_envs=4096, num_steps=8)),
-    "humanoid_4096": Row(preset("ppo", "brax/humanoid", 4096 * 8 * 10, {"backend": "spring"}, num_envs=4096, num_steps=8)),
+    "ant_4096": Row(
+        preset("ppo", "brax/ant", 4096 * 8 * 20, {"backend": "spring"}, num_envs=4096, num_steps=8)
+    ),
+    "humanoid_4096": Row(preset(
+        "ppo", "brax/humanoid", 4096 * 8 * 10, {"backend": "spring"}, num_envs=4096, num_steps=8)),
 }
-for name, flags in (("graphs_off", "--xla_gpu_enable_command_buffer="), ("graphs_while", WHILE_TOO)):
+for name, flags in (("graphs_off", "--xla_gpu_enable_command_buffer="),
+                    ("graphs_while", WHILE_TOO)):
     for row in ("ppo_4", "ppo_2048", "seeds_64", "dqn_cartpole", "pqn_breakout"):
         SPEED[f"{name}:{row}"] = dataclasses.replace(SPEED[row], flags=flags)
 
@@ -142,13 +154,15 @@ SCORES: dict[str, Score] = {
     "pqn_breakout_20": Score("pqn", "Breakout-MinAtar", 20.0),
     "dqn_breakout_20": Score("dqn", "Breakout-MinAtar", 20.0, run={"total_steps": 2_000_000}),
     "ant_6000": Score(
-        "ppo", "brax/ant", 6000.0, {"num_envs": 4096, "num_steps": 8}, {"total_steps": 50_000_000}, {"backend": "spring"}
+        "ppo", "brax/ant", 6000.0, {"num_envs": 4096, "num_steps": 8}, {"total_steps": 50_000_000},
+        {"backend": "spring"}
     ),
 }
 
 
 def reach(row: Score, began: float) -> dict[str, Any]:
-    """Train by preset until the mean return of a log row is as wanted; seconds count from `began`."""
+    """Train by preset until the mean return of a log row is as wanted; seconds count from
+    `began`."""
     jf = library()
     curve: list[tuple[float, int, float]] = []
     built = time.perf_counter()
@@ -156,7 +170,9 @@ def reach(row: Score, began: float) -> dict[str, Any]:
     def watch(session, rows):
         seconds = time.perf_counter() - began
         for one in rows:
-            curve.append((round(seconds, 2), int(one.env_steps), float(one.metrics["episode_return"].mean())))
+            curve.append(
+                (round(seconds, 2), int(one.env_steps), float(one.metrics["episode_return"].mean()))
+            )
         if curve[-1][2] >= row.wanted or seconds > row.limit:
             session.stop()
 
@@ -170,6 +186,7 @@ def reach(row: Score, began: float) -> dict[str, Any]:
         "seconds_to_score": reached and reached[0],
         "steps_to_score": reached and reached[1],
         "seconds_before_training": round(built - began, 2),
-        "evaluation": float(session.eval_return.mean()) if session.eval_return is not None else None,
+        "evaluation": float(session.eval_return.mean()) if session.eval_return is not None
+        else None,
         "curve": curve[:: max(1, len(curve) // 50)] + curve[-1:],
     }

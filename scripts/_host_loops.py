@@ -26,8 +26,10 @@ def stepped(make: Callable[[], Any], steps: int) -> Callable[[], Callable[[], An
     return build
 
 
-def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]) -> Callable[[], Any] | None:
-    """Rollouts as one XLA program that calls the package's own environments (`xla()`); None where it has no such thing."""
+def in_program(name: str, num_envs: int, num_steps: int,
+               hidden: tuple[int, ...]) -> Callable[[], Any] | None:
+    """Rollouts as one XLA program that calls the package's own environments (`xla()`); None where
+    it has no such thing."""
     import jax
     import jax.numpy as jnp
 
@@ -51,7 +53,8 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
     else:
         return None
     env = jf.make(name)
-    algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=hidden).bind(env.spec)
+    algo = (
+        jf.PPO(num_envs=num_envs, num_steps=num_steps, network="mlp", hidden=hidden).bind(env.spec))
     agent = jax.jit(algo.init)(jax.random.key(0))
     actor = begin(algo, look(first))
 
@@ -78,7 +81,8 @@ def in_program(name: str, num_envs: int, num_steps: int, hidden: tuple[int, ...]
 
 
 def played(
-    kind: type, name: str, num_envs: int, rollouts: int, groups: int, hidden: tuple[int, ...], **settings: Any
+    kind: type, name: str, num_envs: int, rollouts: int, groups: int, hidden: tuple[int, ...],
+    **settings: Any
 ) -> Callable[[], Any]:  # fmt: skip
     """Rollouts by actors (`Actors`, `RayActors`) in lock-step, without a learner."""
     import jax

@@ -31,7 +31,8 @@ def members(one: Contestant, size: int, how: str, name: str) -> Contestant:
     devices = devices if size % len(devices) == 0 else devices[:1]
 
     def keys(turn):
-        return (jax.vmap(jax.random.key)(jax.numpy.arange(size, dtype=jax.numpy.uint32) + turn * size),)
+        return (
+            jax.vmap(jax.random.key)(jax.numpy.arange(size, dtype=jax.numpy.uint32) + turn * size),)
 
     def member(out, i):
         return jax.tree.map(lambda x: x[i], out)
@@ -43,7 +44,8 @@ def members(one: Contestant, size: int, how: str, name: str) -> Contestant:
 
 
 def spread(fn: Callable, how: str, devices: list) -> Callable:
-    """`fn` of one key -> of many keys: "vmap" on one device, or "map": shared out over devices, one after the other."""
+    """`fn` of one key -> of many keys: "vmap" on one device, or "map": shared out over devices, one
+    after the other."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, PartitionSpec

@@ -14,7 +14,8 @@ from jaxrl_fast.bench import pendulum
 def sac_pendulum(args):
     jf = bench.prepare()
     notes = []
-    contestants = pendulum.pendulum(jf, args.rejax, max(500, int(pendulum.REJAX_SAC["total_timesteps"] * args.scale)), notes)
+    contestants = pendulum.pendulum(
+        jf, args.rejax, max(500, int(pendulum.REJAX_SAC["total_timesteps"] * args.scale)), notes)
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
@@ -34,14 +35,20 @@ print(updates / (time.perf_counter() - began))
 
 
 def sac_sbx(args):
-    """An update a step in one environment, both; SBX in a process of its own, for it brings PyTorch."""
+    """An update a step in one environment, both; SBX in a process of its own, for it brings
+    PyTorch."""
     jf = bench.prepare()
     import jax
 
     notes, updates = [], max(200, int(2000 * args.scale))
-    algo = jf.SAC(num_envs=1, updates_per_iteration=1, learning_starts=300, batch_size=256, buffer_size=100_000)
+    algo = jf.SAC(num_envs=1, updates_per_iteration=1, learning_starts=300, batch_size=256,
+                  buffer_size=100_000)
     steps = updates + 300
-    program = jax.jit(jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)).lower(jax.random.key(0)).compile()
+    program = (
+        jax.jit(
+            jf.make_train(algo, jf.make("Pendulum-v1"), total_steps=steps)
+        ).lower(jax.random.key(0)).compile()
+    )
     jax.block_until_ready(program(jax.random.key(0)))
     speeds = {"jaxrl_fast": [], "SBX": []}
     for turn in range(args.turns):
@@ -49,7 +56,8 @@ def sac_sbx(args):
             if who == "SBX" and not args.sbx_python:
                 continue
             if who == "SBX":
-                done = subprocess.run([args.sbx_python, "-c", SBX, str(updates)], capture_output=True, text=True, timeout=900)
+                done = subprocess.run([args.sbx_python, "-c", SBX, str(updates)],
+                                      capture_output=True, text=True, timeout=900)
                 if done.returncode:
                     raise SystemExit(done.stderr[-2000:])
                 speeds[who].append(float(done.stdout.split()[-1]))
@@ -57,12 +65,14 @@ def sac_sbx(args):
                 began = time.perf_counter()
                 jax.block_until_ready(program(jax.random.key(turn)))
                 speeds[who].append(updates / (time.perf_counter() - began))
-            bench.say(f"    turn {turn + 1}/{args.turns}  {who:<12} {speeds[who][-1]:>10,.0f} updates/s")
+            bench.say(
+                f"    turn {turn + 1}/{args.turns}  {who:<12} {speeds[who][-1]:>10,.0f} updates/s")
     row = {"machine": bench.machine(), "notes": notes, "speeds": speeds}
     if speeds["SBX"]:
         ratios = [a / b for a, b in zip(speeds["jaxrl_fast"], speeds["SBX"], strict=True)]
         row["ratio"] = statistics.median(ratios)
-        bench.say(f"  speed of jaxrl_fast / SBX: {row['ratio']:.2f} ({' '.join(f'{x:.2f}' for x in ratios)})")
+        bench.say(f"  speed of jaxrl_fast / SBX: {row['ratio']:.2f} "
+                  f"({' '.join(f'{x:.2f}' for x in ratios)})")
     else:
         notes.append("peer absent, SBX: no --sbx-python given")
     return row

@@ -14,11 +14,15 @@ import bench_common  # noqa: F401  (this folder on the path)
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = "import sys; from jaxrl_fast.cli.command import main; sys.exit(main(sys.argv[1:]))"
-SMALL = "from jaxrl_fast import runtime; runtime.device_memory = lambda device: {bytes}; "  # as if the device had no more
+# as if the device had no more
+SMALL = "from jaxrl_fast import runtime; runtime.device_memory = lambda device: {bytes}; "
 RUN = [
-    "dqn", "CartPole-v1", "--no-preset", "--seeds", "2", "--total-steps", "60000", "--log-every", "400", "--eval-every", "12000",
-    "--eval-episodes", "8", "--algo.hidden", "32", "--algo.buffer-size", "4096", "--algo.learning-starts", "1000",
-    "--algo.prioritized", "--checkpoint-minutes", "0.01", "--chunk-seconds", "0.2", "--no-tensorboard",
+    "dqn", "CartPole-v1", "--no-preset", "--seeds", "2", "--total-steps", "60000", "--log-every",
+    "400", "--eval-every", "12000",
+    "--eval-episodes", "8", "--algo.hidden", "32", "--algo.buffer-size", "4096",
+    "--algo.learning-starts", "1000",
+    "--algo.prioritized", "--checkpoint-minutes", "0.01", "--chunk-seconds", "0.2",
+    "--no-tensorboard",
 ]  # fmt: skip
 READ = """
 import sys, numpy as np, jax
@@ -27,9 +31,12 @@ from pathlib import Path
 import orbax.checkpoint as ocp
 found = Checkpoints(Path(sys.argv[1]) / "checkpoints", read_only=True)
 at = found.latest("last")
-tree = found._manager("last").restore(at, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
-data = lambda x: np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
-np.savez(sys.argv[2], rows=at, **{jax.tree_util.keystr(k): data(x) for k, x in jax.tree.leaves_with_path(tree)})
+tree = found._manager("last").restore(
+    at, args=ocp.args.Composite(state=ocp.args.StandardRestore()))["state"]
+data = lambda x: np.asarray(
+    jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+np.savez(sys.argv[2], rows=at,
+         **{jax.tree_util.keystr(k): data(x) for k, x in jax.tree.leaves_with_path(tree)})
 """
 
 
@@ -45,8 +52,10 @@ def start(folder, *words, flags="", memory=None, **popen):
     if flags:
         env["XLA_FLAGS"] = flags
     code = CODE if memory is None else SMALL.format(bytes=memory) + CODE
-    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, *map(str, words)], cwd=folder, env=env,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **popen)  # fmt: skip
+    return subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, *map(str, words)],
+                            cwd=folder, env=env,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                            **popen)  # fmt: skip
 
 
 def finish(process, limit=600):
@@ -74,7 +83,8 @@ def state(folder, run):
 
 def rows(folder, run):
     found = [json.loads(line) for line in (folder / run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")} for row in found]
+    return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")}
+            for row in found]
 
 
 def compare(folder, run, exact=True):
@@ -110,7 +120,8 @@ def has_checkpoint(folder, run):
 
 def writes_checkpoint(folder, run):
     """Orbax writes into a folder that gets its name when it is whole."""
-    return any(".orbax-checkpoint-tmp" in p.name for p in (folder / run / "checkpoints" / "last").glob("*"))
+    return any(".orbax-checkpoint-tmp" in p.name
+               for p in (folder / run / "checkpoints" / "last").glob("*"))
 
 
 def until(process, condition, limit=300, every=0.02):

@@ -27,7 +27,8 @@ def page() -> str:
     parts = [HEAD]
     for group, names in jf._GROUPS.items():
         rows = [f"| `{name}` | {first_line(getattr(jf, name))} |" for name in names]
-        parts.append("\n".join([f"## {group}", "", "| name | what it is |", "|---|---|", *rows, ""]))
+        parts.append(
+            "\n".join([f"## {group}", "", "| name | what it is |", "|---|---|", *rows, ""]))
     return "\n".join(parts)
 
 

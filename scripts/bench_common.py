@@ -1,8 +1,8 @@
 """Share code of the benchmarks: compile times, contestants in turns, the machine's state.
 
-A benchmark is a set of rows. Each row runs in a process of its own, under a time limit, so that a row that hangs or
-needs other XLA flags harms no other; within a row the contestants take turns (ours, peer, peer, ours, ...) and the
-ratio is the median over the turns of the ratio within a turn.
+A benchmark is a set of rows. Each row runs in a process of its own, under a time limit, so that a
+row that hangs or needs other XLA flags harms no other; within a row the contestants take turns
+(ours, peer, peer, ours, ...) and the ratio is the median over the turns of the ratio within a turn.
 """
 
 from __future__ import annotations
@@ -40,12 +40,14 @@ HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 def prepare(host_devices: int = 1, cache: str | None = None):
     """Before anything of XLA starts. Returns the `jaxrl_fast` package.
 
-    host_devices: CPU devices to ask for (no effect on an accelerator). cache: a folder, or None for no compile cache.
+    host_devices: CPU devices to ask for (no effect on an accelerator). cache: a folder, or None for
+        no compile cache.
     """
     flags = os.environ.get("XLA_FLAGS", "")
     if host_devices > 1 and "--xla_force_host_platform_device_count" not in flags:
         flags += f" --xla_force_host_platform_device_count={host_devices}"
-    # the peers' vmapped programs hang without it on jaxlib 0.10; other versions may not know the flag and would abort
+    # the peers' vmapped programs hang without it on jaxlib 0.10; other versions may not know the
+    # flag and would abort
     if metadata.version("jaxlib").startswith("0.10.") and HANG_FLAG not in flags:
         flags += f" {HANG_FLAG}=false"
     os.environ["XLA_FLAGS"] = flags.strip()
@@ -74,22 +76,27 @@ def preset_run(algorithm: str, environment: str) -> dict[str, Any]:
 def report(row: dict[str, Any], log=say) -> None:
     """A row as text: every ratio comes with the thread mode and the load."""
     m = row["machine"]
-    log(f"  {m['device']}, {m['cores']} cores, NPROC {m['nproc']}, load {m['load']} -> {row['load_after']}")
-    log(f"  versions {' '.join(f'{k} {v}' for k, v in m['versions'].items())}; XLA_FLAGS {m['xla_flags'] or 'unset'}")
+    log(f"  {m['device']}, {m['cores']} cores, NPROC {m['nproc']}, load {m['load']} -> "
+        f"{row['load_after']}")
+    log(f"  versions {' '.join(f'{k} {v}' for k, v in m['versions'].items())}; XLA_FLAGS "
+        f"{m['xla_flags'] or 'unset'}")
     for note in row["notes"]:
         log(f"  note: {note}")
     for name, r in row.get("contestants", {}).items():
         spread = f"{min(r['seconds']):.2f}..{max(r['seconds']):.2f}"
         score = f"  return {statistics.fmean(r['scores']):.1f}" if r["scores"] else ""
         log(
-            f"  {name:<26}{r['steps_per_second']:>12,.0f} steps/s  {r['median_seconds']:.2f} s ({spread})  "
+            f"  {name:<26}{r['steps_per_second']:>12,.0f} steps/s  {r['median_seconds']:.2f} s "
+            f"({spread})  "
             f"trace {r['trace']:.2f} lower {r['lower']:.2f} compile {r['compile']:.2f} s{score}"
         )
     for name, ratio in row.get("ratios", {}).items():
         turns = " ".join(f"{x:.2f}" for x in ratio["turns"])
         log(
-            f"  speed of {name}: {ratio['median']:.2f} (turns {turns}; {m['cores']} cores, NPROC {m['nproc']}, "
-            f"load {m['load'][0] if m['load'] else '?'} -> {row['load_after'][0] if row['load_after'] else '?'})"
+            f"  speed of {name}: {ratio['median']:.2f} (turns {turns}; {m['cores']} cores, NPROC "
+            f"{m['nproc']}, "
+            f"load {m['load'][0] if m['load'] else '?'} -> "
+            f"{row['load_after'][0] if row['load_after'] else '?'})"
         )
 
 
@@ -106,17 +113,22 @@ def interval(scores):
 
 
 def parser(doc: str | None, rows: dict[str, Any], turns: int = 5) -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(description=doc,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rows", nargs="+", choices=list(rows), default=list(rows), help="default: all")
-    p.add_argument("--turns", type=int, default=turns, help=f"measured runs of each contestant (default {turns})")
-    p.add_argument("--scale", type=float, default=1.0, help="fraction of the environment steps, to try the script out")
+    p.add_argument("--turns", type=int, default=turns,
+                   help=f"measured runs of each contestant (default {turns})")
+    p.add_argument("--scale", type=float, default=1.0,
+                   help="fraction of the environment steps, to try the script out")
     p.add_argument("--json", metavar="PATH", help="write everything measured to this file")
-    p.add_argument("--timeout", type=float, default=1200, help="seconds a row may take (default 1200)")
+    p.add_argument("--timeout", type=float, default=1200,
+                   help="seconds a row may take (default 1200)")
     p.add_argument("--row", help=argparse.SUPPRESS)  # inside the child process of a row
     return p
 
 
-def main(args: argparse.Namespace, rows: dict[str, Callable[[argparse.Namespace], dict]], argv: list[str]) -> int:
+def main(args: argparse.Namespace, rows: dict[str, Callable[[argparse.Namespace], dict]],
+         argv: list[str]) -> int:
     """Run each row in a child process (`--row NAME`), print it and collect the JSON."""
     if args.row:
         row = rows[args.row](args)
@@ -129,7 +141,8 @@ def main(args: argparse.Namespace, rows: dict[str, Callable[[argparse.Namespace]
         print(f"{name}:", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "row.json"
-            command = [sys.executable, os.path.abspath(sys.argv[0]), *argv, "--row", name, "--json", str(out)]
+            command = [sys.executable, os.path.abspath(sys.argv[0]), *argv, "--row", name, "--json",
+                       str(out)]
             try:
                 code = subprocess.run(command, timeout=args.timeout).returncode
             except subprocess.TimeoutExpired:

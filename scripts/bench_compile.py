@@ -2,8 +2,9 @@
 
     python scripts/bench_compile.py --purejaxrl ~/purejaxrl --json compile.json
 
-Rows `ppo` and `dqn` compile afresh, in turns, without any cache; `ppo_cached` and `dqn_cached` read what an earlier
-compile left in the persistent cache. The first turn, which pays for lazy imports, is not counted.
+Rows `ppo` and `dqn` compile afresh, in turns, without any cache; `ppo_cached` and `dqn_cached` read
+what an earlier compile left in the persistent cache. The first turn, which pays for lazy imports,
+is not counted.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ STAGES = ("trace", "lower", "compile")
 
 def programs(args, jf, algorithm, notes):
     """{name: build} of a whole training run at PureJaxRL's CartPole settings."""
-    config = ours.scaled(theirs.PPO_CARTPOLE if algorithm == "PPO" else theirs.DQN_CARTPOLE, args.scale)
+    config = ours.scaled(theirs.PPO_CARTPOLE if algorithm == "PPO" else theirs.DQN_CARTPOLE,
+                         args.scale)
     found = {}
     if populations.usable(jf, algorithm, notes):
         found["jaxrl_fast"] = ours.run(jf, algorithm, config).build
@@ -51,17 +53,22 @@ def compile_row(args, algorithm, cached):
                     for stage in STAGES:
                         times[name][stage].append(getattr(program, stage))
                 label = f"turn {turn}/{args.turns}" if turn else "unmeasured"
-                print(f"    {label:<12} {name:<12}", *(f"{s} {getattr(program, s):.2f} s" for s in STAGES), flush=True)
+                print(f"    {label:<12} {name:<12}",
+                      *(f"{s} {getattr(program, s):.2f} s" for s in STAGES), flush=True)
                 del program
-        medians = {name: {s: statistics.median(t[s]) for s in STAGES} for name, t in times.items() if t["trace"]}
-        row = {"machine": machine, "notes": notes, "cached": cached, "times": times, "medians": medians}
+        medians = {name: {s: statistics.median(t[s]) for s in STAGES}
+                   for name, t in times.items() if t["trace"]}
+        row = {"machine": machine, "notes": notes, "cached": cached, "times": times,
+               "medians": medians}
         if len(medians) == 2:
             mine, peer = times["jaxrl_fast"], times["PureJaxRL"]
             row["ours_to_peer"] = {
-                s: statistics.median(m / p for m, p in zip(mine[s], peer[s], strict=True)) for s in STAGES
+                s: statistics.median(m / p for m, p in zip(mine[s], peer[s], strict=True))
+                for s in STAGES
             }
         for name, median in medians.items():
-            print(f"  {name:<14}", *(f"{s} {median[s]:.2f} s" for s in STAGES), f"sum {sum(median.values()):.2f} s")
+            print(f"  {name:<14}", *(f"{s} {median[s]:.2f} s" for s in STAGES),
+                  f"sum {sum(median.values()):.2f} s")
         for stage, ratio in row.get("ours_to_peer", {}).items():
             print(f"  ours / PureJaxRL, {stage}: {ratio:.2f}")
         return row

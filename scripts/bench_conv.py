@@ -2,9 +2,11 @@
 
     python scripts/bench_conv.py --json conv.json
 
-Rows: pictures of 42x42 (batch 256, as PPO on Pong), 84x84 (32 as DQN, 256 as PPO) and MinAtar's 10x10 (1,024). "steps" are
-pictures; each turn is a scan of gradient steps. On a CPU ours are matrix products (`networks/layers.py`); elsewhere both
-sides are the same program, and the ratio says how steady the machine is.
+Rows: pictures of 42x42 (batch 256, as PPO on Pong), 84x84 (32 as DQN, 256 as PPO) and MinAtar's
+    10x10 (1,024). "steps" are
+pictures; each turn is a scan of gradient steps. On a CPU ours are matrix products
+(`networks/layers.py`); elsewhere both sides are the same program, and the ratio says how steady the
+machine is.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python scripts/bench_dqn.py --purejaxrl ~/purejaxrl --rejax ~/rejax --json dqn.json
 
-A peer without a checkout (or without flax, optax, distrax, flashbax, gymnax) is left out, and said to be. Runs on any
-device.
+A peer without a checkout (or without flax, optax, distrax, flashbax, gymnax) is left out, and said
+to be. Runs on any device.
 """
 
 from __future__ import annotations

@@ -2,16 +2,19 @@
 
     python scripts/bench_host.py --json host.json
 
-`to_gymnasium`: our CartPole as a `gymnasium.vector.VectorEnv` of 1,024 environments, beside Gymnasium's own vectorized
-CartPole. `to_gymnasium_inline`: the same with JAX's asynchronous dispatch on the CPU switched off. `single`: one
-environment, reset where it ends. `pong`, `envpool_pong`, `cartpole`: environments on the host
-(32, 32, 8) by our actors, with a policy (one hidden layer of --hidden units, so that the loop is measured and not the
-network) acting for each step; the same without a policy; rollouts as one program that calls the package's own XLA interface;
-and the raw vector with random actions. All of the first three get the same actions, drawn before. `envpool_cartpole`: the
-same with 1,024 environments that cost next to nothing. `envpool_async`: EnvPool's asynchronous mode (batch_size below
-num_envs) against pools that take turns, as our groups do, a small policy acting for every batch; and both by our actors.
-`ray`: one, two and four groups of actors on Gymnasium's LunarLander, in one thread of this process and as processes of
-Ray's. "compile" is the first turn's time beyond a later one's; contestants share programs. Runs on any device.
+`to_gymnasium`: our CartPole as a `gymnasium.vector.VectorEnv` of 1,024 environments, beside
+Gymnasium's own vectorized CartPole. `to_gymnasium_inline`: the same with JAX's asynchronous
+dispatch on the CPU switched off. `single`: one environment, reset where it ends. `pong`,
+`envpool_pong`, `cartpole`: environments on the host (32, 32, 8) by our actors, with a policy (one
+hidden layer of --hidden units, so that the loop is measured and not the network) acting for each
+step; the same without a policy; rollouts as one program that calls the package's own XLA interface;
+and the raw vector with random actions. All of the first three get the same actions, drawn before.
+`envpool_cartpole`: the same with 1,024 environments that cost next to nothing. `envpool_async`:
+EnvPool's asynchronous mode (batch_size below num_envs) against pools that take turns, as our groups
+do, a small policy acting for every batch; and both by our actors.
+`ray`: one, two and four groups of actors on Gymnasium's LunarLander, in one thread of this process
+and as processes of Ray's. "compile" is the first turn's time beyond a later one's; contestants
+share programs. Runs on any device.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ def vectors(args: argparse.Namespace) -> dict[str, Any]:
         "jaxrl_fast same_step": lambda: jf.to_gymnasium(env, num_envs),
         "jaxrl_fast same_step views": lambda: jf.to_gymnasium(env, num_envs, copy=False),
         "jaxrl_fast next_step": lambda: jf.to_gymnasium(env, num_envs, autoreset_mode="next_step"),
-        "gymnasium next_step": lambda: gymnasium.make_vec("CartPole-v1", num_envs, vectorization_mode="vector_entry_point"),
+        "gymnasium next_step": lambda: gymnasium.make_vec("CartPole-v1", num_envs,
+                                                          vectorization_mode="vector_entry_point"),
     }
     loops = [Loop(name, steps * num_envs, stepped(make, steps)) for name, make in makes.items()]
     return {"machine": bench.machine()} | bench.race(loops, args.turns)
@@ -47,7 +51,8 @@ def inline(args: argparse.Namespace) -> dict[str, Any]:
     bench.prepare()
     import jax
 
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # before the backend starts; not an environment variable
+    # before the backend starts; not an environment variable
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     return vectors(args) | {"notes": ["jax_cpu_enable_async_dispatch is False"]}
 
 
@@ -80,10 +85,11 @@ def single(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def acted(
-    args: argparse.Namespace, name: str, num_envs: int, steps: int, raw: Callable[[int], Callable[[], Any]]
+    args: argparse.Namespace, name: str, num_envs: int, steps: int,
+    raw: Callable[[int], Callable[[], Any]]
 ) -> dict[str, Any]:  # fmt: skip
-    """Our actors, one and two groups, and the package's environments in a program, against `raw`, which builds what takes
-    `steps` steps of `num_envs`."""
+    """Our actors, one and two groups, and the package's environments in a program, against `raw`,
+    which builds what takes `steps` steps of `num_envs`."""
     jf = bench.prepare()
     import numpy as np
 
@@ -95,7 +101,10 @@ def acted(
     def vector():
         vector = jf.make(name).open(num_envs, 0)
         vector.reset()
-        actions = np.random.default_rng(0).integers(0, vector_actions(name), (64, num_envs)).astype(np.int32)
+        actions = (
+            np.random.default_rng(0).integers(0, vector_actions(name),
+                                              (64, num_envs)).astype(np.int32)
+        )
 
         def play():
             for i in range(rollouts * NUM_STEPS):
@@ -105,7 +114,8 @@ def acted(
         return play
 
     build = lambda groups: played(Actors, name, num_envs, rollouts, groups, hidden)
-    loops = [Loop(f"jaxrl_fast, {n} actor{'s' * (n > 1)}", total, lambda n=n: build(n)) for n in (1, 2)]
+    loops = [Loop(f"jaxrl_fast, {n} actor{'s' * (n > 1)}", total, lambda n=n: build(n))
+             for n in (1, 2)]
     loops.append(Loop("jaxrl_fast, no policy", total, vector))
     inside = in_program(name, num_envs, NUM_STEPS, hidden) if name in PICTURES else None
     if inside is not None:
@@ -116,7 +126,8 @@ def acted(
 
 
 def scheduling(args: argparse.Namespace) -> dict[str, Any]:
-    """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in turns; and our actors."""
+    """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in
+    turns; and our actors."""
     bench.prepare()
     import envpool  # pyright: ignore[reportMissingImports]
     import jax
@@ -128,11 +139,14 @@ def scheduling(args: argparse.Namespace) -> dict[str, Any]:
 
     @jax.jit
     def act(obs):
-        return jnp.argmax(obs.reshape(len(obs), 84, 84).mean(1) @ weights, axis=-1).astype(jnp.int32)
+        return (
+            jnp.argmax(obs.reshape(len(obs), 84, 84).mean(1) @ weights, axis=-1).astype(jnp.int32))
 
     def build(pools, num_envs, batch):
         made = [
-            envpool.make_gymnasium("Pong-v5", num_envs=num_envs, batch_size=batch, stack_num=1, seed=i) for i in range(pools)
+            envpool.make_gymnasium(
+                "Pong-v5", num_envs=num_envs, batch_size=batch, stack_num=1, seed=i
+            ) for i in range(pools)
         ]
         for pool in made:
             pool.async_reset()
@@ -153,12 +167,15 @@ def scheduling(args: argparse.Namespace) -> dict[str, Any]:
         "1 pool of 32": (1, 32, 32),
     }
     taken = lambda pools, batch: steps // (pools * batch) * pools * batch
-    loops = [Loop(name, taken(p, b), lambda p=p, n=n, b=b: build(p, n, b)) for name, (p, n, b) in contests.items()]
+    loops = [Loop(name, taken(p, b), lambda p=p, n=n, b=b: build(p, n, b))
+             for name, (p, n, b) in contests.items()]
     from jaxrl_fast.actors.threads import Actors
 
     rollouts = max(1, steps // (NUM_STEPS * 32))
-    for name, groups, batch in (("batch_size 16 of 32", 1, 16), ("2 actors of 16", 2, 0), ("1 actor of 32", 1, 0)):
-        ours = lambda g=groups, b=batch: played(Actors, "envpool:Pong-v5", 32, rollouts, g, (args.hidden,), batch_size=b)
+    for name, groups, batch in (("batch_size 16 of 32", 1, 16), ("2 actors of 16", 2, 0),
+                                ("1 actor of 32", 1, 0)):
+        ours = lambda g=groups, b=batch: played(Actors, "envpool:Pong-v5", 32, rollouts, g,
+                                                (args.hidden,), batch_size=b)
         loops.append(Loop(f"jaxrl_fast, {name}", rollouts * NUM_STEPS * 32, ours))
     return {"machine": bench.machine()} | bench.race(loops, args.turns)
 
@@ -173,9 +190,11 @@ def processes(args: argparse.Namespace) -> dict[str, Any]:
     name, num_envs, rollouts = "gym:LunarLander-v3", 16, max(1, int(16 * args.scale))
     ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     kinds = {"threads": Actors, "Ray": RayActors}
-    build = lambda kind, groups: played(kinds[kind], name, num_envs, rollouts, groups, (args.hidden,))
+    build = lambda kind, groups: played(kinds[kind], name, num_envs, rollouts, groups,
+                                        (args.hidden,))
     loops = [
-        Loop(f"{groups} of {kind}", rollouts * NUM_STEPS * num_envs, lambda k=kind, g=groups: build(k, g))
+        Loop(f"{groups} of {kind}", rollouts * NUM_STEPS * num_envs,
+             lambda k=kind, g=groups: build(k, g))
         for kind in kinds
         for groups in (1, 2, 4)
     ]
@@ -185,20 +204,25 @@ def processes(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def hosted(name: str, num_envs: int, steps: int) -> Callable[[argparse.Namespace], dict[str, Any]]:
-    return lambda args: acted(args, name, num_envs, max(1, int(steps * args.scale)), raw_vector(name, num_envs))
+    return lambda args: acted(args, name, num_envs, max(1, int(steps * args.scale)),
+                              raw_vector(name, num_envs))
 
 
 PICTURES = ("ale:Pong", "envpool:Pong-v5")
 ROWS = {
-    "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single, "pong": hosted("ale:Pong", 32, 256),
-    "envpool_pong": hosted("envpool:Pong-v5", 32, 256), "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
-    "envpool_cartpole": hosted("envpool:CartPole-v1", 1_024, 512), "envpool_async": scheduling, "ray": processes,
+    "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single,
+    "pong": hosted("ale:Pong", 32, 256),
+    "envpool_pong": hosted("envpool:Pong-v5", 32, 256),
+    "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
+    "envpool_cartpole": hosted("envpool:CartPole-v1", 1_024, 512), "envpool_async": scheduling,
+    "ray": processes,
 }  # fmt: skip
 
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    parser.add_argument("--hidden", type=int, default=4, help="width of the policy's only hidden layer")
+    parser.add_argument("--hidden", type=int, default=4,
+                        help="width of the policy's only hidden layer")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

@@ -29,7 +29,8 @@ def timed(self, *args, **named):
 
 NotebookSink._update = timed
 env, algo = jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1")
-train = lambda progress: jf.train(algo, env, STEPS, progress=progress, eval_every=0, eval_episodes=4)
+train = lambda progress: jf.train(algo, env, STEPS, progress=progress, eval_every=0,
+                                  eval_episodes=4)
 train(False)
 rates, seconds = {False: [], True: []}, 0.0
 for i in range(ROUNDS):
@@ -41,12 +42,14 @@ without, with_cell = (statistics.median(rates[shown]) for shown in (False, True)
 wall, cpu = (100 * sum(x) / seconds for x in zip(*spent))
 print("without:", *(f"{x:,.0f}" for x in rates[False]), "steps/s")
 print("with:   ", *(f"{x:,.0f}" for x in rates[True]), "steps/s")
-print(f"with / without: {with_cell / without:.3f}; the cell: {wall:.2f}% of {seconds:.1f} s (CPU time {cpu:.2f}%)")
+print(f"with / without: {with_cell / without:.3f}; the cell: {wall:.2f}% of {seconds:.1f} s (CPU "
+      f"time {cpu:.2f}%)")
 """
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2_000_000, help="environment steps a run")
     args = parser.parse_args()

@@ -3,7 +3,8 @@
     python scripts/bench_ppo.py --purejaxrl ~/purejaxrl --json ppo.json
     NPROC=1 python scripts/bench_ppo.py --rows cartpole --purejaxrl ~/purejaxrl        # one thread
 
-Without a checkout of PureJaxRL (and flax, optax, distrax, gymnax for it) only ours is measured. Runs on any device.
+Without a checkout of PureJaxRL (and flax, optax, distrax, gymnax for it) only ours is measured.
+Runs on any device.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def single(args, config):
 
 
 def population(args):
-    """Many seeds in one program: ours as the library places them, PureJaxRL vmapped as its README does."""
+    """Many seeds in one program: ours as the library places them, PureJaxRL vmapped as its README
+    does."""
     jf = bench.prepare(host_devices=bench.cores())
     import jax
 
@@ -39,13 +41,16 @@ def population(args):
     if populations.usable(jf, "PPO", notes):
         one = ours.run(jf, "PPO", config)
         auto = populations.population_mode()
-        for how in {"auto": [auto], "both": ["map", "vmap"]}.get(args.population, [args.population]):
+        for how in {"auto": [auto], "both": ["map", "vmap"]}.get(args.population,
+                                                                 [args.population]):
             contestants.append(populations.members(one, args.members, how, f"jaxrl_fast, {how}"))
     for peer in theirs.purejaxrl(args.purejaxrl, "ppo", config, notes):
         contestants.append(populations.members(peer, args.members, "vmap", "PureJaxRL vmapped"))
         if args.spread_peer:
-            contestants.append(populations.members(peer, args.members, "map", "PureJaxRL, spread our way"))
-    notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on {len(jax.local_devices())} device(s)")
+            contestants.append(
+                populations.members(peer, args.members, "map", "PureJaxRL, spread our way"))
+    notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on "
+                 f"{len(jax.local_devices())} device(s)")
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
@@ -59,15 +64,18 @@ ROWS = {
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
     peers.add_arguments(parser, "purejaxrl", "rejax")
-    parser.add_argument("--members", type=int, default=64, help="seeds of the population row (default 64)")
+    parser.add_argument("--members", type=int, default=64,
+                        help="seeds of the population row (default 64)")
     parser.add_argument(
         "--population",
         choices=["auto", "vmap", "map", "both"],
         default="auto",
-        help="how our members are laid out: vmap on one device, or map: over all devices, one after the other on each "
+        help="how our members are laid out: vmap on one device, or map: over all devices, one "
+             "after the other on each "
         "(default: map on CPU cores, vmap on an accelerator)",
     )
-    parser.add_argument("--spread-peer", action="store_true", help="measure PureJaxRL laid out by map too")
+    parser.add_argument("--spread-peer", action="store_true",
+                        help="measure PureJaxRL laid out by map too")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

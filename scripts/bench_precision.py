@@ -40,7 +40,8 @@ def emulate() -> None:
     plain = functools.partial(lax._dot_general_lower, platform="cpu")
 
     def rounded(x, y, *, precision, **params):
-        x, y = (jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=bits[precision]) for a in (x, y))
+        x, y = (jax.lax.reduce_precision(a, exponent_bits=8, mantissa_bits=bits[precision])
+                for a in (x, y))
         return dot_general_p.bind(x, y, precision=None, **params)
 
     def lower(ctx, *operands, precision, **params):
@@ -59,7 +60,8 @@ def check_emulation() -> None:
 
     def error(precision):
         with products(precision):  # 1 + 2^-9 needs 9 bits, 1 + 2^-13 needs 13
-            return jax.jit(lambda x: jnp.dot(x, jnp.ones(2)) - 2)(jnp.float32([1 + 2**-9, 1 + 2**-13]))
+            return jax.jit(lambda x: jnp.dot(x, jnp.ones(2)) - 2)(
+                jnp.float32([1 + 2**-9, 1 + 2**-13]))
 
     found = [float(error(p)) for p in PRECISIONS]
     assert found == [2**-9 + 2**-13, 2**-9, 0.0], found
@@ -73,17 +75,21 @@ def train(jf, row: str, precision: str, seeds: int, first: int, scale: float) ->
     algo = row.partition("-")[0]
     steps = int((steps or bench.preset_run(algo, name)["total_steps"]) * scale)
     began = time.perf_counter()
-    run = jf.train(jf.preset(algo, name, precision=precision), jf.make(name), steps, seeds=seeds, seed=first, progress=False,
+    run = jf.train(jf.preset(algo, name, precision=precision), jf.make(name), steps, seeds=seeds,
+                   seed=first, progress=False,
                    eval_every=0, pictures=False)  # fmt: skip
     _, returns = run.curve("episode_return")
     training = np.nanmean(np.asarray(returns, np.float64).reshape(len(returns), seeds), axis=0)
     scores = {"final": np.asarray(run.eval_return, np.float64), "training": training}
-    return {"environment": name, "steps": steps, "first_seed": first, "seconds": round(time.perf_counter() - began, 1),
-            "machine": bench.machine()} | {k: [round(float(x), 2) for x in v] for k, v in scores.items()}  # fmt: skip
+    return {"environment": name, "steps": steps, "first_seed": first,
+            "seconds": round(time.perf_counter() - began, 1),
+            "machine": bench.machine()} | {k: [round(float(x), 2) for x in v]
+                                           for k, v in scores.items()}  # fmt: skip
 
 
 def table(found: dict) -> str:
-    """Return the means with their 95% intervals, and those of the differences to float32 by seed."""
+    """Return the means with their 95% intervals, and those of the differences to float32 by
+    seed."""
     import numpy as np
 
     from jaxrl_fast.ops.aggregate import interval
@@ -95,18 +101,22 @@ def table(found: dict) -> str:
             base = np.asarray(by_precision["highest"][score])
             for precision, result in by_precision.items():
                 values = np.asarray(result[score])
-                lines.append(f"{row:10}{result['environment']:16}{precision:10}{title:26}{len(values):4} seeds  "
+                lines.append(
+                    f"{row:10}{result['environment']:16}{precision:10}{title:26}{len(values):4} "
+                    f"seeds  "
                              f"{shown(values):28}{'' if precision == 'highest' else shown(values - base)}")  # fmt: skip
     return "\n".join(lines)
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--precisions", nargs="+", choices=PRECISIONS, default=list(PRECISIONS))
     parser.add_argument("--seeds", type=int, default=24)
     parser.add_argument("--first-seed", type=int, default=100)
-    parser.add_argument("--scale", type=float, default=1.0, help="fraction of the environment steps, to try the script out")
+    parser.add_argument("--scale", type=float, default=1.0,
+                        help="fraction of the environment steps, to try the script out")
     parser.add_argument("--json", type=Path, default=Path("precision.json"))
     parser.add_argument("--show", type=Path, help="print the table of a file")
     args = parser.parse_args(argv)

@@ -2,10 +2,11 @@
 
     python scripts/bench_replay.py --json replay.json
 
-Rows of 4 floats (100k of them, batches of 256) and pixels, 84x84 uint8 in stacks of 4 (20k, batches of 32), each
-prioritized and uniform. One scan over full stores with the state donated, as in training. The whole batch is part of
-the scan's carry, so no reader of it is timed and none of it can be left out. Ours stores single frames; flashbax stores
-stacks, which is its way. Without flashbax only ours is measured. Runs on any device.
+Rows of 4 floats (100k of them, batches of 256) and pixels, 84x84 uint8 in stacks of 4 (20k, batches
+of 32), each prioritized and uniform. One scan over full stores with the state donated, as in
+training. The whole batch is part of the scan's carry, so no reader of it is timed and none of it
+can be left out. Ours stores single frames; flashbax stores stacks, which is its way. Without
+flashbax only ours is measured. Runs on any device.
 """
 
 from __future__ import annotations
@@ -33,16 +34,19 @@ def measure(args, work: replay.Work):
             if name == "jaxrl_fast":
                 raise
             notes.append(f"peer absent, {error}")
-    notes.append("steps are iterations: one add, one sample" + (", priorities set" if work.prioritized else ""))
+    notes.append("steps are iterations: one add, one sample"
+                 + (", priorities set" if work.prioritized else ""))
     row = {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
     for name, result in row["contestants"].items():
         result |= sizes[name] | {"microseconds": 1e6 * result["median_seconds"] / result["steps"]}
-        bench.say(f"    {name:<12} {result['microseconds']:8.1f} us an iteration, store {result['bytes'] / 1e6:.1f} MB")
+        bench.say(f"    {name:<12} {result['microseconds']:8.1f} us an iteration, store "
+                  f"{result['bytes'] / 1e6:.1f} MB")
     if len(sizes) == 2:
         row["bytes_ratio"] = sizes["jaxrl_fast"]["bytes"] / sizes["flashbax"]["bytes"]
         times = [row["contestants"][name]["microseconds"] for name in ("jaxrl_fast", "flashbax")]
         row["time_ratio"] = times[0] / times[1]
-        bench.say(f"    jaxrl_fast / flashbax: {row['time_ratio']:.2f} of the time, {row['bytes_ratio']:.2f} of the bytes")
+        bench.say(f"    jaxrl_fast / flashbax: {row['time_ratio']:.2f} of the time, "
+                  f"{row['bytes_ratio']:.2f} of the bytes")
     return row
 
 

@@ -2,10 +2,10 @@
 
     python scripts/bench_start.py --json start.json
 
-`library` is a script that imports jaxrl_fast and runs one iteration; `command` is `jaxrl-fast train ppo CartPole-v1`,
-until the first row of its metrics.jsonl; `imports` is what Python, jax and jaxrl_fast take alone. "cold" has an empty
-compile cache (Python's own bytecode and the system's file cache are warm); "cached" starts again on the cache that a
-cold start has left.
+`library` is a script that imports jaxrl_fast and runs one iteration; `command` is `jaxrl-fast train
+ppo CartPole-v1`, until the first row of its metrics.jsonl; `imports` is what Python, jax and
+jaxrl_fast take alone. "cold" has an empty compile cache (Python's own bytecode and the system's
+file cache are warm); "cached" starts again on the cache that a cold start has left.
 """
 
 from __future__ import annotations
@@ -64,9 +64,11 @@ def child():
 
 
 def start_child(kind, cache):
-    env = os.environ | {"BENCH_CHILD": kind, "BENCH_BORN": repr(time.time()), "JAXRL_FAST_CACHE": cache}
+    env = os.environ | {"BENCH_CHILD": kind, "BENCH_BORN": repr(time.time()),
+                        "JAXRL_FAST_CACHE": cache}
     done = subprocess.run(
-        [sys.executable, os.path.abspath(__file__)], env=env, capture_output=True, text=True, timeout=LIMIT
+        [sys.executable, os.path.abspath(__file__)], env=env, capture_output=True, text=True,
+        timeout=LIMIT
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -75,7 +77,10 @@ def start_child(kind, cache):
 
 def start_command(cache):
     """Seconds until `jaxrl-fast train` has written its first row; the process is then ended."""
-    program = shutil.which("jaxrl-fast", path=os.path.dirname(sys.executable)) or shutil.which("jaxrl-fast")
+    program = (
+        shutil.which("jaxrl-fast", path=os.path.dirname(sys.executable))
+        or shutil.which("jaxrl-fast")
+    )
     command = [program] if program else [sys.executable, "-m", "jaxrl_fast"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
@@ -94,7 +99,8 @@ def start_command(cache):
                     return {"first row": time.time() - begin}
                 if process.poll() is not None:
                     said = process.communicate()[1][-2000:]
-                    raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}: {said}")
+                    raise RuntimeError(
+                        f"{' '.join(command)} ended with {process.returncode}: {said}")
                 time.sleep(0.01)
             raise RuntimeError(f"no row within {LIMIT:.0f} s")
         finally:
@@ -118,7 +124,8 @@ def row(args, kind):
                 starts[state].append(go(cache))
                 stages = ", ".join(f"{k} {v:.2f}" for k, v in starts[state][-1].items())
                 bench.say(f"    turn {turn + 1}/{args.turns}  {state:<7} {stages}")
-    medians = {s: {k: statistics.median(x[k] for x in runs) for k in runs[0]} for s, runs in starts.items() if runs}
+    medians = {s: {k: statistics.median(x[k] for x in runs) for k in runs[0]}
+               for s, runs in starts.items() if runs}
     for state, stages in medians.items():
         print(f"  {kind}, {state}:", ", ".join(f"{k} {v:.2f} s" for k, v in stages.items()))
     bench.prepare()

@@ -1,10 +1,12 @@
 """Measure DQN and PQN against their peers at the peers' settings, alone and as populations.
 
-    python scripts/bench_value.py --purejaxrl ~/purejaxrl --rejax ~/rejax --purejaxql ~/purejaxql --json value.json
+    python scripts/bench_value.py --purejaxrl ~/purejaxrl --rejax ~/rejax --purejaxql ~/purejaxql
+    --json value.json
 
-Rows: DQN on CartPole against PureJaxRL and rejax, DQN on Breakout-MinAtar against rejax, PQN on both against purejaxql,
-and 16 seeds of prioritized DQN against 16 times one seed. `dqn_breakout` and `pqn_breakout` train a CNN: on a CPU give
-them a --scale of 0.01 and 0.002. A peer without a checkout (or without
+Rows: DQN on CartPole against PureJaxRL and rejax, DQN on Breakout-MinAtar against rejax, PQN on
+    both against purejaxql,
+and 16 seeds of prioritized DQN against 16 times one seed. `dqn_breakout` and `pqn_breakout` train a
+CNN: on a CPU give them a --scale of 0.01 and 0.002. A peer without a checkout (or without
 flax, optax, distrax, flashbax, gymnax) is left out, and said to be. Runs on any device.
 """
 
@@ -23,7 +25,8 @@ def dqn_breakout(args):
     """One environment, a batch of 100 for every step."""
     jf = bench.prepare()
     config = ours.scaled(theirs.REJAX_BREAKOUT, args.scale)
-    notes = ["rejax's yaml names a ConvQNetwork that its package lacks: both have MinAtar's CNN", "targets are copied"]
+    notes = ["rejax's yaml names a ConvQNetwork that its package lacks: both have MinAtar's CNN",
+             "targets are copied"]
     contestants = [ours.run(jf, "DQN", config)] if populations.usable(jf, "DQN", notes) else []
     contestants += theirs.rejax(args.rejax, "dqn", config, notes)
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
@@ -39,17 +42,25 @@ def pqn(args, config, program):
 
 
 def population(args):
-    """The ratio is steps a second of all members to those of one: 1.0 on one device is an axis that costs nothing."""
+    """The ratio is steps a second of all members to those of one: 1.0 on one device is an axis that
+    costs nothing."""
     jf = bench.prepare(host_devices=bench.cores())
     import jax
 
-    config = ours.scaled(theirs.DQN_CARTPOLE | {"TOTAL_TIMESTEPS": 100_000, "EPSILON_ANNEAL_TIME": 50_000}, args.scale)
+    config = (
+        ours.scaled(theirs.DQN_CARTPOLE
+                    | {"TOTAL_TIMESTEPS": 100_000, "EPSILON_ANNEAL_TIME": 50_000}, args.scale)
+    )
     notes, contestants = [], []
     if populations.usable(jf, "DQN", notes):
         one = ours.run(jf, "DQN", config, "one seed", prioritized=True)
         how = populations.population_mode()
-        contestants = [populations.members(one, args.members, how, f"jaxrl_fast, {args.members} seeds by {how}"), one]
-    notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on {len(jax.local_devices())} device(s)")
+        contestants = (
+            [populations.members(
+                one, args.members, how, f"jaxrl_fast, {args.members} seeds by {how}"), one]
+        )
+    notes.append(f"{args.members} members of {config['TOTAL_TIMESTEPS']} steps on "
+                 f"{len(jax.local_devices())} device(s)")
     return {"machine": bench.machine(), "notes": notes} | bench.race(contestants, args.turns)
 
 
@@ -65,7 +76,8 @@ ROWS = {
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
     peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
-    parser.add_argument("--members", type=int, default=16, help="seeds of the population row (default 16)")
+    parser.add_argument("--members", type=int, default=16,
+                        help="seeds of the population row (default 16)")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

@@ -2,8 +2,9 @@
 
     python scripts/bench_video.py [--rounds N] [--steps N] [--videos N]
 
-Each round trains both ways, in turns, in one process that has compiled before. Prints steps/s of all
-runs, the ratio of their medians, and the CPU time of the drawing thread as a share of the process's.
+Each round trains both ways, in turns, in one process that has compiled before. Prints steps/s of
+all runs, the ratio of their medians, and the CPU time of the drawing thread as a share of the
+process's.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ class Count(Sink):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20_000_000, help="environment steps a run")
     parser.add_argument("--videos", type=int, default=10, help="videos a run")
     args = parser.parse_args()
-    env, algo, spent, draw, sink = jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1"), [], Videos._draw, Count()
+    env, algo, spent, draw, sink = (
+        jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1"), [], Videos._draw, Count())
 
     def timed(*given: Any, **named: Any) -> Any:
         before = time.thread_time()
@@ -43,7 +46,8 @@ def main() -> None:
 
     def train(filmed: bool, steps: int = args.steps) -> Any:
         every = -(-steps // args.videos) if filmed else None
-        return jf.train(algo, env, steps, progress=False, eval_every=0, eval_episodes=4, video_every=every, sinks=[sink])
+        return jf.train(algo, env, steps, progress=False, eval_every=0, eval_episodes=4,
+                        video_every=every, sinks=[sink])
 
     Videos._draw = timed
     train(True, 200_000)  # compiles

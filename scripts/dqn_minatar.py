@@ -17,7 +17,8 @@ args = parser.parse_args()
 def best_so_far(session, rows):
     """A hook: called after every chunk with its log rows; `session.stop()` would end the run."""
     if "eval_return" in rows[-1].metrics:
-        print(f"{session.env_steps:>10,} steps   evaluation {rows[-1].metrics['eval_return'].mean():6.2f}", flush=True)
+        print(f"{session.env_steps:>10,} steps   evaluation "
+              f"{rows[-1].metrics['eval_return'].mean():6.2f}", flush=True)
 
 
 if __name__ == "__main__":
@@ -31,5 +32,7 @@ if __name__ == "__main__":
     )
     agent = jf.load(args.out)  # the best checkpoint, as anybody would load it later
     episodes = agent.evaluate(episodes=128, seed=1)
-    print(f"mean return {episodes.ret.mean():.2f} over 128 episodes, {session.steps_per_second:,.0f} steps/s")
-    print(f"next: jaxrl-fast eval {args.out}; jaxrl-fast plot {args.out}; tensorboard --logdir {args.out}")
+    print(f"mean return {episodes.ret.mean():.2f} over 128 episodes, "
+          f"{session.steps_per_second:,.0f} steps/s")
+    print(f"next: jaxrl-fast eval {args.out}; jaxrl-fast plot {args.out}; tensorboard --logdir "
+          f"{args.out}")

@@ -4,12 +4,15 @@
     python scripts/gpu_report.py --out gpu.jsonl --purejaxrl DIR --rejax DIR --purejaxql DIR
     python scripts/gpu_report.py --show gpu.jsonl
 
-Every finished row is a line of the JSON Lines file, so that the same command goes on where an earlier one ended. A row that
-crashes its process is noted as failed and left out then. No row begins after `--minutes`. Nothing is downloaded.
+Every finished row is a line of the JSON Lines file, so that the same command goes on where an
+earlier one ended. A row that crashes its process is noted as failed and left out then. No row
+begins after `--minutes`. Nothing is downloaded.
 
-Speed rows: each program is compiled (all rows together, in threads: compile seconds are then those of a busy machine), run once
-unmeasured, then contestants take turns. `graphs_off:` and `graphs_while:` repeat rows with other CUDA graphs. Score rows: one
-run by preset, seconds counted from the start of its process. `compile` rows compile one program at a time, without a cache.
+Speed rows: each program is compiled (all rows together, in threads: compile seconds are then those
+    of a busy machine), run once
+unmeasured, then contestants take turns. `graphs_off:` and `graphs_while:` repeat rows with other
+CUDA graphs. Score rows: one run by preset, seconds counted from the start of its process. `compile`
+rows compile one program at a time, without a cache.
 """
 
 from __future__ import annotations
@@ -61,13 +64,15 @@ def card() -> str:
     """Return name, memory, driver and clocks from nvidia-smi, "" without it."""
     fields = "name,memory.total,driver_version,clocks.sm,clocks.max.sm,power.limit"
     try:
-        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True)
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"],
+                              capture_output=True, text=True)
     except OSError:
         return ""
     return done.stdout.strip()
 
 
-# In the child --------------------------------------------------------------------------------------------------------
+# In the child
+# --------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -95,7 +100,8 @@ def made(name: str, args: argparse.Namespace) -> Made:
 def facts(program: bench.Compiled) -> dict[str, Any]:
     memory: Any = program.call.memory_analysis()
     seconds = {"trace": program.trace, "lower": program.lower, "compile": program.compile}
-    return seconds | {"temporary_bytes": memory.temp_size_in_bytes, "output_bytes": memory.output_size_in_bytes}
+    return seconds | {"temporary_bytes": memory.temp_size_in_bytes,
+                      "output_bytes": memory.output_size_in_bytes}
 
 
 def measure(row: Made, turns: int) -> dict[str, Any]:
@@ -110,7 +116,10 @@ def measure(row: Made, turns: int) -> dict[str, Any]:
         except Exception as error:
             row.failed[name] = f"{type(error).__name__}: {str(error)[:300]}"
             continue
-        results[name] = {"steps": one.count(out) if one.count else one.steps, "seconds": [], "scores": []} | facts(program)
+        results[name] = (
+            {"steps": one.count(out) if one.count else one.steps, "seconds": [], "scores": []}
+            | facts(program)
+        )
         del out
     for turn in range(turns):
         for name in results if turn % 2 == 0 else reversed(results):
@@ -125,14 +134,17 @@ def measure(row: Made, turns: int) -> dict[str, Any]:
             del out
     for result in results.values():
         result["steps_per_second"] = result["steps"] / statistics.median(result["seconds"])
-    return {"contestants": results, "ratios": bench.ratios_of(results), "failed": row.failed, "notes": row.notes}
+    return {"contestants": results, "ratios": bench.ratios_of(results), "failed": row.failed,
+            "notes": row.notes}
 
 
 def speed_rows(args: argparse.Namespace, wanted: list[str]) -> None:
     """Compile the programs of all rows in threads, then measure row by row."""
     table = {name: made(name, args) for name in wanted}  # peers are loaded by one thread
-    with concurrent.futures.ThreadPoolExecutor(args.threads) as pool:  # and no compiler works beside a measurement
-        list(pool.map(lambda pair: pair[0].compile(pair[1]), [(row, who) for row in table.values() for who in row.contestants]))
+    # and no compiler works beside a measurement
+    with concurrent.futures.ThreadPoolExecutor(args.threads) as pool:
+        list(pool.map(lambda pair: pair[0].compile(pair[1]), [
+            (row, who) for row in table.values() for who in row.contestants]))
     bench.say(f"  compiled {len(wanted)} rows after {time.perf_counter() - BEGAN:.0f} s")
     for name in wanted:
         if time.time() > args.until:
@@ -186,12 +198,17 @@ def child(args: argparse.Namespace) -> int:
     return 0
 
 
-# In the parent -------------------------------------------------------------------------------------------------------
+# In the parent
+# --------------------------------------------------------------------------------------------------
 
 
 def batches(wanted: list[str]) -> list[list[str]]:
-    """Rows that share a process: neighbours of equal flags, each score by itself, compile rows together."""
-    kind = lambda name: rows.SPEED[name].flags if name in rows.SPEED else name if name in rows.SCORES else "compile"
+    """Rows that share a process: neighbours of equal flags, each score by itself, compile rows
+    together."""
+    kind = (
+        lambda name: rows.SPEED[name].flags if name in rows.SPEED else name if name in rows.SCORES
+        else "compile"
+    )
     found: list[list[str]] = []
     for name in wanted:
         if found and kind(found[-1][-1]) == kind(name):
@@ -211,8 +228,14 @@ def line_of(row: dict[str, Any]) -> str:
     """One row of the report as text."""
     text = f"{row['row']:26}"
     if "wanted" in row:
-        reached = f"{row['seconds_to_score']} s, {row['steps_to_score']:,} steps" if row["seconds_to_score"] else "not reached"
-        return f"{text} return {row['wanted']:g}: {reached}; evaluation {row['evaluation']}; last {row['curve'][-1]}"
+        reached = (
+            f"{row['seconds_to_score']} s, {row['steps_to_score']:,} steps"
+            if row["seconds_to_score"] else "not reached"
+        )
+        return (
+            f"{text} return {row['wanted']:g}: {reached}; evaluation {row['evaluation']}; last "
+            f"{row['curve'][-1]}"
+        )
     for name, one in row.get("contestants", {}).items():
         seconds = sum(one[part] for part in ("trace", "lower", "compile"))
         speed = f"{one['steps_per_second']:,.0f} steps/s, " if "seconds" in one else ""
@@ -232,11 +255,16 @@ def show(path: Path) -> None:
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("gpu_report.jsonl"), help="JSON Lines file; continued if there")
-    parser.add_argument("--rows", nargs="+", choices=names(), default=names(), metavar="ROW", help=f"of {', '.join(names())}")
-    parser.add_argument("--minutes", type=float, default=9.0, help="no row begins later (default 9)")
-    parser.add_argument("--threads", type=int, default=max(1, bench.cores()), help="compilers at a time (default: cores)")
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("gpu_report.jsonl"),
+                        help="JSON Lines file; continued if there")
+    parser.add_argument("--rows", nargs="+", choices=names(), default=names(), metavar="ROW",
+                        help=f"of {', '.join(names())}")
+    parser.add_argument("--minutes", type=float, default=9.0,
+                        help="no row begins later (default 9)")
+    parser.add_argument("--threads", type=int, default=max(1, bench.cores()),
+                        help="compilers at a time (default: cores)")
     parser.add_argument("--show", type=Path, help="print the rows of a report and end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
@@ -258,11 +286,14 @@ def main(argv: list[str]) -> int:
     while (wanted := left(args.out, wanted)) and time.time() < until:
         batch = batches(wanted)[0]
         flags = rows.SPEED[batch[0]].flags if batch[0] in rows.SPEED else ""
-        environment = os.environ | {"XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
+        environment = os.environ | {
+            "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()}
         bench.say(f"{', '.join(batch)}")
-        command = [sys.executable, os.path.abspath(__file__), *argv, "--child", ",".join(batch), "--until", str(until)]
+        command = [sys.executable, os.path.abspath(__file__), *argv, "--child", ",".join(batch),
+                   "--until", str(until)]
         try:
-            code: Any = subprocess.run(command, env=environment, timeout=max(60.0, until + 30 - time.time())).returncode
+            code: Any = subprocess.run(command, env=environment,
+                                       timeout=max(60.0, until + 30 - time.time())).returncode
         except subprocess.TimeoutExpired:
             code = "out of time"
         if code:

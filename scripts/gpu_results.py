@@ -1,6 +1,7 @@
 """Turn a report of gpu_report.py into rows of docs/benchmarks/results/gpu.jsonl.
 
-    python scripts/gpu_results.py gpu.jsonl --before older.jsonl >> docs/benchmarks/results/gpu.jsonl
+    python scripts/gpu_results.py gpu.jsonl --before older.jsonl >>
+    docs/benchmarks/results/gpu.jsonl
 
 `--before`: an earlier report of the same card, whose ratio (or rate) stands beside the new one.
 """
@@ -53,7 +54,8 @@ def about(row: dict[str, Any]) -> dict[str, Any]:
     """Command, date, machine and versions of a row."""
     machine = row["machine"]
     card = re.sub(r"^1 x (.*) \(gpu\)$", r"\1", machine["device"])
-    versions = ", ".join(f"{name.capitalize() if name == 'python' else name} {v}" for name, v in machine["versions"].items())
+    versions = ", ".join(f"{name.capitalize() if name == 'python' else name} {v}"
+                         for name, v in machine["versions"].items())
     return {
         "seeds": None,
         "command": f"python scripts/gpu_report.py --rows {row['row']}",
@@ -99,7 +101,8 @@ def score(row: dict[str, Any]) -> list[dict[str, Any]]:
     reached = row["seconds_to_score"] is not None
     return [
         {
-            "table": "scores", "what": named(row["row"]), "peer": None, "value": row["seconds_to_score"] if reached else seconds,
+            "table": "scores", "what": named(row["row"]), "peer": None,
+            "value": row["seconds_to_score"] if reached else seconds,
             "unit": "s", "turns": None, "steps_to": row["steps_to_score"] if reached else steps,
             "reached_in": "training" if reached else "not in training", "last": round(last, 1),
             "evaluation": round(row["evaluation"], 1),
@@ -111,11 +114,14 @@ def score(row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def compiled(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Trace, lowering and compiler together, of a program alone on the machine."""
-    seconds = {who: sum(p[part] for part in ("trace", "lower", "compile")) for who, p in row["contestants"].items()}
+    seconds = {who: sum(p[part] for part in ("trace", "lower", "compile"))
+               for who, p in row["contestants"].items()}
     ours = seconds.pop("jaxrl_fast")
     what = f"compile, {WHAT[row['row'].removeprefix('compile:')]}"
-    one = {"table": "compile", "what": what, "value": round(ours, 2), "unit": "s", "turns": None} | about(row)
-    return [one | {"peer": peer, "peer_value": round(theirs, 2)} for peer, theirs in seconds.items()]
+    one = {"table": "compile", "what": what, "value": round(ours, 2), "unit": "s",
+           "turns": None} | about(row)
+    return [one | {"peer": peer, "peer_value": round(theirs, 2)}
+            for peer, theirs in seconds.items()]
 
 
 def measurements(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -133,11 +139,13 @@ def measurements(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> list[d
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path, help="JSON Lines file of gpu_report.py")
     parser.add_argument("--before", type=Path, help="an earlier report to stand beside it")
     args = parser.parse_args(argv)
-    for row in measurements(report.written(args.report), report.written(args.before) if args.before else []):
+    for row in measurements(report.written(args.report),
+                            report.written(args.before) if args.before else []):
         print(json.dumps(row))
     return 0
 

@@ -26,7 +26,8 @@ from jaxrl_fast.profiling import ablation
 from jaxrl_fast.profiling.measure import measure
 
 PROGRAMS = (
-    ("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("ppo", "Breakout-MinAtar"), ("sac", "Pendulum-v1"),
+    ("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("ppo", "Breakout-MinAtar"),
+    ("sac", "Pendulum-v1"),
 )  # fmt: skip
 POINTS = 10.0
 
@@ -38,7 +39,8 @@ def compared(algo: str, environment: str, seconds: float) -> dict[str, dict[str,
     alone = ablation.alone(run, seconds / 4)
     here, pieces = ablation.grouped(profile), ablation.shares(alone)
     differ = ablation.apart(profile, alone)
-    return {name: {"trace": here[name], "alone": pieces[name], "points": differ[name]} for name in pieces}
+    return {name: {"trace": here[name], "alone": pieces[name], "points": differ[name]}
+            for name in pieces}
 
 
 def main() -> int:
@@ -53,7 +55,8 @@ def main() -> int:
         found[f"{algo} {environment}"] = rows = compared(algo, environment, options.seconds)
         print(f"{algo} {environment}\n  {'piece':14}{'trace':>8}{'alone':>8}{'points':>8}")
         for name, row in rows.items():
-            print(f"  {name:14}{row['trace']:8.1%}{row['alone']:8.1%}{row['points']:8.1f}", flush=True)
+            print(f"  {name:14}{row['trace']:8.1%}{row['alone']:8.1%}{row['points']:8.1f}",
+                  flush=True)
     if options.out:
         options.out.write_text(json.dumps(found, indent=1) + "\n")
     worst = max(abs(row["points"]) for rows in found.values() for row in rows.values())

@@ -26,13 +26,17 @@ def address() -> str:
 
 def page(path: Path, url: str) -> str:
     """Return a page's text with the repository at `url`; a link while its owner has a name."""
-    place = f"https://colab.research.google.com/github/{url.removeprefix('https://github.com/')}/blob/main/notebooks/{path.name}"
+    place = (
+        f"https://colab.research.google.com/github/{url.removeprefix('https://github.com/')}/blob/main/notebooks/{path.name}"
+    )
     line = f"`{place}`" if "/OWNER/" in url else f"<{place}>"
-    return re.sub(r"(?<=git clone )(--depth 1 )?\S+", rf"\g<1>{url}", COLAB.sub(line, path.read_text()))
+    return re.sub(r"(?<=git clone )(--depth 1 )?\S+", rf"\g<1>{url}",
+                  COLAB.sub(line, path.read_text()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("address", nargs="?", help="of the repository")
     url = parser.parse_args().address
     project = ROOT / "pyproject.toml"

@@ -34,7 +34,10 @@ from typing import Any, TypedDict
 def row(cls: type, field: dataclasses.Field, flags: bool) -> str:
     """Return the table row of a setting: keyword, flag, default, meaning."""
     option, none = option_of(cls, field.name, None), field.metadata.get("none")
-    default = none if field.default is None else "required" if field.default is dataclasses.MISSING else show(field.default)
+    default = (
+        none if field.default is None else "required" if field.default is dataclasses.MISSING
+        else show(field.default)
+    )
     bar = lambda text: text.replace("|", "\\|")
     usage = f"{option.flag}, {option.off}"
     if option.kind != "bool":
@@ -47,14 +50,17 @@ def row(cls: type, field: dataclasses.Field, flags: bool) -> str:
 def section(title: str, cls: type, fields: list[dataclasses.Field], flags: bool = True) -> str:
     """Return the part of the page about one group."""
     heads = ["keyword", *(["flag"] if flags else []), "default", "meaning"]
-    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(row(cls, f, flags) for f in fields)]
+    table = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|",
+             *(row(cls, f, flags) for f in fields)]
     return "\n".join([f"\n## {title}\n", (cls.__doc__ or "").partition("\n")[0] + "\n", *table, ""])
 
 
 def page() -> str:
     """Return the text of docs/settings.md."""
     groups = [section(group.__name__, group, fields) for group, fields in by_group().items()]
-    chosen = [section(f"`jf.{cls.__name__}`", cls, [f for f in dataclasses.fields(cls) if f.metadata], flags=False)
+    chosen = [section(
+        f"`jf.{cls.__name__}`", cls, [f for f in dataclasses.fields(cls) if f.metadata], flags=False
+    )
               for cls in (PBT, Halving)]  # fmt: skip
     return HEAD + "".join([*groups, *chosen])
 

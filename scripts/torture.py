@@ -3,9 +3,10 @@
     python scripts/torture.py                       # everything, 20 kills; about 15 minutes on two cores
     python scripts/torture.py --kills 5 --only kill sigterm
 
-Every case ends a run in some way, resumes it as often as it takes, and compares with a run that was never stopped: the
-final state (every array of the checkpoint, bit for bit, or to rounding on other devices) and the log, row by row, but for
-its wall-clock fields.
+Every case ends a run in some way, resumes it as often as it takes, and compares with a run that was
+    never stopped: the
+final state (every array of the checkpoint, bit for bit, or to rounding on other devices) and the
+log, row by row, but for its wall-clock fields.
 """
 
 from __future__ import annotations
@@ -43,8 +44,10 @@ def kill(folder, args, rng):
     while killed < args.kills:
         log = folder / "killed" / "metrics.jsonl"
         begun = log.stat().st_size if log.exists() else -1
-        until(process, lambda log=log, begun=begun: log.exists() and log.stat().st_size != begun)  # it trains
-        time.sleep(rng.uniform(0, 3.0))  # long enough for a first checkpoint to be committed, now and then
+        # it trains
+        until(process, lambda log=log, begun=begun: log.exists() and log.stat().st_size != begun)
+        # long enough for a first checkpoint to be committed, now and then
+        time.sleep(rng.uniform(0, 3.0))
         if process.poll() is not None:  # it came to its end first: begin a new one
             compare(folder, "killed")
             shutil.rmtree(folder / "killed")
@@ -66,13 +69,15 @@ def kill(folder, args, rng):
 def sigterm(folder, args, rng):
     """SIGTERM between and inside chunks and checkpoints: exit code 143 and a saved state each time.
 
-    Before the run begins (Python is importing) it ends the process as it ends any: there is nothing to save.
+    Before the run begins (Python is importing) it ends the process as it ends any: there is nothing
+    to save.
     """
     process, times, early = start(folder, "train", *RUN, "--out", "sigterm"), 0, 0
     while times < 5:
         if not until(process, lambda: (folder / "sigterm" / "metrics.jsonl").exists()):
             break
-        time.sleep(rng.uniform(0.0, 6.0 + early))  # on a busy machine Python takes long to import everything
+        # on a busy machine Python takes long to import everything
+        time.sleep(rng.uniform(0.0, 6.0 + early))
         process.send_signal(signal.SIGTERM)
         code, err = finish(process)
         if code == 0:
@@ -111,7 +116,8 @@ def sigterm_in_checkpoint(folder, args, rng):
 
 
 def half_a_checkpoint(folder, args, rng):
-    """Half of the largest file is gone: of the two newest checkpoints, and a resume is refused; of the newest, and it goes on."""
+    """Half of the largest file is gone: of the two newest checkpoints, and a resume is refused; of
+    the newest, and it goes on."""
     process = start(folder, "train", *RUN, "--out", "half")
     until(process, lambda: len(checkpoints(folder, "half")) > 1)
     process.send_signal(signal.SIGTERM)
@@ -141,7 +147,8 @@ def halve(checkpoint):
 
 
 def full_disk(folder, args, rng):
-    """No file may grow beyond a limit (as on a full disk): the run ends with 1 and one line; with room it goes on."""
+    """No file may grow beyond a limit (as on a full disk): the run ends with 1 and one line; with
+    room it goes on."""
     process = start(folder, "train", *RUN, "--out", "full")
     until(process, lambda: has_checkpoint(folder, "full"))
     process.send_signal(signal.SIGTERM)
@@ -168,7 +175,8 @@ def full_disk(folder, args, rng):
 
 def other_devices(folder, args, rng):
     """Begun on the cores' devices, resumed on one."""
-    process = start(folder, "train", *RUN, "--out", "devices", flags="--xla_force_host_platform_device_count=2")
+    process = start(folder, "train", *RUN, "--out", "devices",
+                    flags="--xla_force_host_platform_device_count=2")
     until(process, lambda: has_checkpoint(folder, "devices"))
     process.send_signal(signal.SIGTERM)
     finish(process)
@@ -180,9 +188,11 @@ def other_devices(folder, args, rng):
 
 
 def at_the_seam(folder, run, seam):
-    """The first row on other devices against that of the unbroken run: equal to rounding. Later ones drift apart."""
+    """The first row on other devices against that of the unbroken run: equal to rounding. Later
+    ones drift apart."""
     a, b = rows(folder, "whole")[seam], rows(folder, run)[seam]
-    pairs = [(x, y) for name in a if isinstance(a[name], list) for x, y in zip(a[name], b[name], strict=True)]
+    pairs = [(x, y) for name in a if isinstance(a[name], list)
+             for x, y in zip(a[name], b[name], strict=True)]
     if any((x is None) != (y is None) for x, y in pairs):
         raise Failed(f"row {seam}: {a} and {b}")
     off = max(abs(x - y) / max(1e-6, abs(x)) for x, y in pairs if x is not None)
@@ -194,24 +204,30 @@ def at_the_seam(folder, run, seam):
 def longer(folder, args, rng):
     """Resumed with a raised --total-steps: the rows before are those of the shorter run."""
     shutil.copytree(folder / "whole", folder / "longer")
-    code, err = finish(start(folder, "train", "--resume", "longer", "--no-tensorboard", "--total-steps", "80000"))
+    code, err = finish(
+        start(folder, "train", "--resume", "longer", "--no-tensorboard", "--total-steps", "80000"))
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
     a, b = rows(folder, "whole"), rows(folder, "longer")
-    if b[: len(a) - 1] != a[:-1] or b[-1]["env_steps"] < 80000 or len({r["env_steps"] for r in b}) != len(b):
+    if b[: len(a) - 1] != a[:-1] or b[-1]["env_steps"] < 80000 or len(
+        {r["env_steps"] for r in b}
+    ) != len(b):
         raise Failed("its rows are not those of the shorter run, and more")
     return f"{len(b)} rows, the first {len(a) - 1} the same"
 
 
 def swept(folder, args, rng):
-    """A sweep of two groups in two waves each, killed at random moments: its table is that of an unbroken one."""
-    words = ["sweep", *RUN[:-1], "--grid", "algo.learning-rate=1e-4,1e-3", "--grid", "algo.n-step=1,2"]
+    """A sweep of two groups in two waves each, killed at random moments: its table is that of an
+    unbroken one."""
+    words = ["sweep", *RUN[:-1], "--grid", "algo.learning-rate=1e-4,1e-3", "--grid",
+             "algo.n-step=1,2"]
     code, err = finish(start(folder, *words, "--out", "sweep-whole", memory=args.memory))
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
     parts = len(list((folder / "sweep-whole" / "parts").glob("*")))
     if parts != 4:
-        raise Failed(f"{parts} parts, not two groups of two waves: {args.memory:,} bytes are not the memory to try this with")
+        raise Failed(f"{parts} parts, not two groups of two waves: {args.memory:,} bytes are not "
+                     f"the memory to try this with")
     process, killed = start(folder, *words, "--out", "sweep", memory=args.memory), 0
     while killed < max(3, args.kills // 4):
         if not until(process, lambda: (folder / "sweep" / "sweep.json").exists()):
@@ -226,35 +242,42 @@ def swept(folder, args, rng):
     code, err = finish(process)
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
-    if (folder / "sweep" / "table.csv").read_bytes() != (folder / "sweep-whole" / "table.csv").read_bytes():
+    if (folder / "sweep" / "table.csv").read_bytes() != (folder / "sweep-whole"
+                                                         / "table.csv").read_bytes():
         raise Failed("another table")
     return f"{parts} parts, {killed} kills; the same table.csv"
 
 
 CASES = {
-    "kill": kill, "sigterm": sigterm, "sigterm in a checkpoint": sigterm_in_checkpoint, "half a checkpoint": half_a_checkpoint,
+    "kill": kill, "sigterm": sigterm, "sigterm in a checkpoint": sigterm_in_checkpoint,
+    "half a checkpoint": half_a_checkpoint,
     "full disk": full_disk, "other devices": other_devices, "longer": longer, "sweep": swept,
 }  # fmt: skip
 
 
 def main(argv):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="kill -9 so often (default 20)")
     parser.add_argument("--seed", type=int, default=0, help="of the random moments")
-    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES), help="default: all")
-    parser.add_argument("--memory", type=int, default=WAVES, help="bytes in which the sweep needs waves (default %(default)s)")
+    parser.add_argument("--only", nargs="+", choices=list(CASES), default=list(CASES),
+                        help="default: all")
+    parser.add_argument("--memory", type=int, default=WAVES,
+                        help="bytes in which the sweep needs waves (default %(default)s)")
     args = parser.parse_args(argv)
     failed = 0
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-        code, err = finish(start(folder, "train", *RUN, "--out", "whole"))  # fills the compile cache
+        # fills the compile cache
+        code, err = finish(start(folder, "train", *RUN, "--out", "whole"))
         if code:
             raise SystemExit(err)
         shutil.rmtree(folder / "whole")
         began = time.monotonic()
         finish(start(folder, "train", *RUN, "--out", "whole"))
         args.seconds = time.monotonic() - began
-        print(f"an unbroken run: {args.seconds:.1f} s, {len(rows(folder, 'whole'))} rows", flush=True)
+        print(f"an unbroken run: {args.seconds:.1f} s, {len(rows(folder, 'whole'))} rows",
+              flush=True)
         for name in args.only:
             began = time.monotonic()
             try:

@@ -1,4 +1,5 @@
-"""Shared by every test: the library is imported before JAX starts, and compiled programs are kept between sessions."""
+"""Shared by every test: the library is imported before JAX starts, and compiled programs are kept
+between sessions."""
 
 from __future__ import annotations
 
@@ -15,13 +16,16 @@ from unittest import mock
 
 import pytest
 
-# Tests compile far more than they run: what makes programs fast is left out, which takes a third of the time. XLA's own
-# passes stay. Set before JAX starts, and inherited by the programs that tests start. Users have these for `init` alone.
+# Tests compile far more than they run: what makes programs fast is left out, which takes a third of
+# the time. XLA's own passes stay. Set before JAX starts, and inherited by the programs that tests
+# start. Users have these for `init` alone.
 QUICK = {"--xla_backend_optimization_level": "0", "--xla_llvm_disable_expensive_passes": "true"}
 if metadata.version("jaxlib").startswith("0.10."):  # others abort where they do not know a flag
-    QUICK |= {"--xla_cpu_use_fusion_emitters": "false", "--xla_cpu_parallel_codegen_split_count": "1"}
+    QUICK |= {"--xla_cpu_use_fusion_emitters": "false",
+              "--xla_cpu_parallel_codegen_split_count": "1"}
 if not any(flag in os.environ.get("XLA_FLAGS", "") for flag in QUICK):
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *map("=".join, QUICK.items())]).strip()
+    os.environ["XLA_FLAGS"] = " ".join(
+        [os.environ.get("XLA_FLAGS", ""), *map("=".join, QUICK.items())]).strip()
 
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
@@ -56,23 +60,28 @@ def _memory_folder() -> str:
     return "/dev/shm" if fits and os.access("/dev/shm", os.W_OK) else ""
 
 
-# Runs write many small files and wait for a disk's journal: half of the time of tests that read damaged ones.
+# Runs write many small files and wait for a disk's journal: half of the time of tests that read
+# damaged ones.
 if folder := _memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
-# JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and so do the processes and
-# notebooks that they start.
+# JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and
+# so do the processes and notebooks that they start.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 if folder := runtime.enable_compile_cache():
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
-    os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder, "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
+                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 gc.freeze()
-gc.set_threshold(10_000, 20, 10)  # tracing makes many objects: looking for cycles took an eighth of the time
-jax.devices()  # started before a test asks for several seeds, so that this process keeps the devices that it has
+# tracing makes many objects: looking for cycles took an eighth of the time
+gc.set_threshold(10_000, 20, 10)
+# started before a test asks for several seeds, so that this process keeps the devices that it has
+jax.devices()
 
 
 def pytest_collection_modifyitems(items):
-    """Long files first, so that the workers end together: notebooks, then by the size of the file."""
+    """Long files first, so that the workers end together: notebooks, then by the size of the
+    file."""
     size = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 
@@ -90,12 +99,14 @@ _most_bytes = [2 * 2**30]
 
 @pytest.fixture(autouse=True)
 def _forget_programs():
-    """Drop compiled programs once they fill 2 GiB: those of all files are 5, and a run that is traced again is slow."""
+    """Drop compiled programs once they fill 2 GiB: those of all files are 5, and a run that is
+    traced again is slow."""
     yield
     if _resident_bytes() > _most_bytes[0]:
         jax.clear_caches()
         gc.collect()
-        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)  # glibc keeps what is free, and the process stays as large
+        # glibc keeps what is free, and the process stays as large
+        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
         _most_bytes[0] = max(2 * 2**30, _resident_bytes() + 2**30)
 
 
@@ -103,7 +114,8 @@ def _forget_programs():
 def _forget_names():
     """Forget what a test registered, and which modules it named."""
     registries = (algorithms.ALGORITHMS, SINKS, SAMPLERS, sources.SOURCES)
-    known = [sources.USER, imports.named, *(x for one in registries for x in (one.added, one.loaded, one.said))]
+    known = [sources.USER, imports.named,
+             *(x for one in registries for x in (one.added, one.loaded, one.said))]
     before = [x.copy() for x in known]
     yield
     for now, then in zip(known, before, strict=True):
@@ -136,7 +148,8 @@ def clock():
 
 @pytest.fixture
 def both_forms(monkeypatch):
-    """both_forms(f, *args): f(*args) of the program for a CPU and of the program for a GPU, both run here, as NumPy arrays."""
+    """both_forms(f, *args): f(*args) of the program for a CPU and of the program for a GPU, both
+    run here, as NumPy arrays."""
     def run(function, *args):
         ours = jax.tree.map(np.asarray, jax.jit(function)(*args))
         with monkeypatch.context() as patched:
@@ -151,15 +164,19 @@ def both_forms(monkeypatch):
 
 @pytest.fixture
 def modules(monkeypatch):
-    """modules(wandb=x): `import wandb` finds x; None: it is not installed; a text: an empty package."""
-    made = lambda x: importlib.util.module_from_spec(ModuleSpec(x, None)) if isinstance(x, str) else x
-    return lambda **found: [monkeypatch.setitem(sys.modules, name, made(x)) for name, x in found.items()]
+    """modules(wandb=x): `import wandb` finds x; None: it is not installed; a text: an empty
+    package."""
+    made = (
+        lambda x: importlib.util.module_from_spec(ModuleSpec(x, None)) if isinstance(x, str) else x)
+    return lambda **found: [monkeypatch.setitem(sys.modules, name, made(x))
+                            for name, x in found.items()]
 
 
 @pytest.fixture
 def another_program(monkeypatch):
     """Another program takes a third of a core."""
-    monkeypatch.setattr(machine, "examine", lambda: Machine(cores=2, all_cores=2, load=9.0, share=0.3))
+    monkeypatch.setattr(machine, "examine",
+                        lambda: Machine(cores=2, all_cores=2, load=9.0, share=0.3))
 
 
 @pytest.fixture
@@ -173,7 +190,8 @@ def compile_cache(monkeypatch):
 
 @pytest.fixture
 def device_memory(monkeypatch):
-    """device_memory(n): the memory plan counts with n bytes of a device; None: they are not known."""
+    """device_memory(n): the memory plan counts with n bytes of a device; None: they are not
+    known."""
     return lambda size: monkeypatch.setattr(runtime, "device_memory", lambda device: size)
 
 
@@ -222,14 +240,17 @@ def unbroken(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def singles(as_users_have_it):
-    """name -> sessions of single runs with seeds 0, 1, 2 to the middle of the horizon, compiled as users have them."""
+    """name -> sessions of single runs with seeds 0, 1, 2 to the middle of the horizon, compiled as
+    users have them."""
     done = {}
 
     def get(name):
         if name not in done:
             with as_users_have_it():
                 done[name] = [
-                    tools.train(name, seed=i, total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0) for i in range(3)
+                    tools.train(
+                        name, seed=i, total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0
+                    ) for i in range(3)
                 ]
         return done[name]
 

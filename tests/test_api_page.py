@@ -1,4 +1,5 @@
-"""The public face: what `jf` offers is what docs/api.md lists, each with a first line that fits a table."""
+"""The public face: what `jf` offers is what docs/api.md lists, each with a first line that fits a
+table."""
 
 from __future__ import annotations
 

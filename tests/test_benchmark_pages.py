@@ -1,4 +1,5 @@
-"""The benchmark pages are what the script makes of the results, and every result says where it is from."""
+"""The benchmark pages are what the script makes of the results, and every result says where it is
+from."""
 
 from __future__ import annotations
 
@@ -15,17 +16,20 @@ ROOT = Path(__file__).resolve().parents[1]
 
 TABLES = tabled.read_results(made.RESULTS)
 ROWS = [(name, row) for name, rows in TABLES.items() for row in rows]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(made.DOCS.rglob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md",
+             *sorted(made.DOCS.rglob("*.md"))]
 
 
 def line(**fields) -> dict:
     """Return a row with the required keys, and some of them or others set."""
-    return dict.fromkeys(tabled.REQUIRED) | {"what": "w", "value": 10.0, "unit": "return", "table": "t"} | fields
+    return dict.fromkeys(tabled.REQUIRED) | {"what": "w", "value": 10.0, "unit": "return",
+                                             "table": "t"} | fields
 
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
-    heads = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
+    heads = re.findall(r"^#+ (.*)$",
+                       re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S), re.M)
     return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
@@ -34,7 +38,10 @@ def test_committed_pages_and_charts_follow_from_the_results():
 
 
 def test_no_page_is_left_without_a_text():
-    assert {*(made.DOCS / "benchmarks").glob("*.md"), made.DOCS / "benchmarks.md"} == set(made.pages(TABLES))
+    assert (
+        {*(made.DOCS / "benchmarks").glob("*.md"), made.DOCS / "benchmarks.md"}
+        == set(made.pages(TABLES))
+    )
 
 
 @pytest.mark.parametrize("key", ["what", "unit", "date", "machine", "versions", "command"])
@@ -47,7 +54,9 @@ def test_every_result_has_a_value_or_a_ratio_and_a_date():
     for name, row in ROWS:
         assert re.fullmatch(r"2026-\d\d-\d\d", row["date"]), row
         lowered = row.get("stage") == "lower" and row.get("modules")
-        assert row["value"] is not None or row.get("ratio") or lowered or name in runs_to_a_goal, row
+        assert row["value"] is not None or row.get("ratio") or lowered or name in runs_to_a_goal, (
+            row
+        )
 
 
 def test_ratios_are_the_medians_of_their_turns():
@@ -58,10 +67,13 @@ def test_ratios_are_the_medians_of_their_turns():
 
 
 def test_scores_are_the_means_of_their_seeds():
-    with_seeds = [(n, r) for n, r in ROWS if n.startswith("learning/") and r.get("by_seed") and r["unit"] == "return"]
+    with_seeds = [(n, r)
+                  for n, r in ROWS
+                  if n.startswith("learning/") and r.get("by_seed") and r["unit"] == "return"]
     assert len(with_seeds) > 80
     for name, row in with_seeds:
-        assert row["value"] == pytest.approx(sum(row["by_seed"]) / len(row["by_seed"]), abs=1.0), (name, row["what"])
+        assert row["value"] == pytest.approx(sum(row["by_seed"]) / len(row["by_seed"]),
+                                             abs=1.0), (name, row["what"])
 
 
 def test_every_table_but_history_is_on_a_page():
@@ -73,7 +85,8 @@ def test_every_table_but_history_is_on_a_page():
 def test_lines_are_short():
     for path in made.pages(TABLES):
         text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
-        assert [ln for ln in text.splitlines() if len(ln) > 100 and not ln.startswith("<!--")] == [], path.name
+        assert [ln for ln in text.splitlines()
+                if len(ln) > 100 and not ln.startswith("<!--")] == [], path.name
 
 
 def test_charts_are_small():
@@ -86,8 +99,12 @@ def test_links_into_benchmarks_and_decisions_find_their_heading(document: Path):
     text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.M | re.S)
     for target, anchor in re.findall(r"\]\(([^)\s#:]*)#([^)\s]+)\)", text):
         page = (document.parent / target).resolve() if target else document
-        if "benchmarks" in str(page.relative_to(ROOT)) or "decisions" in str(page.relative_to(ROOT)):
-            assert anchor in anchors(page), f"{document.name} links to {target}#{anchor}, which has no such heading"
+        if "benchmarks" in str(page.relative_to(ROOT)) or "decisions" in str(
+            page.relative_to(ROOT)
+        ):
+            assert anchor in anchors(page), (
+                f"{document.name} links to {target}#{anchor}, which has no such heading"
+            )
 
 
 def test_a_line_without_its_machine_is_refused(tmp_path):
@@ -113,7 +130,8 @@ def test_speedup_counts_time_the_other_way_round(row, expected):
     assert tabled.speedup(row) == expected
 
 
-@pytest.mark.parametrize(("goal", "expected"), [(9, "yes"), (10, "yes"), (11, "within"), (13, "no")])
+@pytest.mark.parametrize(("goal", "expected"),
+                         [(9, "yes"), (10, "yes"), (11, "within"), (13, "no")])
 def test_verdict_asks_value_then_interval(goal, expected):
     assert tabled.verdict(line(interval=2, published=[{"value": goal, "source": "s"}])) == expected
     assert tabled.verdict(line()) is None
@@ -128,7 +146,10 @@ def test_cells_omit_missing_values():
 
 def test_a_page_gets_its_table_its_grid_and_its_letters():
     rows = [line(what="x", value=1500, block=b, machine=f"m{b}", versions="v") for b in (1, 2)]
-    text = "# T\n\n{{ table a/t block=2\nWhat = {what}\nV = {value}\nOn = {on}\n}}\n\n{{ grid a/t\nWhat = {what}\n"
+    text = (
+        "# T\n\n{{ table a/t block=2\nWhat = {what}\nV = {value}\nOn = {on}\n}}\n\n{{ grid "
+        "a/t\nWhat = {what}\n"
+    )
     text += "columns = {block}\ncell = {value}\n}}\n\n{{ machines }}\n"
     page = made.page(text, {"a/t": rows}, "text/T.md.in")
     assert "| What | V | On |\n| --- | --- | --- |\n| x | 1,500 | a |" in page
@@ -144,4 +165,5 @@ def test_a_block_without_measurements_is_refused():
 def test_the_speeds_in_the_readme_are_measurements():
     text = (ROOT / "README.md").read_text().partition("## Measured")[2].partition("| task |")[0]
     shown = re.findall(r"\b\d\.\d\d\b", text)
-    assert len(shown) > 8 and set(shown) <= {f"{x:.2f}" for _, row in ROWS if (x := tabled.speedup(row))}
+    assert len(shown) > 8 and set(shown) <= {f"{x:.2f}"
+                                             for _, row in ROWS if (x := tabled.speedup(row))}

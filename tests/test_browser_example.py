@@ -18,7 +18,8 @@ from helpers import browser
 from jaxrl_fast.engine.config import RunConfig
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "scripts/browser"
-MODULES = Path(os.environ.get("JAXRL_FAST_NODE_MODULES", EXAMPLE / "node_modules"))  # of `npm install` there
+# of `npm install` there
+MODULES = Path(os.environ.get("JAXRL_FAST_NODE_MODULES", EXAMPLE / "node_modules"))
 
 
 @pytest.mark.browser
@@ -26,7 +27,8 @@ def test_a_policy_plays_in_a_browser(tmp_path):
     assert (MODULES / "onnxruntime-web").is_dir(), "needs `npm install` in scripts/browser"
     env = jf.make("CartPole-v1")
     algo = jf.PPO(hidden=(8,)).bind(env.spec)
-    jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0))).export(tmp_path / "policy.onnx", "onnx")
+    jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0))).export(
+        tmp_path / "policy.onnx", "onnx")
     shutil.copy(EXAMPLE / "index.html", tmp_path)
     (tmp_path / "node_modules").symlink_to(MODULES)
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path))

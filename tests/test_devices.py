@@ -29,21 +29,28 @@ def test_a_card_is_found_by_its_driver_or_its_tool(tmp_path):
 
 @pytest.mark.parametrize(
     ("platform", "chosen", "card", "told"),
-    [("cpu", None, True, True), ("cpu", None, False, False), ("gpu", None, True, False), ("cpu", "cpu", True, False)],
+    [("cpu", None, True, True), ("cpu", None, False, False), ("gpu", None, True, False),
+     ("cpu", "cpu", True, False)],
 )
 def test_an_idle_card_is_told_with_the_remedy(platform, chosen, card, told):
     found = runtime.idle_card(platform, chosen, lambda: card)
     command = f"pip install 'jax[cuda12]=={metadata.version('jax')}'"
-    assert found == (f"an NVIDIA card is here, but JAX runs on the CPU: {command}" if told else None)
+    assert found == (f"an NVIDIA card is here, but JAX runs on the CPU: {command}" if told
+                     else None)
 
 
 def test_a_run_tells_its_device_and_an_idle_card(run_cli, tmp_path, monkeypatch):
     from jaxrl_fast.runs import train
 
     train._warn_of_idle_card.cache_clear()
-    monkeypatch.setattr(train.runtime, "idle_card", lambda platform, chosen: f"a card beside the {platform}")
-    line = "train ppo CartPole-v1 --total-steps 128 --algo.num-envs 4 --algo.num-steps 8 --algo.hidden 8 --eval-every 0"
-    code, out, err = run_cli(*line.split(), "--eval-episodes", "2", "--no-pictures", "--out", str(tmp_path / "run"))
+    monkeypatch.setattr(train.runtime, "idle_card",
+                        lambda platform, chosen: f"a card beside the {platform}")
+    line = (
+        "train ppo CartPole-v1 --total-steps 128 --algo.num-envs 4 --algo.num-steps 8 "
+        "--algo.hidden 8 --eval-every 0"
+    )
+    code, out, err = run_cli(*line.split(), "--eval-episodes", "2", "--no-pictures", "--out",
+                             str(tmp_path / "run"))
     train._warn_of_idle_card.cache_clear()
     assert code == 0, err
     assert f"device: {len(jax.devices())} x cpu (cpu), products in float32\n" in out
@@ -56,7 +63,8 @@ CLI = "assert command.main('plan {} ppo CartPole-v1'.split()) == 0"
 CASES = {  # environment, and what a process does before it shows its own
     "fraction": ({}, PREPARE.format({"memory_fraction": 0.4})),
     "as needed": ({}, PREPARE.format({"memory_fraction": 0.0})),
-    "user's fraction": ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"}, PREPARE.format({"memory_fraction": 0.4})),
+    "user's fraction": ({"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.3"},
+                        PREPARE.format({"memory_fraction": 0.4})),
     "flag of a fraction": ({}, CLI.format("--memory-fraction 0.4")),
     "nothing": ({}, PREPARE.format({})),
     "deterministic": ({}, PREPARE.format({"deterministic": True})),
@@ -115,7 +123,10 @@ def test_a_late_part_of_a_gpus_memory_is_an_error_on_a_gpu_alone(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     jax.devices()
     runtime.set_gpu(True, 0.4, lambda: "cpu")
-    valid = "memory_fraction must be given before JAX's backend starts, got 0.4: XLA_CLIENT_MEM_FRACTION=0.4 in the environment"
+    valid = (
+        "memory_fraction must be given before JAX's backend starts, got 0.4: "
+        "XLA_CLIENT_MEM_FRACTION=0.4 in the environment"
+    )
     with pytest.raises(ConfigError, match=valid):
         runtime.set_gpu(False, 0.4, lambda: "gpu")
     assert not any(name in os.environ for name in runtime._MEMORY)
@@ -139,7 +150,9 @@ def test_bitwise_programs_set_their_flag_before_the_backend_starts(case, flag, e
 @pytest.mark.parametrize("value", ["false", "False", "0"])
 def test_bitwise_programs_against_the_users_flag_are_refused(value, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", f"{FLAG}={value}")
-    with pytest.raises(ConfigError, match=f"deterministic must be False with XLA_FLAGS={FLAG}=false, got True: leave one"):
+    with pytest.raises(ConfigError,
+                       match=f"deterministic must be False with XLA_FLAGS={FLAG}=false, got True: "
+                             f"leave one"):
         runtime.set_gpu(True, None, lambda: "cpu")
 
 
@@ -157,9 +170,13 @@ def earlier(monkeypatch):
 def test_a_later_run_of_a_process_tells_what_it_cannot_change(earlier):
     runtime.set_gpu(True, 0.4, lambda: "gpu")  # the same
     for other in (0.3, 0.0):
-        with pytest.raises(ConfigError, match=f"memory_fraction must be 0.4 as in an earlier run of this process, got {other}"):
+        with pytest.raises(ConfigError,
+                           match=f"memory_fraction must be 0.4 as in an earlier run of this "
+                                 f"process, got {other}"):
             runtime.set_gpu(True, other, lambda: "gpu")
-    with pytest.warns(UserWarning, match="deterministic=False has no effect: an earlier run of this process has set it"):
+    with pytest.warns(UserWarning,
+                      match="deterministic=False has no effect: an earlier run of this process has "
+                            "set it"):
         runtime.set_gpu(False, None, lambda: "gpu")
     runtime.set_gpu(False, 0.3, lambda: "cpu")  # no GPU, nothing to tell
     assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.4"
@@ -168,7 +185,8 @@ def test_a_later_run_of_a_process_tells_what_it_cannot_change(earlier):
 def test_a_later_setting_counts_until_the_backend_starts(earlier, monkeypatch):
     monkeypatch.setattr(runtime, "backend_started", lambda: False)
     runtime.set_gpu(True, 0.0, lambda: "gpu")
-    assert [name for name in runtime._MEMORY if name in os.environ] == ["XLA_PYTHON_CLIENT_PREALLOCATE"]
+    assert [name for name in runtime._MEMORY if name in os.environ] == [
+        "XLA_PYTHON_CLIENT_PREALLOCATE"]
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--config"])
@@ -178,14 +196,18 @@ def test_joining_processes_take_what_a_run_has_stored(flag, monkeypatch):
     monkeypatch.setattr(runtime, "request_host_devices", lambda count: True)
     monkeypatch.setattr(distributed, "start", lambda **given: None)
     command._join(["--distributed", flag, "runs/a"], {"runs/a": stored}.__getitem__)
-    command._join(["--distributed", flag, "runs/a", "--no-deterministic"], {"runs/a": stored}.__getitem__)
+    command._join(["--distributed", flag, "runs/a", "--no-deterministic"],
+                  {"runs/a": stored}.__getitem__)
     command._join(["--distributed"], {}.__getitem__)
     assert seen == [(True, 0.4), (False, 0.4), (False, None)]
 
 
 def test_late_bitwise_programs_are_an_error_on_a_gpu():
     jax.devices()
-    valid = f"deterministic must be given before JAX's backend starts, got True: XLA_FLAGS={FLAG}=true in the environment"
+    valid = (
+        f"deterministic must be given before JAX's backend starts, got True: XLA_FLAGS={FLAG}=true "
+        f"in the environment"
+    )
     with pytest.raises(ConfigError, match=valid):
         runtime.set_gpu(True, None, lambda: "gpu")
     runtime.set_gpu(False, None, lambda: "gpu")

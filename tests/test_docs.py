@@ -1,8 +1,10 @@
-"""What the documents show runs: their Python blocks in order, at tiny sizes, and the scripts a reader copies.
+"""What the documents show runs: their Python blocks in order, at tiny sizes, and the scripts a
+reader copies.
 
-A block that begins with a comment such as `# my_env.py` is also saved under that name where the blocks run, so that
-later blocks and the shell lines below it can import it. Sizes are made small by replacing text; a replacement that no
-longer occurs is an error, so that it is not forgotten when a document changes.
+A block that begins with a comment such as `# my_env.py` is also saved under that name where the
+blocks run, so that later blocks and the shell lines below it can import it. Sizes are made small by
+replacing text; a replacement that no longer occurs is an error, so that it is not forgotten when a
+document changes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from jaxrl_fast.sweeps.samplers import SAMPLERS
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = {
-    "README.md": {"500_000": "2_048", ", 64)": ", 2)", "seeds=4": "seeds=2", "num_envs=16": "num_envs=4"},
+    "README.md": {"500_000": "2_048", ", 64)": ", 2)", "seeds=4": "seeds=2",
+                  "num_envs=16": "num_envs=4"},
     "CONTRIBUTING.md": {"100_000": "1_024", "20_000": "1_024"},
     "docs/algorithms/ppo.md": {"500_000": "2_048"},
     "docs/algorithms/a2c.md": {"500_000": "512"},
@@ -42,10 +45,12 @@ SMALL = {
     "docs/algorithms/qr_dqn.md": {"500_000": "2_048"},
     "docs/algorithms/iqn.md": {"500_000": "2_048"},
     "docs/algorithms/rainbow.md": {"500_000": "2_048"},
-    "docs/algorithms/apex.md": {"200_000": "2_048", "learning_starts=2_000": "learning_starts=256", "(128, 128)": "(8,)"},
+    "docs/algorithms/apex.md": {"200_000": "2_048", "learning_starts=2_000": "learning_starts=256",
+                                "(128, 128)": "(8,)"},
     "docs/algorithms/pqn.md": {"500_000": "2_048"},
     **{f"docs/algorithms/{name}.md": {"20_000": "512", "=1_000": "=128", "(64, 64)": "(8,)",
-                                  "num_envs=8": "num_envs=8, batch_size=16"} for name in ("sac", "td3", "tqc")},
+                                  "num_envs=8": "num_envs=8, batch_size=16"}
+       for name in ("sac", "td3", "tqc")},
     "docs/algorithms/crossq.md": {"20_000": "512", "num_envs=8": "num_envs=8, batch_size=16",
                                   "=1_000": "=128", "(64, 64)": "(8,)", "(256, 256)": "(8,)"},
     "docs/algorithms/apg.md": {"500_000": "2_048", "num_steps=64": "num_steps=8"},
@@ -54,20 +59,24 @@ SMALL = {
     "docs/optimizers.md": {"500_000": "2_048", "num_steps=64": "num_steps=64, hidden=(8,)"},
     "docs/getting-started.md": {"100_000": "2_048", "episodes=16": "episodes=4"},
     "docs/memory.md": {},
-    "docs/notebooks.md": {"100_000": "2_048", "num_envs=8": "num_envs=4, num_steps=32, hidden=(8,)"},
+    "docs/notebooks.md": {"100_000": "2_048",
+                          "num_envs=8": "num_envs=4, num_steps=32, hidden=(8,)"},
     "docs/physics.md": {},
     "docs/host.md": {"50_000": "512", "actors=2)": "actors=2, eval_episodes=2)",
                      "num_envs=8": "num_envs=4, num_steps=16", "(64, 64)": "(8,)"},
-    "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, hidden=(8,)",
+    "docs/offline.md": {"num_envs=8": "num_envs=8, learning_starts=64, buffer_size=4_096, "
+                                      "hidden=(8,)",
                         "50_000": "512", "20_000": "64"},
     "docs/agents.md": {"100_000": "512", "num_envs=16": "num_envs=4, num_steps=16, hidden=(8,)"},
     "docs/doctor.md": {},
-    "docs/profile.md": {"num_envs=8": "num_envs=4, num_steps=8, hidden=(8,)", "100_000": "1_000", "seconds=1.0": "seconds=0.05"},
+    "docs/profile.md": {"num_envs=8": "num_envs=4, num_steps=8, hidden=(8,)", "100_000": "1_000",
+                        "seconds=1.0": "seconds=0.05"},
     "docs/forecast.md": {},
     "docs/bench.md": {},
     "docs/gymnasium.md": {"range(200)": "range(20)"},
 }
-SHELL = {  # the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
+# the lines that are run here, without their `jaxrl-fast`, and what is added to make them small
+SHELL = {
     "CONTRIBUTING.md": {
         "train reinforce walk --import my_env --import my_algorithm": "--total-steps 1024",
     },
@@ -99,11 +108,15 @@ def run_block(place: Path, name: str, code: str, namespace: dict) -> None:
 
 
 # Slow, because other tests run the same.
-REST = ["docs/profile.md", *(name for name in SMALL if "algorithms/" in name and Path(name).stem not in ("ppo", "dqn"))]
+REST = ["docs/profile.md",
+        *(name
+          for name in SMALL if "algorithms/" in name and Path(name).stem not in ("ppo", "dqn"))]
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("document", [pytest.param(name, marks=pytest.mark.slow) if name in REST else name for name in SMALL])
+@pytest.mark.parametrize("document",
+                         [pytest.param(name, marks=pytest.mark.slow) if name in REST else name
+                          for name in SMALL])
 def test_python_blocks_run(document: str, place: Path):
     namespace: dict = {}
     found = blocks(document, "python")
@@ -115,17 +128,23 @@ def test_python_blocks_run(document: str, place: Path):
         run_block(place, f"block_{Path(document).stem}_{i}", small(document, code), namespace)
     shell = "".join(blocks(document, "bash"))
     for line, more in SHELL.get(document, {}).items():
-        assert f"jaxrl-fast {line}" in shell, f"{document} no longer has the line {line!r}: change SHELL"
+        assert f"jaxrl-fast {line}" in shell, (
+            f"{document} no longer has the line {line!r}: change SHELL"
+        )
         argv = shlex.split(f"{line} --eval-episodes 4 --no-tensorboard {more}")
         assert cli.main(argv) == 0, f"jaxrl-fast {line}"
 
 
 @pytest.mark.parametrize("document", [name for name in REST if "algorithms/" in name])
 def test_python_blocks_of_the_rest_are_whole_runs(document: str, monkeypatch):
-    """Prepared and not trained: the settings exist and fit each other, the environment and the sizes."""
+    """Prepared and not trained: the settings exist and fit each other, the environment and the
+    sizes."""
     made = []
-    monkeypatch.setattr(jf, "train", lambda *run, total_steps, **more: made.append(jf.plan(*run, total_steps, **more)))
-    traced = lambda *run, total_steps: jf.train(*run, total_steps=total_steps) or (lambda key: (key, key))
+    monkeypatch.setattr(jf, "train",
+                        lambda *run, total_steps, **more: made.append(
+                            jf.plan(*run, total_steps, **more)))
+    traced = lambda *run, total_steps: jf.train(*run, total_steps=total_steps) or (
+        lambda key: (key, key))
     monkeypatch.setattr(jf, "make_train", traced)
     for code in blocks(document, "python"):
         exec(code, {})
@@ -188,12 +207,15 @@ def test_every_script_explains_itself(script: str, helps):
 @pytest.mark.timeout(240)
 def test_the_program_of_a_tpu_user_runs(place: Path, monkeypatch, capsys):
     path = ROOT / "scripts" / "tpu_sweep.py"
-    monkeypatch.setattr(sys, "argv", [str(path), "--total-steps", "2048", "--seeds", "1", "--rates", "2", "--out", "x"])
+    monkeypatch.setattr(sys, "argv",
+                        [str(path), "--total-steps", "2048", "--seeds", "1", "--rates", "2",
+                         "--out", "x"])
     runpy.run_path(str(path), run_name="__main__")
     assert "IQM" in capsys.readouterr().out and (Path("x") / "table.csv").exists()
 
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md",
+             *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "docs").rglob("*.md")))]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -209,13 +231,17 @@ def test_links_have_targets(document: str):
 def test_the_site_lists_every_page():
     listed = re.findall(r"([\w-]+)\.md$", (ROOT / ".ci/site/mkdocs.yml").read_text(), re.M)
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
-    assert pages - {"benchmarks"} <= set(listed), "a page is not in the navigation of .ci/site/mkdocs.yml"
+    assert pages - {"benchmarks"} <= set(listed), (
+        "a page is not in the navigation of .ci/site/mkdocs.yml"
+    )
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_named_files_exist(document: str):
-    """Paths in backticks such as `jaxrl_fast/engine/iteration.py` or `tests/engine/` are those of the checkout."""
-    for name in re.findall(r"`((?:jaxrl_fast|tests|scripts|docs|notebooks)/[\w./-]*)`", (ROOT / document).read_text()):
+    """Paths in backticks such as `jaxrl_fast/engine/iteration.py` or `tests/engine/` are those of
+    the checkout."""
+    for name in re.findall(r"`((?:jaxrl_fast|tests|scripts|docs|notebooks)/[\w./-]*)`",
+                           (ROOT / document).read_text()):
         assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
 
 
@@ -228,7 +254,8 @@ def test_readme_has_the_two_commands():
 def page(name: str) -> str:
     """An algorithm's page, with that of all and those whose settings it says are its own too."""
     text = "".join((ROOT / f"docs/algorithms/{x}.md").read_text() for x in (name, "README"))
-    return text + "".join((ROOT / f"docs/algorithms/{x}").read_text() for x in re.findall(r"\((\w+\.md)#settings\)", text))
+    return text + "".join((ROOT / f"docs/algorithms/{x}").read_text()
+                          for x in re.findall(r"\((\w+\.md)#settings\)", text))
 
 
 PAGES = sorted(p.stem for p in (ROOT / "docs/algorithms").glob("*.md") if p.stem != "README")
@@ -238,7 +265,9 @@ PAGES = sorted(p.stem for p in (ROOT / "docs/algorithms").glob("*.md") if p.stem
 def test_every_setting_is_explained(name: str):
     for field in dataclasses.fields(algorithm_class(name)):
         if field.name != "spec":
-            assert f"`{field.name}`" in page(name), f"docs/algorithms/{name}.md does not explain {field.name}"
+            assert f"`{field.name}`" in page(name), (
+                f"docs/algorithms/{name}.md does not explain {field.name}"
+            )
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -249,7 +278,9 @@ def test_every_metric_is_explained(name: str):
     metrics = jax.eval_shape(jf.make_train(algo, env, 200_000), jax.random.key(0))[1]
     for metric in metrics.keys() - {"env_steps", "episode_return", "episode_length", "finite"}:
         assert f"`{metric}`" in page(name), f"docs/algorithms/{name}.md does not explain {metric}"
-        assert metric in MEANINGS, f"a report does not explain {metric}: jaxrl_fast/logs/meanings.py"
+        assert metric in MEANINGS, (
+            f"a report does not explain {metric}: jaxrl_fast/logs/meanings.py"
+        )
 
 
 def test_the_page_of_environments_lists_every_one():
@@ -257,7 +288,8 @@ def test_the_page_of_environments_lists_every_one():
     for known, entry in registry.list_environments().items():
         if entry.source in ("native", "gymnax"):
             stem, _, suite = known.partition("-")
-            assert known in text or (suite in text and stem in text), f"docs/environments.md does not list {known}"
+            assert known in text or (suite in text and stem
+                                     in text), f"docs/environments.md does not list {known}"
 
 
 def column(document: str, heading: str) -> list[str]:
@@ -267,23 +299,32 @@ def column(document: str, heading: str) -> list[str]:
 
 
 def test_the_readme_names_every_algorithm():
-    table = (ROOT / "README.md").read_text().partition("\n| family | names |\n")[2].partition("\n\n")[0]
+    table = (
+        (ROOT / "README.md").read_text().partition("\n| family | names |\n")[2].partition("\n\n")[0]
+    )
     assert sorted(re.findall(r"`(\w+)`", table)) == sorted(ALGORITHMS.ours)
 
 
 def test_tables_match_the_registries():
-    assert sorted(column("docs/algorithms/README.md", "By name")) == sorted(ALGORITHMS.ours) == sorted(PAGES)
-    assert column("docs/sweeps.md", "Samplers") == [SAMPLERS.get(kind).form for kind in SAMPLERS.ours]
+    assert (
+        sorted(column("docs/algorithms/README.md", "By name")) == sorted(ALGORITHMS.ours)
+        == sorted(PAGES)
+    )
+    assert column("docs/sweeps.md", "Samplers") == [SAMPLERS.get(kind).form
+                                                    for kind in SAMPLERS.ours]
     assert column("docs/runs.md", "Logs") == [SINKS.get(kind).form for kind in SINKS.ours]
     environments = (ROOT / "docs/environments.md").read_text()
     for source in map(SOURCES.get, SOURCES.ours):
         prefix = source.prefix or next(iter(source.names)).partition("-")[0].partition("/")[0]
-        assert f"`{prefix}" in environments, f"docs/environments.md does not list the source of {prefix}"
+        assert f"`{prefix}" in environments, (
+            f"docs/environments.md does not list the source of {prefix}"
+        )
 
 
 def test_every_algorithm_is_a_public_name():
     import jaxrl_fast as jf
-    public = {f"jaxrl_fast.{module}:{name}" for name, module in jf._NAMES.items() if module.startswith("algorithms.")}
+    public = {f"jaxrl_fast.{module}:{name}"
+              for name, module in jf._NAMES.items() if module.startswith("algorithms.")}
     others = {"jaxrl_fast.algorithms.base:Algorithm", "jaxrl_fast.algorithms.presets:preset"}
     assert set(ALGORITHMS.ours.values()) == public - others
 

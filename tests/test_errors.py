@@ -10,12 +10,16 @@ from jaxrl_fast.errors import ConfigError, expected
     [
         ("at least 2", "x must be at least 2, got 1"),
         ("0: dqn has no epochs; ppo has", "x must be 0, got 1: dqn has no epochs; ppo has"),
-        ("a whole file; line 3 is damaged. Start again", "x must be a whole file, got 1; line 3 is damaged. Start again"),
+        ("a whole file; line 3 is damaged. Start again",
+         "x must be a whole file, got 1; line 3 is damaged. Start again"),
         ("a known module. Add --import", "x must be a known module, got 1. Add --import"),
-        ("one of 'a: b', 'c; d'; did you mean 'c; d'?", "x must be one of 'a: b', 'c; d', got 1; did you mean 'c; d'?"),
-        ('a mapping such as {"a": 1}, not empty', 'x must be a mapping such as {"a": 1}, not empty, got 1'),
+        ("one of 'a: b', 'c; d'; did you mean 'c; d'?",
+         "x must be one of 'a: b', 'c; d', got 1; did you mean 'c; d'?"),
+        ('a mapping such as {"a": 1}, not empty',
+         'x must be a mapping such as {"a": 1}, not empty, got 1'),
         ("in [0, inf); in float32 this is 0", "x must be in [0, inf), got 1; in float32 this is 0"),
-        ("a function such as `lambda: x`: it is copied", "x must be a function such as `lambda: x`, got 1: it is copied"),
+        ("a function such as `lambda: x`: it is copied",
+         "x must be a function such as `lambda: x`, got 1: it is copied"),
         ("the run's: none has another's", "x must be the run's, got 1: none has another's"),
         ("choice:A,B,... or 0.5", "x must be choice:A,B,... or 0.5, got 1"),
         ("text (with: an end", "x must be text (with: an end, got 1"),
@@ -34,5 +38,6 @@ def test_long_values_are_shortened_and_values_without_text_named_by_type():
 
     assert str(ConfigError("x", Silent(), "a number")) == "x must be a number, got <Silent>"
     message = str(ConfigError("x", "y" * 10_000, "a number: long texts are none"))
-    assert message.startswith("x must be a number, got 'yyy") and message.endswith("yy': long texts are none")
+    assert message.startswith("x must be a number, got 'yyy") and message.endswith(
+        "yy': long texts are none")
     assert len(message) < 400

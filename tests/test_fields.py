@@ -65,12 +65,16 @@ def test_a_bad_value_is_named_with_its_valid_values(name, value, valid):
     with pytest.raises(ConfigError) as caught:
         Example(**{name: value})
     message = str(caught.value)
-    assert message.startswith(f"{name} must be ") and f", got {value!r}" in message and valid in message
+    assert (
+        message.startswith(f"{name} must be ") and f", got {value!r}" in message
+        and valid in message
+    )
     assert isinstance(caught.value, ValueError) and caught.value.exit_code == 2
 
 
 def test_good_values_become_plain_python():
-    made = Example(rate=1, share=np.float32(1), size=np.int64(2), switch=np.bool_(True), widths=[3, 4])
+    made = Example(rate=1, share=np.float32(1), size=np.int64(2), switch=np.bool_(True),
+                   widths=[3, 4])
     assert (type(made.rate), type(made.share), type(made.size)) == (float, float, int)
     assert made.switch is True and made.widths == (3, 4)
     assert hash(Example()) == hash(Example()) and Example() == Example()
@@ -124,14 +128,16 @@ def test_annotations_are_read_as_types_and_as_text(first):
         with pytest.raises(ConfigError):
             mine(**bad)
     kinds = [type_name(f) for f in dataclasses.fields(mine)]
-    assert kinds == ["float", "Array", "Any", "int", "tuple[int, ...]", "tuple[int, ...]", "str | tuple"]
+    assert kinds == ["float", "Array", "Any", "int", "tuple[int, ...]", "tuple[int, ...]",
+                     "str | tuple"]
 
 
 def test_floats_are_leaves_and_the_rest_is_static():
     leaves, structure = jax.tree.flatten(Example())
     assert leaves == [0.1, 0.5]
     assert structure == jax.tree.structure(Example(rate=0.2))
-    for other in (Example(size=5), Example(switch=True), Example(widths=(8,)), Example(mode="b"), Example(fixed=2.0)):
+    for other in (Example(size=5), Example(switch=True), Example(widths=(8,)), Example(mode="b"),
+                  Example(fixed=2.0)):
         assert structure != jax.tree.structure(other)
 
 
@@ -149,13 +155,15 @@ def test_a_sweep_needs_no_second_trace_and_tracers_pass_the_checks():
     batch = Example(rate=jnp.array([0.1, 0.2]), share=jnp.array([0.5, 0.5]))
     np.testing.assert_allclose(jax.vmap(double)(batch), [0.2, 0.4])
     assert dataclasses.replace(batch, size=8).size == 8
-    jax.tree.map(lambda _: object(), batch)  # a placeholder of a tree transformation is not looked at
+    # a placeholder of a tree transformation is not looked at
+    jax.tree.map(lambda _: object(), batch)
 
 
 def test_check_float_and_int_edges():
     errors.check_float("x", 0.0, 0.0, 1.0)
     errors.check_float("x", 1, 0.0, 1.0)
-    errors.check_float("x", jnp.float32(-5), 0.0, 1.0)  # an array is a leaf of a sweep: not looked at
+    # an array is a leaf of a sweep: not looked at
+    errors.check_float("x", jnp.float32(-5), 0.0, 1.0)
     errors.check_int("n", np.int32(1))
     with pytest.raises(ConfigError, match=r"x must be .*\(0, 1\], got 0.0"):
         errors.check_float("x", 0.0, 0.0, 1.0, open_low=True)
@@ -164,7 +172,10 @@ def test_check_float_and_int_edges():
 
 
 def test_nearest():
-    assert errors.nearest("cartpole-v1", ["CartPole-v1", "Acrobot-v1"]) == "; did you mean 'CartPole-v1'?"
+    assert (
+        errors.nearest("cartpole-v1", ["CartPole-v1", "Acrobot-v1"])
+        == "; did you mean 'CartPole-v1'?"
+    )
     assert errors.nearest("zzz", ["CartPole-v1"]) == ""
     assert errors.nearest(3, []) == ""
 
@@ -175,7 +186,8 @@ def test_errors_have_their_exit_codes():
     assert "pip install 'jaxrl_fast[wandb]'" in str(missing) and isinstance(missing, ImportError)
 
 
-CLASSES = [*map(algorithm_class, list_algorithms()), *map(imported, SOURCE.names.values()), Common, RunConfig, PBT, Halving]
+CLASSES = [*map(algorithm_class, list_algorithms()), *map(imported, SOURCE.names.values()), Common,
+           RunConfig, PBT, Halving]
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
@@ -202,5 +214,6 @@ def test_help_comes_from_the_string_or_the_argument_or_the_class_above():
     assert help_of(Heir, "size") == "rows of the table, in a second line too"
     assert help_of(Heir, "rate") == help_of(Example, "rate") == "step size"
     assert help_of(Heir, "switch") == help_of(Example, "size") == ""
-    made = dataclasses.make_dataclass("Made", [("x", int, setting(3, "a prompt's"))], namespace={"__module__": "nowhere"})
+    made = dataclasses.make_dataclass("Made", [("x", int, setting(3, "a prompt's"))],
+                                      namespace={"__module__": "nowhere"})
     assert help_of(made, "x") == "a prompt's"

@@ -36,7 +36,8 @@ FILES = {
 
 
 def names_imported(source: str) -> set[str]:
-    """Modules and names that a file imports, inside functions too; for type checkers only does not count."""
+    """Modules and names that a file imports, inside functions too; for type checkers only does not
+    count."""
     found = set()
 
     def visit(node):
@@ -96,9 +97,15 @@ def test_no_file_imports_a_module_by_its_old_name(name):
 
 
 def test_the_search_sees_old_names():
-    old = "from jaxrl_fast import rundir, tree\nfrom jaxrl_fast.collect import Noise\nimport jaxrl_fast.runs.session"
+    old = (
+        "from jaxrl_fast import rundir, tree\nfrom jaxrl_fast.collect import Noise\nimport "
+        "jaxrl_fast.runs.session"
+    )
     assert old_names(old) == {"rundir", "collect", "runs.session"}
-    assert old_names("def f():\n    from jaxrl_fast.envs.cartpole import CartPole") == {"envs.cartpole"}
+    assert (
+        old_names("def f():\n    from jaxrl_fast.envs.cartpole import CartPole")
+        == {"envs.cartpole"}
+    )
 
 
 def test_no_cycles():
@@ -107,8 +114,12 @@ def test_no_cycles():
 
 
 def test_the_search_sees_imports():
-    assert {"algorithms.base", "engine.grid", "engine.evaluate", "engine.rollout", "tree"} <= GRAPH["engine.iteration"]
-    assert "logs.plots" in GRAPH["runs.rundir"] and "runs.train" in GRAPH["runs.load"]  # inside functions
+    assert (
+        {"algorithms.base", "engine.grid", "engine.evaluate", "engine.rollout", "tree"}
+        <= GRAPH["engine.iteration"]
+    )
+    # inside functions
+    assert "logs.plots" in GRAPH["runs.rundir"] and "runs.train" in GRAPH["runs.load"]
     assert "envs.native.draw" in GRAPH["envs.native.cartpole"]
 
 
@@ -118,7 +129,8 @@ import jax
 before, began = set(sys.modules), time.perf_counter()
 import jaxrl_fast
 seconds = time.perf_counter() - began
-heavy = {"gymnax", "brax", "orbax", "matplotlib", "tensorboardX", "gymnasium", "wandb", "PIL", "tyro", "rich", "flax", "optax"}
+heavy = {"gymnax", "brax", "orbax", "matplotlib", "tensorboardX", "gymnasium", "wandb", "PIL",
+         "tyro", "rich", "flax", "optax"}
 found = heavy & ({m.partition(".")[0] for m in sys.modules} - {m.partition(".")[0] for m in before})
 assert not found, found
 from jaxrl_fast import runtime
@@ -137,7 +149,8 @@ import sys
 import jaxrl_fast as jf
 env, algo = jf.make("CartPole-v1"), jf.PPO()
 jf.make_train(algo, env, 10_000)
-heavy = {"gymnax", "brax", "orbax", "matplotlib", "tensorboardX", "gymnasium", "wandb", "PIL", "seaborn"}
+heavy = {"gymnax", "brax", "orbax", "matplotlib", "tensorboardX", "gymnasium", "wandb", "PIL",
+         "seaborn"}
 found = heavy & {m.partition(".")[0] for m in sys.modules}
 assert not found, found
 """
@@ -154,12 +167,14 @@ def test_names_of_the_package():
     assert set(dir(jaxrl_fast)) == {*jaxrl_fast.__all__, *jaxrl_fast._PACKAGES, "__version__"}
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         _ = jaxrl_fast.nope
-    assert callable(jaxrl_fast.train) and callable(jaxrl_fast.load) and callable(jaxrl_fast.evaluate)
+    assert (
+        callable(jaxrl_fast.train) and callable(jaxrl_fast.load) and callable(jaxrl_fast.evaluate))
 
 
 def test_names_for_type_checkers_are_the_names_at_run_time():
     tree = ast.parse((ROOT / "__init__.py").read_text())
-    block = next(n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test))
+    block = next(
+        n for n in tree.body if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n.test))
     listed = {a.name: n.module for n in block.body for a in n.names}
     names = {name: f"jaxrl_fast.{module}" for name, module in jaxrl_fast._NAMES.items()}
     assert listed == names | dict.fromkeys(jaxrl_fast._PACKAGES, "jaxrl_fast")
@@ -167,7 +182,8 @@ def test_names_for_type_checkers_are_the_names_at_run_time():
 
 def test_what_needs_an_extra_has_a_marker_and_never_skips():
     checkout = Path(__file__).parents[1]
-    options = tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    options = (
+        tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"])
     markers = {text.partition(":")[0] for text in options["markers"]}
     assert set(re.findall(r"not (\w+)", options["addopts"])) == markers
     word = "import" + "orskip"

@@ -31,7 +31,8 @@ def programs() -> dict[str, list[str]]:
         for i, table in enumerate(re.findall(r"(?:^\|.*\n)+", section, re.M)):
             rows = [re.split(r"(?<!\\) \| ", row.strip("| \n")) for row in table.splitlines()[2:]]
             if all(len(row) == 2 for row in rows):
-                found[f"{title} {i}"] = [re.fullmatch(r"`(.*)`", right.strip())[1] for _, right in rows]
+                found[f"{title} {i}"] = [re.fullmatch(r"`(.*)`", right.strip())[1]
+                                         for _, right in rows]
     return found
 
 
@@ -47,7 +48,10 @@ def test_every_table_is_a_program():
 @pytest.mark.parametrize("lines", PYTHON.values(), ids=PYTHON)
 def test_python_runs(lines: list[str], tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code = "import dataclasses\nimport jax, jax.numpy as jnp\nimport jaxrl_fast as jf\n" + "\n".join(lines)
+    code = (
+        "import dataclasses\nimport jax, jax.numpy as jnp\nimport jaxrl_fast as jf\n"
+        + "\n".join(lines)
+    )
     for old, new in SMALL.items():
         code = code.replace(old, new)
     exec(compile(code, str(PAGE), "exec"), {})
@@ -55,7 +59,8 @@ def test_python_runs(lines: list[str], tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("line", SHELL)
 def test_command_lines_are_valid(line: str, capsys, monkeypatch):
-    monkeypatch.setattr(plan, "print_plan", resolve)  # algorithm, environment and settings, without a trace
+    # algorithm, environment and settings, without a trace
+    monkeypatch.setattr(plan, "print_plan", resolve)
     program, verb, *words = shlex.split(line)
     assert program == "jaxrl-fast" and verb in ("train", "sweep")
     for flag in ELSEWHERE:

@@ -1,4 +1,5 @@
-"""The notebooks run from first cell to last, at tiny sizes, and are stored small and without traces of a machine."""
+"""The notebooks run from first cell to last, at tiny sizes, and are stored small and without traces
+of a machine."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from jupyter_client.manager import start_new_kernel
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 # These write run directories; the cells that do run again in the folder where they have.
 WRITES = re.compile(r"out=|--out")
-# `seed_sweep` comes first: it asks for a CPU device a core, which JAX gives until its backend starts.
+# `seed_sweep` comes first: it asks for a CPU device a core, which JAX gives until its backend
+# starts.
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"), key=lambda path: (path.stem != "seed_sweep", path.stem))
 
 
@@ -23,7 +25,8 @@ def test_notebooks_in_the_docs_exist():
 
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory):
-    """A kernel for all notebooks: each has a fresh namespace and a folder of its own, and JAX is imported once."""
+    """A kernel for all notebooks: each has a fresh namespace and a folder of its own, and JAX is
+    imported once."""
     folder = tmp_path_factory.mktemp("kernel")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAXRL_FAST_TINY", "1")
@@ -31,29 +34,31 @@ def kernel(tmp_path_factory):
         patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         manager, client = start_new_kernel()
-        yield manager, client
+        yield manager, client, folder
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
-FRESH = "%reset -f\nimport os\nos.chdir({!r})\n%reset -f"  # a namespace, in this folder
+FRESH = "%reset -f\nimport os\nos.makedirs({0!r})\nos.chdir({0!r})\n%reset -f"
 
 
 def execute(client, code: str) -> None:
     """Run one cell; an error of it fails the test with its traceback."""
-    reply = client.execute_interactive(code, timeout=200, output_hook=lambda message: None)["content"]
+    reply = client.execute_interactive(code, timeout=200,
+                                       output_hook=lambda message: None)["content"]
     assert reply["status"] == "ok", "\n".join(reply["traceback"])
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_runs(path: Path, kernel, tmp_path: Path):
+def test_runs(path: Path, kernel):
+    _, client, folder = kernel
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
-    execute(kernel[1], FRESH.format(str(tmp_path)))
+    execute(client, FRESH.format(str(folder / path.stem)))
     for code in [*cells, *filter(WRITES.search, cells)]:
-        execute(kernel[1], code)
+        execute(client, code)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -67,17 +72,23 @@ def test_stored_small_and_without_paths(path: Path):
 
 @pytest.mark.parametrize("path", repository.PAGES, ids=lambda p: p.stem)
 def test_addresses_follow_pyproject(path: Path):
-    assert path.read_text() == repository.page(path, repository.address()), "run: python scripts/repository.py"
+    assert path.read_text() == repository.page(
+        path, repository.address()), "run: python scripts/repository.py"
     moved = repository.page(path, "https://github.com/me/fork")
     assert "/OWNER/" not in moved and "https://github.com/me/fork jaxrl_fast" in moved
     if path.suffix == ".ipynb":
-        assert f"Open in Colab: <https://colab.research.google.com/github/me/fork/blob/main/notebooks/{path.name}>" in moved
+        assert (
+            f"Open in Colab: "
+            f"<https://colab.research.google.com/github/me/fork/blob/main/notebooks/{path.name}>"
+            in moved
+        )
 
 
 TRAIN = """
 import jaxrl_fast as jf
 algo = jf.PPO(num_envs=4, num_steps=32, hidden=(8,), num_epochs=1)
-run = jf.train(algo, jf.make("CartPole-v1"), 50_000_000, eval_every=0, eval_episodes=4, chunk_seconds=0.1)
+run = jf.train(algo, jf.make("CartPole-v1"), 50_000_000, eval_every=0, eval_episodes=4,
+               chunk_seconds=0.1)
 """
 RESUME = """
 before = run.env_steps
@@ -86,10 +97,10 @@ print(run.resume() is run, run.env_steps > before > 0)
 
 
 @pytest.mark.timeout(240)
-def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel, tmp_path):
+def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
     """Each cell has one output, which is updated in place, and no error."""
-    manager, client = kernel
-    execute(client, FRESH.format(str(tmp_path)))
+    manager, client, folder = kernel
+    execute(client, FRESH.format(str(folder / "interrupted")))
     kinds, texts = [], []
 
     def look(message):

@@ -1,4 +1,5 @@
-"""The generator: the cipher is JAX's and Random123's, and what is drawn from it is what it should be."""
+"""The generator: the cipher is JAX's and Random123's, and what is drawn from it is what it should
+be."""
 
 from __future__ import annotations
 
@@ -67,14 +68,17 @@ def test_a_lane_of_a_vmap_equals_its_single_run():
     for i in range(4):
         one = single(keys[i])
         for name, x in one.items():
-            exact = name not in ("normal", "gumbel")  # a logarithm may round differently in another loop
-            (np.testing.assert_array_equal if exact else np.testing.assert_allclose)(x, batched[name][i])
+            # a logarithm may round differently in another loop
+            exact = name not in ("normal", "gumbel")
+            (np.testing.assert_array_equal if exact
+             else np.testing.assert_allclose)(x, batched[name][i])
 
 
 def test_streams_of_one_key_are_apart(key):
     """split, fold_in and bits of one key share no word, and no two children are the same."""
     children = np.asarray(jax.random.key_data(random.split(key, 300)))
-    folded = np.asarray(jax.random.key_data(jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(300))))
+    folded = np.asarray(
+        jax.random.key_data(jax.vmap(lambda i: random.fold_in(key, i))(jnp.arange(300))))
     direct = np.asarray(random.bits(key, (600,))).reshape(300, 2)
     rows = np.concatenate([children, folded, direct])
     assert len(np.unique(rows, axis=0)) == 900
@@ -100,9 +104,11 @@ def test_uniform_is_uniform(key):
     x = np.asarray(random.uniform(key, (200_000,)))
     assert x.min() >= 0.0 and x.max() < 1.0
     assert stats.kstest(x, "uniform").pvalue > 1e-3
-    counts = np.bincount((x.reshape(-1, 2) * 16).astype(int) @ [16, 1], minlength=256)  # pairs: no serial dependence
+    # pairs: no serial dependence
+    counts = np.bincount((x.reshape(-1, 2) * 16).astype(int) @ [16, 1], minlength=256)
     assert stats.chisquare(counts).pvalue > 1e-3
-    halves = np.bincount((x.reshape(2, -1).T * 16).astype(int) @ [16, 1], minlength=256)  # the cipher's two words
+    # the cipher's two words
+    halves = np.bincount((x.reshape(2, -1).T * 16).astype(int) @ [16, 1], minlength=256)
     assert stats.chisquare(halves).pvalue > 1e-3
     y = np.asarray(random.uniform(key, (1000,), -3.0, 5.0))
     assert y.min() >= -3.0 and y.max() < 5.0
@@ -118,7 +124,8 @@ def test_draws_of_sibling_keys_are_uncorrelated(key):
     keys = random.split(key, 2000)
     x = np.asarray(jax.vmap(lambda k: random.uniform(k, (8,)))(keys))
     assert stats.kstest(x.reshape(-1), "uniform").pvalue > 1e-3
-    correlation = np.corrcoef(np.concatenate([x[:-1], x[1:]], axis=1).T)  # within a key and with the next key
+    # within a key and with the next key
+    correlation = np.corrcoef(np.concatenate([x[:-1], x[1:]], axis=1).T)
     off = correlation[~np.eye(16, dtype=bool)]
     assert np.abs(off).max() < 5 / np.sqrt(2000)
 

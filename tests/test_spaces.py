@@ -34,19 +34,27 @@ def test_box_normalises_its_arguments():
 
 
 @pytest.mark.parametrize(("space", "message"), [
-    (lambda: Discrete(0), "Discrete: n must be .*got 0"), (lambda: Discrete(2.0), "Discrete: n must be .*got 2.0"),
+    (lambda: Discrete(0), "Discrete: n must be .*got 0"),
+    (lambda: Discrete(2.0), "Discrete: n must be .*got 2.0"),
     (lambda: Discrete(True), "Discrete: n"),
-    (lambda: MultiDiscrete(()), "MultiDiscrete: nvec"), (lambda: MultiDiscrete(3), "MultiDiscrete: nvec must be .*got 3"),
-    (lambda: MultiDiscrete((2, 0)), "MultiDiscrete: nvec"), (lambda: MultiDiscrete(np.ones((2, 2), int)),
+    (lambda: MultiDiscrete(()), "MultiDiscrete: nvec"),
+    (lambda: MultiDiscrete(3), "MultiDiscrete: nvec must be .*got 3"),
+    (lambda: MultiDiscrete((2, 0)), "MultiDiscrete: nvec"),
+    (lambda: MultiDiscrete(np.ones((2, 2), int)),
         "MultiDiscrete: nvec"),
-    (lambda: Box(1, -1, (2,)), "Box: low must be .*got 1.0"), (lambda: Box((0, 2), (1, 1), (2,)), "Box: low"),
-    (lambda: Box(np.nan, 1, (2,)), "Box: low must be .*got nan"), (lambda: Box(0, (1, np.nan), (2,)), "Box: high"),
-    (lambda: Box("a", 1, (2,)), "Box: low must be .*got 'a'"), (lambda: Box((0, 0, 0), 1, (2,)), "Box: low"),
+    (lambda: Box(1, -1, (2,)), "Box: low must be .*got 1.0"),
+    (lambda: Box((0, 2), (1, 1), (2,)), "Box: low"),
+    (lambda: Box(np.nan, 1, (2,)), "Box: low must be .*got nan"),
+    (lambda: Box(0, (1, np.nan), (2,)), "Box: high"),
+    (lambda: Box("a", 1, (2,)), "Box: low must be .*got 'a'"),
+    (lambda: Box((0, 0, 0), 1, (2,)), "Box: low"),
     (lambda: Box(-1, 1, 2), "Box: shape must be .*got 2"), (lambda: Box(-1, 1, (0,)), "Box: shape"),
     (lambda: Box(-1, 1, (2.0,)), "Box: shape"),
-    (lambda: Box(-1, 1, (2,), "flaot32"), "Box: dtype must be .*got 'flaot32'"), (lambda: Box(-1, 1, (2,), "complex64"),
+    (lambda: Box(-1, 1, (2,), "flaot32"), "Box: dtype must be .*got 'flaot32'"),
+    (lambda: Box(-1, 1, (2,), "complex64"),
         "Box: dtype"),
-    (lambda: Dict.of(), "Dict must be "), (lambda: Dict({}), "Dict must be "), (lambda: Dict.of(a=3),
+    (lambda: Dict.of(), "Dict must be "), (lambda: Dict({}), "Dict must be "),
+    (lambda: Dict.of(a=3),
         "Dict: a must be .*got 3"),
     (lambda: Dict({3: Discrete(2)}), "Dict: 3"),
 ])  # fmt: skip
@@ -56,7 +64,10 @@ def test_bad_spaces_are_refused(space, message):
 
 
 def test_spaces_accept_equivalent_arguments():
-    assert MultiDiscrete([2, 3]) == MultiDiscrete(np.array([2, 3])) == MultiDiscrete((2, 3)) and hash(MultiDiscrete([2, 3]))
+    assert (
+        MultiDiscrete([2, 3]) == MultiDiscrete(np.array([2, 3])) == MultiDiscrete((2, 3)) and hash(
+            MultiDiscrete([2, 3]))
+    )
     assert Dict({"b": Discrete(2), "a": Discrete(3)}) == Dict.of(a=Discrete(3), b=Discrete(2))
     assert Discrete(np.int64(3)) == Discrete(3) and type(Discrete(np.int64(3)).n) is int
 
@@ -70,7 +81,8 @@ def test_bounded():
 def test_box_samples(key):
     box = Box((-1.0, 0.0), (1.0, 10.0), (2,))
     x = np.asarray(box.sample(key, (500,)))
-    assert x.shape == (500, 2) and (x >= [-1, 0]).all() and (x <= [1, 10]).all() and x[:, 1].max() > 9
+    assert (
+        x.shape == (500, 2) and (x >= [-1, 0]).all() and (x <= [1, 10]).all() and x[:, 1].max() > 9)
     pixels = np.asarray(Box(0, 3, (4, 4, 1), jnp.uint8).sample(key, (50,)))
     assert pixels.dtype == np.uint8 and set(np.unique(pixels)) == {0, 1, 2, 3}
     flags = np.asarray(Box(0, 1, (8,), jnp.bool_).sample(key, (100,)))
@@ -80,16 +92,19 @@ def test_box_samples(key):
 
 def test_half_open_boxes_draw_within_their_bounds(key):
     box = Box((0.0, -np.inf, -np.inf, 1e35), (np.inf, -1.0, np.inf, 3e38), (4,))
-    for x in (box.sample(key, (50,)), distributions.random_action(jax.random.normal(key, (50, 4)), box)):
+    for x in (box.sample(key, (50,)),
+              distributions.random_action(jax.random.normal(key, (50, 4)), box)):
         low, high = box.bounds()
-        assert np.isfinite(x).all() and (x >= low).all() and (x <= high).all() and (x[:, 2] > 0).any()
+        assert (
+            np.isfinite(x).all() and (x >= low).all() and (x <= high).all() and (x[:, 2] > 0).any())
 
 
 def test_random_integers_are_uniform(key):
     """Each of a Box's with the same probability, its bounds too."""
     noise = distributions.draw_noise(key, Box(-1, 1, (1,), np.int8), (3000,))
     x = np.asarray(distributions.random_action(noise, Box(-1, 1, (1,), np.int8)))
-    assert x.dtype == np.int8 and (np.unique(x, return_counts=True)[1] > 900).all() and np.ptp(x) == 2
+    assert (
+        x.dtype == np.int8 and (np.unique(x, return_counts=True)[1] > 900).all() and np.ptp(x) == 2)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint32])
@@ -119,7 +134,8 @@ def test_dict(key):
     assert empty["b"].dtype == jnp.int32 and empty["a"].shape == (7, 2)
 
 
-@pytest.mark.parametrize("space", [Discrete(3), MultiDiscrete((2, 3)), Box(0, 255, (2, 2, 3), jnp.uint8)])
+@pytest.mark.parametrize("space",
+                         [Discrete(3), MultiDiscrete((2, 3)), Box(0, 255, (2, 2, 3), jnp.uint8)])
 def test_zeros_look_like_samples(space, key):
     a, b = zeros(space, (3,)), space.sample(key, (3,))
     assert a.shape == b.shape and a.dtype == b.dtype and not np.asarray(a).any()

@@ -11,8 +11,10 @@ from jaxrl_fast import tree
 
 def test_where_broadcasts_over_trailing_axes_and_takes_keys():
     mask = jnp.array([True, False, True])
-    a = {"x": jnp.ones((3, 2, 2)), "n": jnp.ones(3, jnp.int32), "key": jax.random.split(jax.random.key(0), 3)}
-    b = {"x": jnp.zeros((3, 2, 2)), "n": jnp.zeros(3, jnp.int32), "key": jax.random.split(jax.random.key(1), 3)}
+    a = {"x": jnp.ones((3, 2, 2)), "n": jnp.ones(3, jnp.int32),
+         "key": jax.random.split(jax.random.key(0), 3)}
+    b = {"x": jnp.zeros((3, 2, 2)), "n": jnp.zeros(3, jnp.int32),
+         "key": jax.random.split(jax.random.key(1), 3)}
     out = jax.jit(tree.where)(mask, a, b)
     np.testing.assert_array_equal(out["x"][:, 0, 0], [1, 0, 1])
     np.testing.assert_array_equal(out["n"], [1, 0, 1])
@@ -39,7 +41,8 @@ def test_strong_and_as_float32_leave_no_weak_type():
     strong = tree.strong(weak)
     assert not any(x.weak_type for x in jax.tree.leaves(strong))
     assert [x.dtype.name for x in jax.tree.leaves(strong)] == ["float32", "int32", "uint8"]
-    cast = tree.as_float32({"a": 0.5, "b": 3, "c": True, "d": np.float64(2), "e": np.int64(1), "f": jnp.float32(1)})
+    cast = tree.as_float32(
+        {"a": 0.5, "b": 3, "c": True, "d": np.float64(2), "e": np.int64(1), "f": jnp.float32(1)})
     assert {k: v.dtype.name for k, v in cast.items()} == {
         "a": "float32", "b": "int32", "c": "bool", "d": "float32", "e": "int32", "f": "float32"
     }  # fmt: skip
@@ -48,7 +51,8 @@ def test_strong_and_as_float32_leave_no_weak_type():
 
 def test_all_finite_and_nbytes():
     good = {"a": jnp.ones(3), "n": jnp.array([1]), "u": jnp.zeros((2, 2), jnp.uint8)}
-    assert bool(tree.all_finite(good)) and bool(tree.all_finite({})) and bool(tree.all_finite({"n": jnp.array([1])}))
+    assert bool(tree.all_finite(good)) and bool(tree.all_finite({})) and bool(
+        tree.all_finite({"n": jnp.array([1])}))
     for bad in (jnp.nan, jnp.inf):
         assert not bool(tree.all_finite(good | {"b": jnp.array([0.0, bad])}))
     assert tree.nbytes(good) == 12 + 4 + 4

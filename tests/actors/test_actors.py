@@ -1,4 +1,5 @@
-"""Actors and learner: rollouts of environments on the host are what `collect` would have made, and so is what is learned."""
+"""Actors and learner: rollouts of environments on the host are what `collect` would have made, and
+so is what is learned."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ from jaxrl_fast.types import Clock
 counters.register()
 NAME = f"gym:{counters.ID}"
 PPO = dict(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
-DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=128, learning_starts=64, hidden=(4,), n_step=2)
+DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=128, learning_starts=64, hidden=(4,),
+           n_step=2)
 TIMES = lambda rows: [{k: v for k, v in row.items() if not k.startswith("time_")} for row in rows]
 
 
@@ -68,10 +70,13 @@ def test_rollouts_are_whole(ppo, groups):
         assert len(found.parts) == groups and found.fresh == (t == 0)
         for part in found.parts:
             steps = jax.tree.map(np.asarray, part.steps)
-            for i, (at, to, reward, terminated, truncated) in enumerate(expected[8 * t : 8 * t + 8]):
+            for i, (at, to, reward, terminated, truncated) in enumerate(
+                expected[8 * t : 8 * t + 8]
+            ):
                 assert (steps.obs[i] == at).all() and (steps.next_obs[i] == to).all()
                 assert (steps.reward[i] == reward + steps.action[i] + 1).all()
-                assert (steps.terminated[i] == terminated).all() and (steps.truncated[i] == truncated).all()
+                assert (steps.terminated[i] == terminated).all() and (
+                    steps.truncated[i] == truncated).all()
             before, now = ([*expected, ((9, 9),)][j][0] for j in (max(8 * t - 1, 0), 8 * t))
             assert (np.asarray(part.first_obs)[:, 2:] == now).all()
             stacks.append((np.asarray(part.first_obs)[0], before, now))
@@ -87,7 +92,8 @@ def test_rollouts_are_whole(ppo, groups):
 
 
 def test_the_agent_of_each_rollout_is_fixed(ppo):
-    """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent is there."""
+    """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent
+    is there."""
     env, run, agent = ppo
     zero = jax.tree.map(np.zeros_like, agent)
     seen = []
@@ -109,7 +115,8 @@ def test_the_agent_of_each_rollout_is_fixed(ppo):
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypatch):
-    """Actions go at once to environments that step by themselves; the others step when the device has more to do."""
+    """Actions go at once to environments that step by themselves; the others step when the device
+    has more to do."""
     env, run, agent = ppo
     events = []
 
@@ -124,26 +131,31 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
         return vector
 
     env, act = Around(inner=env, around=noted), SyncGroup.act
-    monkeypatch.setattr(SyncGroup, "act", lambda self, *args: (events.append(f"act {self.num_envs}"), act(self, *args)))
+    monkeypatch.setattr(SyncGroup, "act",
+                        lambda self, *args: (events.append(f"act {self.num_envs}"),
+                                             act(self, *args)))
     actors = Actors(run, env, jax.random.key(0), warmup=0, groups=2)
     actors.sizes = [3, 1]
     actors.start(0, agent)
     actors.take(0)
     actors.stop()
-    one, other = ["act 3", "step 3", "act 1", "step 1"] * 2, ["act 3", "act 1", "step 3", "act 3", "step 1", "act 1", "step 3"]
+    one, other = ["act 3", "step 3", "act 1", "step 1"] * 2, ["act 3", "act 1", "step 3", "act 3",
+                                                              "step 1", "act 1", "step 3"]
     assert len(events) == 32 and events[:7] == (one if apart else other)[:7]
 
 
 @pytest.mark.parametrize("learner", ["ppo", "dqn"])
 def test_only_parameters_for_acting_are_sent(learner, ppo):
-    """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are the same."""
+    """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are
+    the same."""
     algo, env = jf.PPO(**PPO) if learner == "ppo" else jf.DQN(**DQN), jf.make(NAME, stack=2)
     run = run_of(algo, env)
     agent = jax.jit(run.algo.init)(jax.random.key(1))
     leaves, structure = jax.tree.flatten(agent)
     read = read_in_acting(run, agent)
     assert 0 < sum(read) <= len(jax.tree.leaves(agent.params)) < len(leaves)
-    other = jax.tree.unflatten(structure, [x if used else x * 0 + 7 for x, used in zip(leaves, read, strict=True)])
+    other = jax.tree.unflatten(
+        structure, [x if used else x * 0 + 7 for x, used in zip(leaves, read, strict=True)])
     found = []
     for one in (agent, other):
         actors = Actors(run, env, jax.random.key(0), warmup=0)
@@ -154,7 +166,8 @@ def test_only_parameters_for_acting_are_sent(learner, ppo):
 
 
 def train(algo, out=None, env=None, **settings):
-    return tools.train(algo, out, env or jf.make(NAME), **dict(total_steps=256, eval_every=0) | settings)
+    return tools.train(algo, out, env or jf.make(NAME),
+                       **dict(total_steps=256, eval_every=0) | settings)
 
 
 @pytest.mark.parametrize(("algo", "settings"), [
@@ -172,7 +185,8 @@ def test_a_run_is_repeatable_bit_for_bit(algo, settings, tmp_path):
     assert first.eval_return == second.eval_return and 30 < first.eval_return[0] < 200
     times = {k for k in tools.logged(tmp_path / "a")[-1] if k.startswith("time_")}
     assert times == {f"time_{x}" for x in ("learner_waits", "learner_updates", "learner_evaluates",
-                                           "learner_writes", "learner_compiles", "actors_environments", "actors_transfer",
+                                           "learner_writes", "learner_compiles",
+                                           "actors_environments", "actors_transfer",
                                            "actors_inference", "actors_waiting")}  # fmt: skip
 
 
@@ -183,31 +197,39 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
         monkeypatch.setattr("jaxrl_fast.actors.groups.LARGE", 0 if name == "b" else LARGE)
         runs.append(train(jf.PPO(**PPO), tmp_path / name, actors=2))
     tools.assert_same(runs[0].state, runs[1].state)
-    with_the_launch, alone = ([row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
+    with_the_launch, alone = (
+        [row["time_actors_transfer"][0] for row in tools.logged(tmp_path / name)] for name in "ab")
     assert sum(with_the_launch) < sum(alone) and max(alone) < 1
 
 
 @pytest.mark.parametrize(("algo", "name"), [
     ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"),
-    *(pytest.param(*x, marks=pytest.mark.slow) for x in (("pqn", "CartPole-v1"), ("a2c", "CartPole-v1"), ("td3", "Pendulum-v1"))),
+    *(pytest.param(*x, marks=pytest.mark.slow)
+      for x in (("pqn", "CartPole-v1"), ("a2c", "CartPole-v1"), ("td3", "Pendulum-v1"))),
 ])  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
     """On real environments, by the actors' default `ahead`."""
-    settings = {"a2c": dict(num_envs=4, num_steps=8, hidden=(4,)), "td3": tools.SETTINGS["sac"]}.get(algo) or tools.SETTINGS[algo]
-    runs = [train(algorithm_class(algo)(**settings), None, jf.make(f"gym:{name}"), eval_episodes=2) for _ in range(2)]
+    settings = (
+        {"a2c": dict(num_envs=4, num_steps=8, hidden=(4,)), "td3": tools.SETTINGS["sac"]}.get(algo)
+        or tools.SETTINGS[algo]
+    )
+    runs = [train(algorithm_class(algo)(**settings), None, jf.make(f"gym:{name}"), eval_episodes=2)
+            for _ in range(2)]
     tools.assert_same(runs[0].state, runs[1].state)
     assert runs[0].eval_return == runs[1].eval_return
 
 
 def test_a_resumed_run_has_a_seam(tmp_path):
-    """Environments begin anew; the agent, the replay and the rows stay, and no window crosses from old to new."""
+    """Environments begin anew; the agent, the replay and the rows stay, and no window crosses from
+    old to new."""
     algo = jf.DQN(**DQN)
     stopped = train(algo, tmp_path / "run", total_steps=160)
     before = tools.arrays(stopped.state.memory)
     agent = tools.arrays(stopped.state.agent)
     rows = tools.logged(tmp_path / "run")
     seen = []
-    session = tools.resume(tmp_path / "run", stopped.env_steps + 64, hooks=[lambda s, _: seen.append(s.rows)])
+    session = tools.resume(tmp_path / "run", stopped.env_steps + 64,
+                           hooks=[lambda s, _: seen.append(s.rows)])
     assert tools.logged(tmp_path / "run")[: len(rows)] == rows and seen
     memory = session.state.memory
     at = (stopped.env_steps // 4 - 1) % 32  # the last row before
@@ -226,7 +248,8 @@ def test_a_resumed_run_has_a_seam(tmp_path):
 def test_failing_environments_end_the_run(fault, message, tmp_path):
     began = time.monotonic()
     with pytest.raises(HostError, match=message) as caught:
-        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0, chunk_seconds=0.01)
+        train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0,
+              chunk_seconds=0.01)
     assert caught.value.exit_code == 1 and time.monotonic() - began < 60
 
 
@@ -256,8 +279,10 @@ def test_a_sweep_trains_one_after_another(seeds):
 def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
-    with pytest.warns(UserWarning, match=r"has not answered for 1 s \(host_timeout\); restarted, 1 of 9 times"):
-        session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9, host_timeout=1.0)
+    with pytest.warns(UserWarning,
+                      match=r"has not answered for 1 s \(host_timeout\); restarted, 1 of 9 times"):
+        session = train(jf.PPO(**PPO), tmp_path / "run", env, total_steps=96, restarts=9,
+                        host_timeout=1.0)
     assert session.env_steps == 128 and len(tools.logged(tmp_path / "run")) == 2
 
 
@@ -302,12 +327,14 @@ def test_processes_of_a_hanging_evaluation_are_killed(cartpoles):
         return vector
 
     with pytest.raises(HostError, match=r"has not answered for 0.5 s \(host_timeout\)"):
-        play.evaluate(Around(inner=env, around=stopped), run.algo, agent, jax.random.key(0), 2, "greedy", watch=watch)
+        play.evaluate(Around(inner=env, around=stopped), run.algo, agent, jax.random.key(0), 2,
+                      "greedy", watch=watch)
     assert not multiprocessing.active_children()
 
 
 def test_a_pause_of_the_program_is_no_timeout():
-    """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew. And ends."""
+    """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew.
+    And ends."""
     now = [0.0]
     watch = Watch("Slow-v0", 5.0, now=lambda: now[0])
     with watch.asked():
@@ -359,13 +386,17 @@ def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo):
     watch.limits.hurry = 0.5
     began = time.monotonic()
     with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
-        play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", watch=watch, stopping=lambda: True)
-    assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive() for t in threading.enumerate())
+        play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", watch=watch,
+                      stopping=lambda: True)
+    assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive()
+                                                     for t in threading.enumerate())
 
 
 @pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
-def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, tmp_path, monkeypatch):
-    """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose environment failed."""
+def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, tmp_path,
+                                                               monkeypatch):
+    """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose
+    environment failed."""
     hangs, waits, sent = threading.Event(), threading.Event(), []
     take = Actors.take
 
@@ -385,30 +416,39 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
             super().send(action)
 
     jf.register("test/stuck", lambda: Around(
-        inner=jf.make(NAME), around=lambda vector, training: Stuck(vector) if training == (where == "step") else vector
+        inner=jf.make(NAME),
+        around=lambda vector, training: Stuck(vector) if training == (where == "step") else vector
     ))  # fmt: skip
 
     monkeypatch.setattr(Limits, "hurry", 0.5)
     monkeypatch.setattr(Watch, "closing", 0.2)
     monkeypatch.setattr(Actors, "take", taken)
     began = time.monotonic()
-    settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01, eval_every=64 if where == "evaluation" else 0)
-    with pytest.raises(Interrupted) as stopped, pytest.warns(UserWarning, match="its unfinished part is left out"):
+    settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01,
+                    eval_every=64 if where == "evaluation" else 0)
+    with pytest.raises(Interrupted) as stopped, pytest.warns(
+        UserWarning, match="its unfinished part is left out"
+    ):
         train(jf.PPO(**PPO), tmp_path / "run", jf.make("test/stuck"), **settings)
-    assert time.monotonic() - began < 40 and stopped.value.env_steps == {"step": 4 * 48, "evaluation": 64}[where]
+    assert time.monotonic() - began < 40 and stopped.value.env_steps == {
+        "step": 4 * 48, "evaluation": 64}[where]
     hangs.set()
     monkeypatch.undo()
     assert tools.resume(tmp_path / "run", 4 * 64).env_steps == 4 * 64
 
 
 def test_slow_environments_get_a_longer_timeout():
-    """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest answer took, or its timeout."""
+    """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest
+    answer took, or its timeout."""
     now = [100.0]
     limits = Limits(120.0, now=lambda: now[0])
     assert limits.over(0.0, False) is None
     assert limits.over(0.0, True) is None  # asked long ago, but the run is to stop only since now
     now[0] = 111.0
-    assert limits.over(0.0, True) == 10.0 and limits.over(0.0, True, 6.0) is None and limits.over(105.0, True) is None
+    assert (
+        limits.over(0.0, True) == 10.0 and limits.over(0.0, True, 6.0) is None
+        and limits.over(105.0, True) is None
+    )
     now[0] = 121.0
     assert limits.over(0.0, False) == 120.0 and limits.over(0.0, True, 6.0) == 12.0
     now[0] = 300.0
@@ -435,7 +475,8 @@ def test_a_fault_names_the_environment_among_all(ppo):
 
 @pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
 def test_a_dying_replacement_on_ray_is_replaced(ppo, began, tries):
-    """While restarts are left; but where the first process of a place never began, the run ends with its reason."""
+    """While restarts are left; but where the first process of a place never began, the run ends
+    with its reason."""
     env, run, _ = ppo
     asked = []
 
@@ -455,7 +496,8 @@ def test_a_dying_replacement_on_ray_is_replaced(ppo, began, tries):
 
     actors = Dies(run, env, jax.random.key(0), 0, restarts=2)
     actors.first, actors.asked, actors.agents = 0, 1, {0: None}
-    actors.workers, actors.answers, actors.answered, actors.began = [None], [{0: "first"}], [False], [began]
+    actors.workers, actors.answers, actors.answered, actors.began = (
+        [None], [{0: "first"}], [False], [began])
     with pytest.raises(HostError, match="died"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         actors.take(0)
@@ -482,7 +524,8 @@ def failing(times):
 @pytest.mark.parametrize("eval_every", [0, 64])
 def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
     """What was learned until then is logged and saved, and the run goes on from there."""
-    with pytest.raises(HostError, match=r"the referee left; the last good checkpoint is .*train --resume"):
+    with pytest.raises(HostError,
+                       match=r"the referee left; the last good checkpoint is .*train --resume"):
         train(jf.PPO(**PPO), tmp_path / "run", failing(1), total_steps=128, eval_every=eval_every)
     rows = tools.logged(tmp_path / "run")
     assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None
@@ -494,7 +537,8 @@ def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
 def test_a_failed_evaluation_is_repeated():
     with pytest.warns(UserWarning, match="the referee left; evaluated again") as caught:
         session = train(jf.PPO(**PPO), None, failing(2), total_steps=64, restarts=2)
-    assert 30 < session.eval_return[0] < 200 and sum("evaluated again" in str(w.message) for w in caught) == 2
+    assert 30 < session.eval_return[0] < 200 and sum("evaluated again" in str(w.message)
+                                                     for w in caught) == 2
     with pytest.raises(HostError, match="the referee left"):
         train(jf.PPO(**PPO), None, failing(3), total_steps=64, restarts=1)
 
@@ -507,14 +551,16 @@ def unbroken():
     def get(iterations):
         if iterations not in sessions:
             settings = dict(horizon=640, log_every=8, ahead=0, eval_episodes=1)
-            sessions[iterations] = train(jf.DQN(**DQN), total_steps=8 * iterations, **settings).state
+            sessions[iterations] = train(jf.DQN(**DQN), total_steps=8 * iterations,
+                                         **settings).state
         return sessions[iterations]
 
     return get
 
 
 def check_saved(run, iterations, unbroken):
-    """The last checkpoint holds what such a run had learned and seen after these iterations, bit for bit."""
+    """The last checkpoint holds what such a run had learned and seen after these iterations, bit
+    for bit."""
     held = experience(run)
     assert held.w == iterations
     if iterations > 8:  # the unbroken run has to learn
@@ -524,21 +570,28 @@ def check_saved(run, iterations, unbroken):
 
 @pytest.mark.parametrize(("at", "iterations"), [(9, 4), (52, 25)], ids=["warm-up", "row"])
 def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
-    """Every iteration until then is saved, although no checkpoint was due; the row that it broke goes on where it was."""
+    """Every iteration until then is saved, although no checkpoint was due; the row that it broke
+    goes on where it was."""
     env = jf.make(NAME, fault="raises", at=at)
-    with pytest.raises(HostError, match=r"the motor burnt out; the last good checkpoint is .*train --resume"):
+    with pytest.raises(HostError,
+                       match=r"the motor burnt out; the last good checkpoint is .*train --resume"):
         train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, ahead=0)
     rows = tools.logged(tmp_path / "run") if iterations > 8 else []
     assert len(rows) == iterations // 8
     check_saved(tmp_path / "run", iterations, unbroken)
-    with pytest.raises(HostError, match="the motor burnt out"):  # it fails again as many steps later
+    # it fails again as many steps later
+    with pytest.raises(HostError, match="the motor burnt out"):
         tools.resume(tmp_path / "run")
     assert experience(tmp_path / "run").w == 2 * iterations
     with pytest.warns(UserWarning, match="restarted, 1 of 20"):
         session = tools.resume(tmp_path / "run", restarts=20, host_timeout=50.0)
     found = tools.logged(tmp_path / "run")
-    assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [64 * (i + 1) for i in range(len(found))]
-    assert session.env_steps == 640 and session.config.restarts == 20 and session.config.host_timeout == 50.0
+    assert found[: len(rows)] == rows and [row["env_steps"] for row in found] == [
+        64 * (i + 1) for i in range(len(found))]
+    assert (
+        session.env_steps == 640 and session.config.restarts == 20
+        and session.config.host_timeout == 50.0
+    )
 
 
 def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
@@ -557,7 +610,8 @@ def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
 
 
 def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
-    """What the actors had ahead is dropped with their environments; what was learned is whole, and the run goes on."""
+    """What the actors had ahead is dropped with their environments; what was learned is whole, and
+    the run goes on."""
     take, waiting = Actors.take, []
 
     def taken(self, t, stopping):
@@ -570,7 +624,8 @@ def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
             signal.raise_signal(signal.SIGINT)
         return take(self, t, stopping)
 
-    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="SIGINT at 168 environment steps"):
+    with monkeypatch.context() as patched, pytest.raises(Interrupted,
+                                                         match="SIGINT at 168 environment steps"):
         patched.setattr(Actors, "take", taken)
         train(jf.DQN(**DQN | {"buffer_size": 1024}), tmp_path / "run", total_steps=640, ahead=1)
     assert waiting == [2] and not any(thread.name == "actors" for thread in threading.enumerate())
@@ -578,13 +633,15 @@ def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
     assert before.w == 21
     assert tools.resume(tmp_path / "run").env_steps == 640
     after = experience(tmp_path / "run")
-    rows = [tree.take(x.rows._replace(next_obs=()), slice(0, 2 * 21 - 1)) for x in (after, before)]  # the last row is sealed
+    # the last row is sealed
+    rows = [tree.take(x.rows._replace(next_obs=()), slice(0, 2 * 21 - 1)) for x in (after, before)]
     tools.assert_same(*rows)
 
 
 @pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
 def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
-    """The iteration ends, what is done is saved, and the row goes on after it: its returns count once."""
+    """The iteration ends, what is done is saved, and the row goes on after it: its returns count
+    once."""
     sent = []
 
     class Signals(Wrapped):
@@ -602,21 +659,31 @@ def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     tools.resume(tmp_path / "run", 256)
     found = tools.logged(tmp_path / "run")
     assert [row["env_steps"] for row in found] == [64, 128, 192, 256]
-    row, lengths = iterations // 8, lambda first, last: [to[1] for _, to, *_, a, b in counters.expected(last)[first:] if a or b]
-    ended = lengths(16 * row, 2 * iterations) + lengths(0, 16 * (row + 1) - 2 * iterations)  # before it, and anew
-    assert found[row]["episode_length"] == [pytest.approx(np.mean(ended))] and found[row]["policy_lag"] == [0.0]
+    row, lengths = iterations // 8, lambda first, last: [
+        to[1] for _, to, *_, a, b in counters.expected(last)[first:] if a or b]
+    # before it, and anew
+    ended = lengths(16 * row, 2 * iterations) + lengths(0, 16 * (row + 1) - 2 * iterations)
+    assert (
+        found[row]["episode_length"] == [pytest.approx(np.mean(ended))]
+        and found[row]["policy_lag"] == [0.0]
+    )
 
 
 @pytest.mark.parametrize("settings", [
-    {"prioritized": True, "n_step": 3}, {"prioritized": True, "n_step": 2, "num_steps": 4}, {"n_step": 3},
+    {"prioritized": True, "n_step": 3}, {"prioritized": True, "n_step": 2, "num_steps": 4},
+    {"n_step": 3},
 ], ids=str)  # fmt: skip
 def test_no_window_crosses_a_seam(settings):
-    """Of any memory of the family, with stacks: rows say (episode, step), and every window is of one life."""
-    algo = jf.DQN(**DQN | settings | {"batch_size": 32}).bind(dataclasses.replace(jf.make(NAME).spec, stack=2))
+    """Of any memory of the family, with stacks: rows say (episode, step), and every window is of
+    one life."""
+    algo = jf.DQN(**DQN | settings | {"batch_size": 32}).bind(
+        dataclasses.replace(jf.make(NAME).spec, stack=2))
     memory, t = algo.memory(), algo.num_steps
     rows = lambda i, life: Row(
-        jnp.stack([jnp.full((t, 4), life, jnp.float32), jnp.broadcast_to(jnp.arange(i * t, i * t + t)[:, None], (t, 4))], -1),
-        jnp.zeros((t, 4), jnp.int32), jnp.full((t, 4), life, jnp.float32), jnp.zeros((t, 4), bool), jnp.zeros((t, 4), bool),
+        jnp.stack([jnp.full((t, 4), life, jnp.float32), jnp.broadcast_to(
+            jnp.arange(i * t, i * t + t)[:, None], (t, 4))], -1),
+        jnp.zeros((t, 4), jnp.int32), jnp.full((t, 4), life, jnp.float32), jnp.zeros((t, 4), bool),
+        jnp.zeros((t, 4), bool),
     )  # fmt: skip
     mem = memory.init(jax.eval_shape(lambda: rows(0, 0.0)))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
@@ -630,11 +697,15 @@ def test_no_window_crosses_a_seam(settings):
             continue
         plan = memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), clock)
         window, _ = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
-        life, at, use = np.asarray(window.obs)[:, 2], np.asarray(window.obs)[:, 3], np.asarray(window.use)
+        life, at, use = (
+            np.asarray(window.obs)[:, 2], np.asarray(window.obs)[:, 3], np.asarray(window.use))
         good = np.asarray(window.weight) > 0
-        assert (np.where(use, np.asarray(window.reward) == life, True).all(0) | ~good).all()  # rewards of its own life
-        assert (np.asarray(window.boot_obs)[good, 2] == life[good]).all()  # and a successor of it, `steps` on
-        assert (np.asarray(window.boot_obs)[good, 3] == at[good] + np.asarray(window.steps)[good]).all()
+        # rewards of its own life
+        assert (np.where(use, np.asarray(window.reward) == life, True).all(0) | ~good).all()
+        # and a successor of it, `steps` on
+        assert (np.asarray(window.boot_obs)[good, 2] == life[good]).all()
+        assert (
+            np.asarray(window.boot_obs)[good, 3] == at[good] + np.asarray(window.steps)[good]).all()
         seen |= set(life[good].tolist())
     assert seen == {0.0, 1.0, 2.0}
 
@@ -643,17 +714,22 @@ def test_a_trained_agent_plays_on_the_host(tmp_path):
     session = train(jf.PPO(**PPO), tmp_path / "run", total_steps=64)
     agent = jf.load(tmp_path / "run")
     found = agent.evaluate(episodes=6)
-    assert found.ret.shape == (6,) and found.finished.all() and (found.length >= 2).all() and (found.length <= 4).all()
+    assert (
+        found.ret.shape == (6,) and found.finished.all() and (found.length >= 2).all()
+        and (found.length <= 4).all()
+    )
     np.testing.assert_array_equal(found.ret, agent.evaluate(episodes=6).ret)
     assert agent.act(np.zeros(2, np.float32)).shape == () and session.eval_return.shape == (1,)
-    agent.env, agent.config = jf.make(NAME, fault="hangs", at=1), dataclasses.replace(agent.config, host_timeout=0.5)
+    agent.env, agent.config = jf.make(NAME, fault="hangs", at=1), dataclasses.replace(
+        agent.config, host_timeout=0.5)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):
         agent.evaluate(episodes=6)
     with pytest.raises(HostError, match=r"has not answered for 0.5 s"):  # nor pictures
         play.frames(agent.env, agent.algo, agent.state, jax.random.key(0), 5, patience=0.5)
     agent.env = jf.make(NAME)
     cut = agent.env.spec.max_episode_steps is None
-    ret, length, finished = play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6, "greedy", max_steps=1)
+    ret, length, finished = play.evaluate(agent.env, agent.algo, agent.state, jax.random.key(0), 6,
+                                          "greedy", max_steps=1)
     assert cut and (length == 1).all() and len(ret) == 6 and not finished.any()
 
 

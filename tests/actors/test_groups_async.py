@@ -1,4 +1,5 @@
-"""Environments that are acted for as they come: their rollouts are whole, whoever is ahead of whom."""
+"""Environments that are acted for as they come: their rollouts are whole, whoever is ahead of
+whom."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ counters.register()
 
 
 class Anyhow(Vector):
-    """Single environments that step in any order: each is `pace` times as likely to come as the one before it; with 0
-    the first one never does."""
+    """Single environments that step in any order: each is `pace` times as likely to come as the one
+    before it; with 0 the first one never does."""
 
     def __init__(self, singles: list[Vector], turn: int, seed: int, pace: float):
         self.singles, self.num_envs, self.at_once = singles, len(singles), turn
@@ -52,8 +53,10 @@ class Anyhow(Vector):
         there = np.array(sorted(i for i in self.action if self.weight[i]))
         if len(self.action) == self.at_once and not self.weight.all():  # it waits for all of them
             time.sleep(2.0)
-        size = min(len(there), self.rng.integers(1, self.at_once + 1))  # fewer, where some must be reset
-        ids = self.rng.choice(there, size, replace=False, p=self.weight[there] / self.weight[there].sum())
+        # fewer, where some must be reset
+        size = min(len(there), self.rng.integers(1, self.at_once + 1))
+        ids = self.rng.choice(there, size, replace=False,
+                              p=self.weight[there] / self.weight[there].sum())
         steps = []
         for i in ids:
             self.singles[i].send(self.action.pop(i)[None])
@@ -80,7 +83,8 @@ class AnyhowEnv(HostEnv):
         inner = jf.make(f"gym:{counters.ID}")
         if not training:
             return inner.open(num_envs, seed, training, render)
-        return Anyhow([inner.open(1, seed + i) for i in range(num_envs)], self.batch_size, seed, self.pace)
+        return Anyhow([inner.open(1, seed + i) for i in range(num_envs)], self.batch_size, seed,
+                      self.pace)
 
 
 def run_of(algo, env):
@@ -97,7 +101,8 @@ def policy(algo, agent, seen):
 
 @pytest.mark.parametrize(("num_steps", "pace"), [(8, 1.0), (1, 1.0), (8, 1.8)])
 def test_rollouts_are_whole(num_steps, pace):
-    """Every row of every environment, in its order, with what was seen and done in it; and what games came to."""
+    """Every row of every environment, in its order, with what was seen and done in it; and what
+    games came to."""
     env = AnyhowEnv(stack=2, pace=pace)
     algo = jf.PPO(num_envs=6, num_steps=num_steps, num_epochs=1, num_minibatches=2, hidden=(4,))
     run, agent = run_of(algo, env)
@@ -113,9 +118,11 @@ def test_rollouts_are_whole(num_steps, pace):
         for i, (at, to, reward, terminated, truncated) in enumerate(rows[:-1]):
             assert (steps.obs[i] == at).all() and (steps.next_obs[i] == to).all()
             assert (steps.reward[i] == reward + steps.action[i] + 1).all()
-            assert (steps.terminated[i] == terminated).all() and (steps.truncated[i] == truncated).all()
+            assert (steps.terminated[i] == terminated).all() and (
+                steps.truncated[i] == truncated).all()
         assert (np.asarray(part.last_obs)[:, 2:] == rows[-1][0]).all()
-        tools.assert_close(part.steps.extras[0], policy(run.algo, agent, stacking.observations(part, 2)))
+        tools.assert_close(part.steps.extras[0],
+                           policy(run.algo, agent, stacking.observations(part, 2)))
         returns += found.returns
         actions.append(steps.action)
         actors.give(t + 1, agent)
@@ -135,7 +142,8 @@ def test_rollouts_are_whole(num_steps, pace):
 
 @pytest.mark.parametrize("num_steps", [1, 8])
 def test_no_environment_gets_far_ahead(num_steps):
-    """In a long run with environments that are each 1.8 times as fast as the one before; the slowest is never held up."""
+    """In a long run with environments that are each 1.8 times as fast as the one before; the
+    slowest is never held up."""
     env = AnyhowEnv(pace=1.8)
     run, agent = run_of(jf.IMPALA(num_envs=6, num_steps=num_steps, hidden=(4,)), env)
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
@@ -146,13 +154,17 @@ def test_no_environment_gets_far_ahead(num_steps):
         lag.append(played.lag)
     group.close()
     assert AHEAD <= max(spread) <= AHEAD + 1 and group.rows >= num_steps + 2 * AHEAD
-    assert lag[0] == 0.0 and AHEAD / 4 / num_steps < np.mean(lag[len(lag) // 2 :]) < (AHEAD + 2) / num_steps
+    assert (
+        lag[0] == 0.0
+        and AHEAD / 4 / num_steps < np.mean(lag[len(lag) // 2 :]) < (AHEAD + 2) / num_steps
+    )
 
 
 def test_a_hanging_environment_times_out():
     """The others wait for it in the end, so that it does not answer is seen."""
     env = AnyhowEnv(pace=0.0)
-    run, agent = run_of(jf.PPO(num_envs=6, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,)), env)
+    run, agent = run_of(
+        jf.PPO(num_envs=6, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,)), env)
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=1.0)
     actors.start(0, agent)
     with pytest.raises(HostError, match="has not answered for 1 s"):
@@ -162,23 +174,31 @@ def test_a_hanging_environment_times_out():
 
 def test_carries_stay_with_their_environment():
     env = AnyhowEnv(pace=1.8)
-    run, agent = run_of(jf.ApeX(num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)), env)
+    run, agent = (
+        run_of(jf.ApeX(
+            num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)
+        ), env)
+    )
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)
     for t in range(20):
         (part,) = group.play(jax.random.key(0), agent, t, "sample", WallTime("waiting")).parts
-        np.testing.assert_allclose(part.first_carry.place, np.linspace(0, 1, 6), rtol=1e-6)  # their places among the actors
+        # their places among the actors
+        np.testing.assert_allclose(part.first_carry.place, np.linspace(0, 1, 6), rtol=1e-6)
     group.close()
 
 
-DQN = dict(num_envs=6, num_steps=2, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,), n_step=2)
+DQN = dict(num_envs=6, num_steps=2, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,),
+           n_step=2)
 
 
 @pytest.mark.parametrize("algo", [
-    jf.DQN(**DQN, noisy=True), jf.ApeX(num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)),
+    jf.DQN(**DQN, noisy=True), jf.ApeX(
+        num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)),
     pytest.param(jf.IMPALA(num_envs=6, num_steps=8, hidden=(4,)), marks=pytest.mark.slow),
 ], ids=["noisy", "apex", "impala"])  # fmt: skip
 def test_every_kind_of_learner(algo, tmp_path):
-    result = tools.train(algo, tmp_path, AnyhowEnv(), total_steps=480, eval_every=0, eval_episodes=2)
+    result = tools.train(algo, tmp_path, AnyhowEnv(), total_steps=480, eval_every=0,
+                         eval_episodes=2)
     assert 30 < result.eval_return[0] < 200
     rows = tools.logged(tmp_path)
     assert rows[-1]["env_steps"] >= 480 and rows[-1]["episode_return"][0] > 30
@@ -187,14 +207,16 @@ def test_every_kind_of_learner(algo, tmp_path):
         return
     found = experience(tmp_path).rows
     obs, reward, action = (np.asarray(x) for x in (found.obs, found.reward, found.action))
-    assert (obs[1:, :, 1] != obs[:-1, :, 1]).all()  # no row twice: a step later, or in a new episode
+    # no row twice: a step later, or in a new episode
+    assert (obs[1:, :, 1] != obs[:-1, :, 1]).all()
     assert (reward == 10 * (obs[..., 1] + 1) + action + 1).all()
 
 
 @pytest.mark.parametrize(("settings", "argument"), [
     ({"actors": 2}, "actors must be 1 with env.batch_size, got 2"),
     ({"batch_size": 6, "actors": 2}, "actors must be 1 with env.batch_size, got 2"),
-    ({"batch_size": 6, "actors": 2, "actors_on": "ray"}, "env.batch_size must be a divisor of the 3 environments .*got 6"),
+    ({"batch_size": 6, "actors": 2, "actors_on": "ray"},
+     "env.batch_size must be a divisor of the 3 environments .*got 6"),
     ({"batch_size": 4}, "env.batch_size must be a divisor of num_envs = 6 .*got 4"),
     ({"batch_size": 3, "actors": 2, "actors_on": "ray"},
         "env.batch_size must be a divisor of the 3 environments of .* and less.*got 3"),
@@ -210,8 +232,10 @@ def test_misfits_are_refused(settings, argument, modules):
 
 
 def test_on_policy_algorithms_refuse_rows_of_older_agents():
-    with pytest.raises(ConfigError, match="env.batch_size must be 0, got 2: a2c learns from its own rollouts"):
-        tools.train(jf.A2C(num_envs=6, num_steps=8, hidden=(4,)), None, AnyhowEnv(), total_steps=240)
+    with pytest.raises(ConfigError,
+                       match="env.batch_size must be 0, got 2: a2c learns from its own rollouts"):
+        tools.train(jf.A2C(num_envs=6, num_steps=8, hidden=(4,)), None, AnyhowEnv(),
+                    total_steps=240)
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
@@ -225,18 +249,23 @@ def test_the_number_of_agents_alive_is_planned(ahead, monkeypatch):
         give(self, t, agent)
 
     monkeypatch.setattr(Actors, "give", counted)
-    algo = jf.DQN(num_envs=6, num_steps=2, batch_size=8, buffer_size=512, learning_starts=48, hidden=(4,))
-    jf.train(algo, jf.make(f"gym:{counters.ID}"), 600, ahead=ahead, log_every=192, eval_every=0, eval_episodes=1)
+    algo = jf.DQN(num_envs=6, num_steps=2, batch_size=8, buffer_size=512, learning_starts=48,
+                  hidden=(4,))
+    jf.train(algo, jf.make(f"gym:{counters.ID}"), 600, ahead=ahead, log_every=192, eval_every=0,
+             eval_episodes=1)
     assert max(most) == ahead + 4
 
 
 @pytest.mark.parametrize(
-    ("in_turns", "settings", "ahead"), [(False, {}, 1), (False, {"ahead": 0}, 0), (True, {}, 1), (True, {"ahead": 3}, 3)]
+    ("in_turns", "settings", "ahead"),
+    [(False, {}, 1), (False, {"ahead": 0}, 0), (True, {}, 1), (True, {"ahead": 3}, 3)]
 )
 def test_the_memory_plan_counts_actors(in_turns, settings, ahead):
-    """Rollouts finished and played, their agents, and the ring: as large as what a group really makes."""
+    """Rollouts finished and played, their agents, and the ring: as large as what a group really
+    makes."""
     env = AnyhowEnv() if in_turns else jf.make(f"gym:{counters.ID}")
-    algo = jf.DQN(num_envs=6, num_steps=8, batch_size=8, buffer_size=512, learning_starts=48, hidden=(64,))
+    algo = jf.DQN(num_envs=6, num_steps=8, batch_size=8, buffer_size=512, learning_starts=48,
+                  hidden=(64,))
     plan = jf.plan(algo, env, total_steps=1024, **settings)
     run = plan.run
     agent = jax.jit(run.algo.init)(jax.random.key(1))

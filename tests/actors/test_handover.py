@@ -1,4 +1,5 @@
-"""Who waits for whom, without environments: a rollout is asked for once its agent is there, and again where a worker fails."""
+"""Who waits for whom, without environments: a rollout is asked for once its agent is there, and
+again where a worker fails."""
 
 from __future__ import annotations
 
@@ -12,12 +13,14 @@ from jaxrl_fast.envs.host.api import HostError
 
 
 class Notes(Handover):
-    """Two workers that note what they are asked; those in `broken` fail once, when iteration t is waited for."""
+    """Two workers that note what they are asked; those in `broken` fail once, when iteration t is
+    waited for."""
 
     def __init__(self, broken=(), hopeless=False, **settings):
         run = types.SimpleNamespace(algo=types.SimpleNamespace(num_envs=3))
         super().__init__(run, None, jax.random.key(0), 1, groups=2, **settings)
-        self.broken, self.hopeless, self.opened, self.left, self.calls = set(broken), hopeless, [], [], []
+        self.broken, self.hopeless, self.opened, self.left, self.calls = (
+            set(broken), hopeless, [], [], [])
 
     def open(self, i, t):
         self.opened.append((i, t, self.place(i, t)[1]))
@@ -52,7 +55,8 @@ def test_a_rollout_is_asked_for_once_its_agent_is_there(ahead):
     for t in range(5, 9):
         assert actors.calls[-1][1] == t + ahead  # nothing is asked for whose agent is to come
         found = actors.take(t)
-        assert found.fresh == (t == 5) and found.parts == tuple((i, t, f"a{max(t - ahead, 5)}") for i in range(2))
+        assert found.fresh == (t == 5) and found.parts == tuple((i, t, f"a{max(t - ahead, 5)}")
+                                                                for i in range(2))
         assert (found.returns, found.lag, found.seconds) == ([0.0, 1.0], 1 / 3, {"inference": 1.0})
         actors.give(t + 1, f"a{t + 1}")
     assert len(actors.agents) == min(ahead + 2, 5)  # older ones are let go
@@ -70,7 +74,8 @@ def test_a_worker_that_fails_plays_again_what_was_asked_of_it():
         found = actors.take(2)
     assert found.fresh and found.parts == ((0, 2, "a1"), (1, 2, "a1"))
     assert actors.left == [1] and actors.calls[before:] == [(1, 2, "a1"), (1, 3, "a2")]
-    assert len({seed for *_, seed in actors.opened}) == 3  # of the environments that began anew, another one
+    # of the environments that began anew, another one
+    assert len({seed for *_, seed in actors.opened}) == 3
     actors.broken = {(0, 3)}
     with pytest.raises(HostError, match="worker 0 broke"):
         actors.take(3)

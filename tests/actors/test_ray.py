@@ -1,4 +1,5 @@
-"""Actors of Ray: what those in a thread of this process do, each in a process of its own that may die."""
+"""Actors of Ray: what those in a thread of this process do, each in a process of its own that may
+die."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from jaxrl_fast.envs.host.api import HostError
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 NAME = "gym:CartPole-v1"
-DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,), n_step=2)
+DQN = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,),
+           n_step=2)
 
 
 FAULTY = """
@@ -52,7 +54,8 @@ gymnasium.register("Faulty-v0", Faulty, max_episode_steps=500)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """On the path of every process; holds `faulty.py`, whose environments look here for what to do wrong."""
+    """On the path of every process; holds `faulty.py`, whose environments look here for what to do
+    wrong."""
     here = tmp_path_factory.mktemp("faulty")
     (here / "faulty.py").write_text(FAULTY)
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +68,8 @@ def cluster(folder):
     import ray
 
     path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": path}})
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False,
+             runtime_env={"env_vars": {"PYTHONPATH": path}})
     yield ray
     ray.shutdown()
 
@@ -100,14 +104,16 @@ def test_ray_rollouts_equal_rollouts_of_threads(cluster, ahead):
 
 def test_a_run_is_repeatable_and_learns_from_all(cluster, tmp_path):
     settings = dict(total_steps=512, eval_every=0, eval_episodes=2, actors=2, actors_on="ray")
-    first, second = (tools.train(jf.ApeX(**DQN | {"n_step": 3}), None, jf.make(NAME), **settings) for _ in range(2))
+    first, second = (tools.train(jf.ApeX(**DQN | {"n_step": 3}), None, jf.make(NAME), **settings)
+                     for _ in range(2))
     tools.assert_same(first.state, second.state)
     assert first.eval_return == second.eval_return
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_a_killed_actor_is_replaced(cluster, restarts):
-    """A dead actor restarts alone and repeats its rollouts; without restarts the run reports its death."""
+    """A dead actor restarts alone and repeats its rollouts; without restarts the run reports its
+    death."""
     from jaxrl_fast.actors.ray import RayActors
 
     env = jf.make(NAME)
@@ -142,7 +148,10 @@ def faulty(folder, **settings):
 
     env = jf.make("gym:faulty:Faulty-v0", folder=str(folder))
     run = tree.as_float32(build_run(jf.DQN(**DQN), env, RunConfig(total_steps=1024)))
-    return RayActors(run, env, jax.random.key(3), 0, 2, 1, **settings), jax.jit(run.algo.init)(jax.random.key(0))
+    return (
+        RayActors(run, env, jax.random.key(3), 0, 2, 1, **settings),
+        jax.jit(run.algo.init)(jax.random.key(0))
+    )
 
 
 def test_environments_that_fail_to_open_are_not_retried(cluster, folder):
@@ -160,7 +169,8 @@ def test_environments_that_fail_to_open_are_not_retried(cluster, folder):
 
 @contextlib.contextmanager
 def hanging(folder, **settings):
-    """Actors whose environments hang from the second rollout on; what it gives takes rollouts until that shows."""
+    """Actors whose environments hang from the second rollout on; what it gives takes rollouts until
+    that shows."""
     actors, agent = faulty(folder, **settings)
     actors.start(0, agent)
     actors.take(0)
@@ -184,7 +194,8 @@ def test_hanging_environments_on_ray(cluster, folder, restarts):
     with hanging(folder, patience=3.0, restarts=restarts) as go_on:
         began = time.monotonic()
         if not restarts:
-            with pytest.raises(HostError, match=r"has not answered actor \d for 3 s \(host_timeout\)"):
+            with pytest.raises(HostError,
+                               match=r"has not answered actor \d for 3 s \(host_timeout\)"):
                 go_on()
             assert time.monotonic() - began < 60
             return
@@ -205,13 +216,17 @@ def test_a_stopping_run_waits_briefly(cluster, folder, monkeypatch):
 def test_sigterm_saves_and_the_run_resumes(tmp_path):
     """In a cluster of its own, that ends with the run."""
     line = [sys.executable, "-m", "jaxrl_fast", "train"]
-    flags = ["dqn", NAME, "--actors-on", "ray", "--actors", "2", "--algo.num-envs", "4", "--algo.learning-starts", "64"]
-    flags += ["--algo.hidden", "4", "--log-every", "64", "--eval-every", "0", "--eval-episodes", "2", "--no-tensorboard"]
+    flags = ["dqn", NAME, "--actors-on", "ray", "--actors", "2", "--algo.num-envs", "4",
+             "--algo.learning-starts", "64"]
+    flags += ["--algo.hidden", "4", "--log-every", "64", "--eval-every", "0", "--eval-episodes",
+              "2", "--no-tensorboard"]
     out = tmp_path / "run"
     line_of_run = [*line, *flags, "--total-steps", "1_000_000", "--out", str(out)]
     process = subprocess.Popen(line_of_run, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and (not (out / "metrics.jsonl").exists() or len(tools.logged(out)) < 4):
+    while time.monotonic() < deadline and (
+        not (out / "metrics.jsonl").exists() or len(tools.logged(out)) < 4
+    ):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.5)
     process.send_signal(signal.SIGTERM)

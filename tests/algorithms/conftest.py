@@ -1,4 +1,5 @@
-"""Training on a probe, as one program; compiled without XLA's optimizations, for it runs a tenth of a second."""
+"""Training on a probe, as one program; compiled without XLA's optimizations, for it runs a tenth of
+a second."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ def learn():
         env = jf.make(name, **settings)
         train = jf.make_train(algo, env, total_steps=steps, log_every=steps)
         state, metrics = quick(lambda key: train(key), jax.random.key(0))
-        known = env.known_values(float(getattr(algo, "discount", 1.0))) if hasattr(env, "known_values") else None
+        known = (
+            env.known_values(float(getattr(algo, "discount", 1.0))) if hasattr(env, "known_values")
+            else None
+        )
         return algo.bind(env.spec), jax.tree.map(np.asarray, state.agent), known, metrics
 
     return run
@@ -47,7 +51,8 @@ def load(single_files):
     """name -> (the class of `scripts/single_file/NAME.py`, its module)."""
 
     def load(name):
-        spec = importlib.util.spec_from_file_location(f"single_file_{name}", single_files / f"{name}.py")
+        spec = importlib.util.spec_from_file_location(f"single_file_{name}",
+                                                      single_files / f"{name}.py")
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         return getattr(module, name.upper()), module

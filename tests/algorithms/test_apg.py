@@ -1,4 +1,5 @@
-"""APG: its gradient against finite differences of a simulation in NumPy, where it ends, and what it refuses."""
+"""APG: its gradient against finite differences of a simulation in NumPy, where it ends, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Line(jf.Env):
         if self.reward == "constant":
             reward = jnp.ones_like(x)
         if self.reward == "loop":
-            reward = -jax.lax.while_loop(lambda y: jnp.any(y > 1.0), lambda y: 0.5 * y, jnp.square(x))
+            reward = -jax.lax.while_loop(lambda y: jnp.any(y > 1.0), lambda y: 0.5 * y,
+                                         jnp.square(x))
         done = time >= LIMIT
         return (x, time), jf.Outcome(x[:, None], reward, done, jnp.zeros_like(done))
 
@@ -78,28 +80,36 @@ def begin(algo, env, key=0):
     return algo, agent, rollout.init(env, algo, keys[3], algo.num_envs), noise
 
 
-@pytest.mark.parametrize("settings", [{}, {"stochastic": False}, {"rematerialize": True}], ids=["plain", "mean", "remat"])
+@pytest.mark.parametrize("settings", [{}, {"stochastic": False}, {"rematerialize": True}],
+                         ids=["plain", "mean", "remat"])
 def test_its_gradient_equals_the_mean_rewards_gradient(settings):
     """An epsilon far above the gradient makes Adam's first step the gradient itself."""
     huge = 1e4
-    algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=huge, anneal_learning_rate=False,
-                  adam_epsilon=huge, max_grad_norm=1e6, initial_log_std=-0.5, **settings)  # fmt: skip
+    algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=huge,
+                  anneal_learning_rate=False,
+                  adam_epsilon=huge, max_grad_norm=1e6, initial_log_std=-0.5,
+                  **settings)  # fmt: skip
     env = Line()
     algo, agent, start, noise = begin(algo, env)
     point = np.array([0.4, -0.3])
     params = agent.params | {"head": {"params": {"kernel": point[:1, None], "bias": point[1:]}}}
     agent = agent._replace(params=tree.as_float32(jax.tree.map(jnp.float32, params)))
     play = lambda agent: rollout.collect(env, algo, agent, start, noise, CLOCK, "sample")
-    after, _, metrics, played = jax.jit(lambda agent: algo.learn(agent, (), one_iteration(play)))(agent)
+    after, _, metrics, played = jax.jit(
+        lambda agent: algo.learn(agent, (), one_iteration(play)))(agent)
     actor, trajectory = played.actor, played.trajectory
     std = np.exp(-0.5) if algo.stochastic else 0.0
     given = np.asarray(start.env[0]), np.asarray(noise.env[1]), np.asarray(noise.act)[..., 0]
-    np.testing.assert_allclose(-metrics["policy_loss"].total, simulate(point, *given, std), rtol=1e-5)
+    np.testing.assert_allclose(-metrics["policy_loss"].total, simulate(point, *given, std),
+                               rtol=1e-5)
     h = 1e-5
     up, down = ([simulate(point + s * h * e, *given, std) for e in np.eye(2)] for s in (1, -1))
     wanted = (np.array(up) - np.array(down)) / (2 * h)
     if algo.stochastic:
-        wanted = [*wanted, (simulate(point, *given, std * np.exp(h)) - simulate(point, *given, std * np.exp(-h))) / (2 * h)]
+        wanted = [*wanted,
+                  (simulate(
+                      point, *given, std * np.exp(h)
+                  ) - simulate(point, *given, std * np.exp(-h))) / (2 * h)]
     names = [("head", "kernel"), ("head", "bias"), ("log_std", None)][: len(wanted)]
     leaf = lambda tree, a, b: float(np.squeeze(tree[a]["params"][b] if b else tree[a]))
     moved = [leaf(after.params, *n) - leaf(agent.params, *n) for n in names]
@@ -114,7 +124,9 @@ def test_no_gradient_crosses_an_episodes_end():
 
     def rewards(first):  # what came before the rollout, or before an end, is this state
         state = start._replace(env=(first, start.env[1]), obs=first[:, None])
-        return rollout.collect(env, algo, agent, state, noise, CLOCK, "sample")[1].steps.reward.mean(1)
+        return (
+            rollout.collect(env, algo, agent, state, noise, CLOCK, "sample")[1].steps.reward.mean(1)
+        )
 
     jacobian = np.asarray(jax.jacrev(rewards)(start.env[0]))
     assert (jacobian[:LIMIT] != 0).all() and (jacobian[LIMIT:] == 0).all()
@@ -123,21 +135,25 @@ def test_no_gradient_crosses_an_episodes_end():
 def test_the_steps_settings():
     """Clipped by the global norm, annealed; statistics are taken in, after the update."""
     env = Line()
-    algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=1e4, adam_epsilon=1e4, max_grad_norm=1e-2,
+    algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=1e4, adam_epsilon=1e4,
+                  max_grad_norm=1e-2,
                   normalize_observations=True, stochastic=False)  # fmt: skip
     algo, agent, start, noise = begin(algo, env)
     play = lambda agent: rollout.collect(env, algo, agent, start, noise, CLOCK, "sample")
     after, _, metrics, played = algo.learn(agent, (), one_iteration(play))
-    step = jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(jnp.square(a - b)), after.params, agent.params))
+    step = jax.tree.leaves(
+        jax.tree.map(lambda a, b: jnp.sum(jnp.square(a - b)), after.params, agent.params))
     assert metrics["grad_norm"].total > 0.1
-    np.testing.assert_allclose(np.sqrt(sum(step)), 0.75 * 1e-2, rtol=1e-2)  # three quarters of the horizon are left
+    # three quarters of the horizon are left
+    np.testing.assert_allclose(np.sqrt(sum(step)), 0.75 * 1e-2, rtol=1e-2)
     obs = played.trajectory.steps.obs
     assert after.moments.count == obs[..., 0].size
     np.testing.assert_allclose(after.moments.mean, obs.mean((0, 1)), rtol=1e-5)
 
 
 def test_it_learns(learn):
-    for settings in ({"hidden": ()}, {"hidden": (16,), "stochastic": False, "normalize_observations": True}):
+    for settings in ({"hidden": ()},
+                     {"hidden": (16,), "stochastic": False, "normalize_observations": True}):
         algo = jf.APG(num_envs=32, num_steps=2, learning_rate=2e-2, **settings)
         algo, agent, known, metrics = learn(algo, "probe/continuous", 20_000)
         action = algo.act(agent, (), jnp.asarray(known.obs), None, CLOCK, "greedy")[1]
@@ -154,8 +170,10 @@ def test_it_learns(learn):
         (lambda: Line(action=jf.Box(-np.inf, np.inf, (1,))), "needs bounded actions"),
         (lambda: Line(reward="steps"), "reward depends smoothly on the action"),
         (lambda: Line(reward="constant"), "reward depends smoothly on the action"),
-        (lambda: Line(reward="loop"), r"cannot be differentiated \(Reverse-mode [^;]*\); try .*ppo, ars, es"),
-        (lambda: OnMJX(reward="loop"), r"cannot be differentiated .*; --env.backend spring .*; try .*ppo, ars, es"),
+        (lambda: Line(reward="loop"),
+         r"cannot be differentiated \(Reverse-mode [^;]*\); try .*ppo, ars, es"),
+        (lambda: OnMJX(reward="loop"),
+         r"cannot be differentiated .*; --env.backend spring .*; try .*ppo, ars, es"),
     ],
 )
 def test_apg_refuses_unfit_settings(env, says):
@@ -172,24 +190,29 @@ def test_a_backend_of_brax_with_a_gradient():
 @pytest.mark.slow
 def test_a_reward_of_brax_without_a_gradient():
     """1 a step, until the pole has fallen."""
-    with pytest.raises(ConfigError, match="depends smoothly on the action, got .*; try .*ppo, ars, es"):
+    with pytest.raises(ConfigError,
+                       match="depends smoothly on the action, got .*; try .*ppo, ars, es"):
         check_differentiable(jf.make("brax/inverted_pendulum"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_it_trains_on_brax():
-    """Through the physics: a few steps, a gradient that is there, and parameters that move and stay finite."""
+    """Through the physics: a few steps, a gradient that is there, and parameters that move and stay
+    finite."""
     env = jf.make("brax/reacher", episode_length=6)
     algo = jf.APG(num_envs=2, num_steps=4, hidden=(4,), normalize_observations=True)
     state, metrics = jax.jit(jf.make_train(algo, env, 32))(jax.random.key(0))
-    assert all(np.isfinite(metrics[name]).all() for name in ("policy_loss", "grad_norm", "policy_std"))
+    assert all(np.isfinite(metrics[name]).all()
+               for name in ("policy_loss", "grad_norm", "policy_std"))
     assert np.all(metrics["grad_norm"] > 0) and tree.all_finite(state.agent.params)
 
 
 @pytest.mark.slow  # nine seconds of tracing, on an idle machine
 def test_a_backend_of_brax_without_a_gradient():
-    with pytest.raises(ConfigError, match="cannot be differentiated .*; --env.backend spring .*; try .*ppo, ars, es"):
+    with pytest.raises(ConfigError,
+                       match="cannot be differentiated .*; --env.backend spring .*; try .*ppo, "
+                             "ars, es"):
         check_differentiable(jf.make("brax/inverted_double_pendulum", backend="mjx"))
 
 
@@ -223,6 +246,9 @@ def test_a_run_asks_before_it_writes(tmp_path):
 def test_a_learning_rate_is_swept():
     def last(rate):
         algo = dataclasses.replace(jf.APG(num_envs=2, num_steps=4, hidden=()), learning_rate=rate)
-        return jf.make_train(algo, Line(), 32)(jax.random.key(0))[0].agent.params["head"]["params"]["bias"]
+        return (
+            jf.make_train(algo, Line(),
+                          32)(jax.random.key(0))[0].agent.params["head"]["params"]["bias"]
+        )
 
     assert len({float(x) for x in jax.jit(jax.vmap(last))(jnp.array([0.0, 1e-3, 1e-2]))[:, 0]}) == 3

@@ -1,4 +1,5 @@
-"""SAC, TD3, TQC and CrossQ: whole updates against the formulas spelled out, and what their curves do not show."""
+"""SAC, TD3, TQC and CrossQ: whole updates against the formulas spelled out, and what their curves
+do not show."""
 
 from __future__ import annotations
 
@@ -25,39 +26,48 @@ QUICK = {"xla_backend_optimization_level": 0}  # compiling is what costs here
 OBS, ACTIONS, ROWS, N = 3, 2, 6, 3
 LOW, HIGH = np.float32([-1.0, 0.5]), np.float32([3.0, 4.5])  # not symmetric
 SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Box(tuple(LOW.tolist()), tuple(HIGH.tolist()), (ACTIONS,)))
-# a large epsilon, or Adam's first steps would be signs, and rounding of a gradient near zero a whole step
+# a large epsilon, or Adam's first steps would be signs, and rounding of a gradient near zero a
+# whole step
 TINY = {
-    "hidden": (8,), "critic_hidden": (7,), "learning_rate": 0.03, "discount": 0.9, "n_step": N, "adam_epsilon": 1e-2,
+    "hidden": (8,), "critic_hidden": (7,), "learning_rate": 0.03, "discount": 0.9, "n_step": N,
+    "adam_epsilon": 1e-2,
     "reward_scale": 0.7, "num_steps": 1, "num_envs": 4,
 }  # fmt: skip
 QUICK_TARGETS = TINY | {"target_tau": 0.3}  # crossq has none
 CLIPPED = {"log_std_min": -0.8, "log_std_max": 0.3}  # so that both ends of the range are met
 VARIANTS = {
-    "sac": jf.SAC(**QUICK_TARGETS, **CLIPPED, initial_temperature=0.4, target_entropy=-0.5, normalize_observations=True,
+    "sac": jf.SAC(**QUICK_TARGETS, **CLIPPED, initial_temperature=0.4, target_entropy=-0.5,
+                  normalize_observations=True,
         anneal_learning_rate=True),
     "sac, period 2, three critics": jf.SAC(
         **QUICK_TARGETS, policy_period=2, num_critics=3, initial_temperature=0.2, autotune=False),
     "td3": jf.TD3(**QUICK_TARGETS, target_noise=0.6, target_noise_clip=0.4),
-    "ddpg": jf.TD3(**QUICK_TARGETS, num_critics=1, policy_period=1, target_noise=0.0, anneal_learning_rate=True),
-    "tqc": jf.TQC(**QUICK_TARGETS, **CLIPPED, num_quantiles=5, drop_quantiles=2, kappa=0.6, initial_temperature=0.3),
-    "crossq": jf.CrossQ(**TINY, policy_period=2, norm_momentum=0.7, norm_warmup=2, adam_beta=0.3, initial_temperature=0.3,
+    "ddpg": jf.TD3(**QUICK_TARGETS, num_critics=1, policy_period=1, target_noise=0.0,
+                   anneal_learning_rate=True),
+    "tqc": jf.TQC(**QUICK_TARGETS, **CLIPPED, num_quantiles=5, drop_quantiles=2, kappa=0.6,
+                  initial_temperature=0.3),
+    "crossq": jf.CrossQ(**TINY, policy_period=2, norm_momentum=0.7, norm_warmup=2, adam_beta=0.3,
+                        initial_temperature=0.3,
         anneal_learning_rate=True),
 }  # fmt: skip
 
 
 def window(rng, n: int = N) -> Window:
-    """Ends of every kind: a whole window, one cut short by a truncation, terminated ones, and one that weighs nothing."""
+    """Ends of every kind: a whole window, one cut short by a truncation, terminated ones, and one
+    that weighs nothing."""
     steps = np.minimum([3, 3, 2, 1, 2, 0], n).astype(np.int32)
     boot = np.array([1, 0, 1, 0, 0, 1], np.float32)
     use = np.arange(n)[:, None] < steps
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)
     weight = np.where(steps > 0, rng.uniform(0.2, 1.0, ROWS), 0.0).astype(np.float32)
     action = (LOW + (HIGH - LOW) * rng.uniform(size=(ROWS, ACTIONS))).astype(np.float32)
-    return Window(normal(ROWS, OBS), action, 2 * normal(n, ROWS), use, steps, normal(ROWS, OBS), boot, weight)
+    return Window(normal(ROWS, OBS), action, 2 * normal(n, ROWS), use, steps, normal(ROWS, OBS),
+                  boot, weight)
 
 
 def made_up(algo, rng):
-    """An agent as `init` shapes it, of random numbers: parameters and targets differ, running statistics fit."""
+    """An agent as `init` shapes it, of random numbers: parameters and targets differ, running
+    statistics fit."""
     agent = jax.eval_shape(algo.init, jax.random.key(0))
     drawn = lambda x: (0.5 * rng.normal(size=x.shape)).astype(np.float32)
 
@@ -69,15 +79,18 @@ def made_up(algo, rng):
             return np.log(np.float32(algo.initial_temperature))
         return np.abs(drawn(x)) + np.float32(0.3) if "var" in name or "scale" in name else drawn(x)
 
-    params, target = (jax.tree_util.tree_map_with_path(number, x) for x in (agent.params, agent.target))
+    params, target = (jax.tree_util.tree_map_with_path(number, x)
+                      for x in (agent.params, agent.target))
     opt_state = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), agent.opt_state)
     moments = Moments(np.float32(5.0), np.float32([0.3, -0.2, 0.1]), np.float32([9.0, 2.0, 4.0]))
     return agent._replace(
-        params=params, target=target, opt_state=opt_state, moments=moments if algo.normalize_observations else ()
+        params=params, target=target, opt_state=opt_state,
+        moments=moments if algo.normalize_observations else ()
     )
 
 
-# Everything below is written out from the papers; of the library it takes only the random numbers -----------------------
+# Everything below is written out from the papers; of the library it takes only the random numbers
+# -----------------------
 
 
 def dense(layer, x):
@@ -97,7 +110,8 @@ def renormalised(layer, stats, x, algo, train):
     d = jnp.where(corrected, jnp.clip((mean - stats["mean"]) / running_std, -5, 5), d)
     y = (x - mean) / jnp.sqrt(var + 1e-3) * jax.lax.stop_gradient(r) + jax.lax.stop_gradient(d)
     rho = algo.norm_momentum
-    new = {"mean": rho * stats["mean"] + (1 - rho) * mean, "var": rho * stats["var"] + (1 - rho) * var}
+    new = {"mean": rho * stats["mean"] + (1 - rho) * mean,
+           "var": rho * stats["var"] + (1 - rho) * var}
     return y * layer["scale"] + layer["bias"], new | {"updates": stats["updates"] + 1}
 
 
@@ -117,8 +131,10 @@ def network(algo, net, x, train=False):
 def every(algo, critics, obs, action, train=False):
     """All critics, one after the other: [[b, outputs], ...] and what they saw."""
     x = jnp.concatenate([obs, action] if isinstance(algo, jf.CrossQ) else [action, obs], axis=1)
-    pairs = [network(algo, jax.tree.map(lambda p, i=i: p[i], critics), x, train) for i in range(algo.num_critics)]
-    return [z for z, _ in pairs], jax.tree.map(lambda *x: jnp.stack(x), *(seen for _, seen in pairs))
+    pairs = [network(algo, jax.tree.map(lambda p, i=i: p[i], critics), x, train)
+             for i in range(algo.num_critics)]
+    return [z for z, _ in pairs], jax.tree.map(lambda *x: jnp.stack(x),
+                                               *(seen for _, seen in pairs))
 
 
 def drawn_action(algo, actor, obs, key, train=False):
@@ -141,7 +157,8 @@ def critic_loss(algo, zs, y, weight):
             for m in range(algo.num_quantiles):
                 u = y - z[:, m : m + 1]
                 size = jnp.abs(u)
-                huber = jnp.where(size <= algo.kappa, u**2 / 2, algo.kappa * (size - algo.kappa / 2)) / algo.kappa
+                huber = jnp.where(size <= algo.kappa, u**2 / 2,
+                                  algo.kappa * (size - algo.kappa / 2)) / algo.kappa
                 one += (jnp.abs((m + 0.5) / algo.num_quantiles - (u < 0)) * huber).mean(1)
             error = one
         else:
@@ -162,18 +179,24 @@ def targets(algo, zs, ret, factor, temperature, log_prob):
 
 
 def normalise(algo, moments, obs):
-    return (obs - moments.mean) / jnp.sqrt(moments.m2 / moments.count) if algo.normalize_observations else obs
+    return (
+        (obs - moments.mean) / jnp.sqrt(moments.m2 / moments.count) if algo.normalize_observations
+        else obs
+    )
 
 
 def critics_objective(algo, critics, params, target, moments, batch, key):
     """-> loss, (errors [b], mean of the critics' values [b], networks with what they saw)."""
     obs, boot_obs = (normalise(algo, moments, x) for x in (batch.obs, batch.boot_obs))
     action = 2 * (batch.action - LOW) / (HIGH - LOW) - 1
-    ret = sum(algo.discount**i * batch.reward[i] * batch.use[i] for i in range(N)) * algo.reward_scale
+    ret = (
+        sum(algo.discount**i * batch.reward[i] * batch.use[i] for i in range(N)) * algo.reward_scale
+    )
     factor = algo.discount**batch.steps * batch.boot
     if isinstance(algo, jf.SAC):
         temperature = jnp.exp(params["log_temperature"])
-        boot_action, log_prob, _ = drawn_action(algo, params["actor"], boot_obs, random.split(key)[0])
+        boot_action, log_prob, _ = drawn_action(algo, params["actor"], boot_obs,
+                                                random.split(key)[0])
     else:
         temperature, log_prob = 0.0, 0.0
         noise = algo.target_noise * random.normal(key, (ROWS, ACTIONS))
@@ -185,7 +208,8 @@ def critics_objective(algo, critics, params, target, moments, batch, key):
         zs, seen = every(algo, critics, *both, train=True)
         boot_zs, zs = [z[ROWS:] for z in zs], [z[:ROWS] for z in zs]
     else:
-        boot_zs, _ = every(algo, target if isinstance(algo, jf.SAC) else target["critics"], boot_obs, boot_action)
+        boot_zs, _ = every(algo, target if isinstance(algo, jf.SAC) else target["critics"],
+                           boot_obs, boot_action)
         zs, seen = every(algo, critics, obs, action)
     y = jax.lax.stop_gradient(targets(algo, boot_zs, ret, factor, temperature, log_prob))
     loss, errors = critic_loss(algo, zs, y, batch.weight)
@@ -211,7 +235,8 @@ class Reference:
     """What the algorithm should be after every update; Adam and the targets in NumPy."""
 
     def __init__(self, algo, agent):
-        self.algo, self.params, self.target, self.moments = algo, dict(agent.params), agent.target, agent.moments
+        self.algo, self.params, self.target, self.moments = (
+            algo, dict(agent.params), agent.target, agent.moments)
         zeros = lambda tree: jax.tree.map(np.zeros_like, tree)
         self.adam = {name: (0, zeros(p), zeros(p)) for name, p in agent.params.items()}
         self.compiled = {}
@@ -227,7 +252,8 @@ class Reference:
         """Kingma & Ba 2015, algorithm 1."""
         n, m, v = self.adam[name]
         b1, b2, n = getattr(self.algo, "adam_beta", 0.9), 0.999, n + 1
-        rate = self.algo.learning_rate * (1 - self.progress if self.algo.anneal_learning_rate else 1)
+        rate = self.algo.learning_rate * (1 - self.progress if self.algo.anneal_learning_rate
+                                          else 1)
         m = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, m, grads)
         v = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, v, grads)
         self.adam[name] = n, m, v
@@ -258,7 +284,8 @@ class Reference:
         if not due:
             return metrics, errors
         args = dict(self.params), self.moments, batch, key
-        (metrics["actor_loss"], (log_prob, seen)), grads = self.slope("actor", actor_objective, *args)
+        (metrics["actor_loss"], (log_prob, seen)), grads = self.slope("actor", actor_objective,
+                                                                      *args)
         self.step("actor", grads)
         self.remember("actor", seen)
         if isinstance(algo, jf.TD3):
@@ -272,7 +299,8 @@ class Reference:
 
 
 def close(ours, theirs, rtol=1e-3, atol=2e-5):
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(theirs), strict=True):
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(theirs),
+                            strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=atol, err_msg=jax.tree_util.keystr(path))
 
 
@@ -284,7 +312,8 @@ def updates():
     def get(name):
         algo = VARIANTS[name].bind(SPEC)
         rng = np.random.default_rng(0)
-        args = made_up(algo, rng), window(rng), jax.random.key(0), Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+        args = made_up(algo, rng), window(rng), jax.random.key(0), Clock(
+            jnp.int32(0), jnp.int32(0), jnp.float32(0))
         return jax.jit(algo.update).lower(*args).compile(QUICK)
 
     return get
@@ -307,18 +336,22 @@ def test_updates_equal_the_formulas(name, updates, clock, rng):
         assert got.keys() == expected.keys()
         for k, x in expected.items():
             assert got[k] == pytest.approx(float(x), rel=1e-3, abs=1e-5), k
-        changed = lambda a, b: any((x != y).any() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+        changed = lambda a, b: any(
+            (x != y).any() for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
         moved = {part for part in before if changed(reference.params[part], before[part])}
         assert moved == {"critics"} | ({"actor"} if due else set()) | (
             {"log_temperature"} if due and getattr(algo, "autotune", False) else set())  # fmt: skip
 
 
-# Actions --------------------------------------------------------------------------------------------------------------
+# Actions
+# --------------------------------------------------------------------------------------------------
 
-ODD = Box((-0.1, 0.3, 2.0, -7.0), (0.3, 0.7, 5.5, -1e-3), (2, 2))  # in float32 low + (high - low) is not always high
+# in float32 low + (high - low) is not always high
+ODD = Box((-0.1, 0.3, 2.0, -7.0), (0.3, 0.7, 5.5, -1e-3), (2, 2))
 
 
-@pytest.mark.parametrize("space", [SPEC.action, ODD, Box(-0.1, 0.3, ())], ids=["vector", "matrix", "scalar"])
+@pytest.mark.parametrize("space", [SPEC.action, ODD, Box(-0.1, 0.3, ())],
+                         ids=["vector", "matrix", "scalar"])
 def test_actions_go_to_the_environments_bounds_and_back(space, rng):
     algo = jf.SAC().bind(dataclasses.replace(SPEC, action=space))
     size = int(np.prod(space.shape))
@@ -330,19 +363,25 @@ def test_actions_go_to_the_environments_bounds_and_back(space, rng):
     assert there.shape == (200, *space.shape) and there.dtype == np.float32
     np.testing.assert_allclose(there[:2], [low, high], atol=1e-6)
     assert (there >= low).all() and (there <= high).all()  # of float32, to the last bit
-    drawn = np.asarray(distributions.random_action(jnp.linspace(-9, 9, 50)[:, None] * jnp.ones(size), space))
+    drawn = np.asarray(
+        distributions.random_action(jnp.linspace(-9, 9, 50)[:, None] * jnp.ones(size), space))
     assert (drawn >= low).all() and (drawn <= high).all()
     np.testing.assert_allclose(algo.spec.action.to_unit(there), action, atol=2e-6)
 
 
 @pytest.mark.parametrize("cls", [jf.SAC, jf.TD3])
 def test_every_mode_acts_within_the_bounds(cls, rng, clock):
-    """Greedy is the tanh of the mean, sampling adds noise, in [-1, 1] for TD3 and before the tanh for SAC."""
+    """Greedy is the tanh of the mean, sampling adds noise, in [-1, 1] for TD3 and before the tanh
+    for SAC."""
     noisy = {"exploration_noise": 0.7} if cls is jf.TD3 else {"log_std_min": -0.5}
     algo = cls(**TINY, **noisy, normalize_observations=True).bind(SPEC)
     agent = made_up(algo, rng)
-    obs, noise = rng.normal(size=(300, OBS)).astype(np.float32), rng.normal(size=(300, ACTIONS)).astype(np.float32)
-    out, _ = jax.tree.map(np.asarray, network(algo, agent.params["actor"], normalise(algo, agent.moments, obs)))
+    obs, noise = (
+        rng.normal(size=(300, OBS)).astype(np.float32),
+        rng.normal(size=(300, ACTIONS)).astype(np.float32)
+    )
+    out, _ = jax.tree.map(np.asarray,
+                          network(algo, agent.params["actor"], normalise(algo, agent.moments, obs)))
     if cls is jf.TD3:
         greedy, sample = np.tanh(out), np.clip(np.tanh(out) + 0.7 * noise, -1, 1)
         assert (np.abs(sample) == 1).any()
@@ -350,17 +389,20 @@ def test_every_mode_acts_within_the_bounds(cls, rng, clock):
         mean, std = out[:, :ACTIONS], np.exp(np.clip(out[:, ACTIONS:], -0.5, 2.0))
         greedy, sample = np.tanh(mean), np.tanh(mean + std * noise)
     for mode, action in (("greedy", greedy), ("sample", sample), ("random", None)):
-        carry, taken, extras = algo.act(agent, algo.init_carry(len(noise)), obs, noise, clock(), mode)
+        carry, taken, extras = algo.act(agent, algo.init_carry(len(noise)), obs, noise, clock(),
+                                        mode)
         assert (carry == noise).all() and extras == ()  # not correlated
         if mode == "sample":  # by itself, and not because the bounds clip it
             view = normalise(algo, agent.moments, obs)
             assert (np.abs(algo.choose(agent.params["actor"], view, noise, False)) <= 1).all()
         assert (taken >= LOW).all() and (taken <= HIGH).all()
         if action is not None:
-            np.testing.assert_allclose(taken, LOW + (HIGH - LOW) * (action + 1) / 2, rtol=1e-4, atol=1e-4)
+            np.testing.assert_allclose(taken, LOW + (HIGH - LOW) * (action + 1) / 2, rtol=1e-4,
+                                       atol=1e-4)
 
 
-# What the memory holds, and who sees what --------------------------------------------------------------------------------
+# What the memory holds, and who sees what
+# --------------------------------------------------------------------------------
 
 
 @jf.settings
@@ -396,14 +438,18 @@ class Counts(jf.SAC):
 
 
 def test_statistics_belong_to_the_agent_and_count_each_row_once():
-    """Of warm-up too; after the updates; not in evaluation; and the actions in memory are the environment's."""
-    sizes = dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=4, buffer_size=400, learning_starts=16)
+    """Of warm-up too; after the updates; not in evaluation; and the actions in memory are the
+    environment's."""
+    sizes = dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=4, buffer_size=400,
+                 learning_starts=16)
     algo = Counts(**sizes, hidden=(4,), critic_hidden=(4,), normalize_observations=True)
-    train = jf.make_train(algo, Wanders(), total_steps=48, log_every=8, eval_every=24, eval_episodes=3)
+    train = jf.make_train(algo, Wanders(), total_steps=48, log_every=8, eval_every=24,
+                          eval_episodes=3)
     key = jax.random.key(0)
     state, metrics = jax.jit(train).lower(key).compile(QUICK)(key)
     np.testing.assert_array_equal(metrics["env_steps"], [24, 32, 40, 48])
-    np.testing.assert_array_equal(metrics["seen"], [16, 24, 32, 40])  # without the rows just collected
+    # without the rows just collected
+    np.testing.assert_array_equal(metrics["seen"], [16, 24, 32, 40])
     assert np.isfinite(metrics["eval_return"]).any()  # whose steps are in no statistics
     moments, rows = state.agent.moments, np.asarray(state.memory.obs)[:12].reshape(48, 2)
     assert moments.count == 48 and not np.asarray(state.memory.obs)[12:].any()
@@ -418,9 +464,11 @@ def test_statistics_belong_to_the_agent_and_count_each_row_once():
 
 def test_float_observations_are_normalised(rng):
     space = Dict.of(place=Box(-1, 1, (2,)), image=Box(0, 255, (3,), jnp.uint8))
-    obs = {"place": rng.normal(3, 2, (50, 2)).astype(np.float32), "image": rng.integers(0, 255, (50, 3)).astype(np.uint8)}
+    obs = {"place": rng.normal(3, 2, (50, 2)).astype(np.float32),
+           "image": rng.integers(0, 255, (50, 3)).astype(np.uint8)}
     moments = init_moments(True, obs)
-    np.testing.assert_array_equal(normalize_obs(space, moments, obs)["place"], obs["place"])  # nothing was seen yet
+    # nothing was seen yet
+    np.testing.assert_array_equal(normalize_obs(space, moments, obs)["place"], obs["place"])
     seen = normalize_obs(space, moments.update(obs), obs)
     np.testing.assert_allclose(seen["place"].mean(0), 0, atol=1e-5)
     np.testing.assert_allclose(seen["place"].std(0), 1, rtol=1e-4)
@@ -428,42 +476,53 @@ def test_float_observations_are_normalised(rng):
     assert init_moments(False, obs) == () and normalize_obs(space, (), obs) is obs
 
 
-# CrossQ ---------------------------------------------------------------------------------------------------------------
+# CrossQ
+# --------------------------------------------------------------------------------------------------
 
 
 def test_crossq_has_no_targets_and_acts_by_its_running_statistics(updates, clock, rng):
     algo = VARIANTS["crossq"].bind(SPEC)
     agent = made_up(algo, rng)
-    assert agent.target == () and jax.tree.leaves(jax.eval_shape(algo.init, jax.random.key(0)).target) == []
+    assert agent.target == () and jax.tree.leaves(
+        jax.eval_shape(algo.init, jax.random.key(0)).target) == []
     obs, noise = rng.normal(size=(5, OBS)).astype(np.float32), np.zeros((5, ACTIONS), np.float32)
-    act = lambda agent, obs: np.asarray(algo.act(agent, algo.init_carry(len(obs)), obs, noise[: len(obs)], clock(),
+    act = lambda agent, obs: np.asarray(algo.act(agent, algo.init_carry(len(obs)), obs,
+                                                 noise[: len(obs)], clock(),
         "greedy")[1])
     before = act(agent, obs)
-    np.testing.assert_allclose(act(agent, obs[:1]), before[:1], rtol=1e-5)  # whatever else is in the batch
+    # whatever else is in the batch
+    np.testing.assert_allclose(act(agent, obs[:1]), before[:1], rtol=1e-5)
     stats = lambda agent: agent.params["actor"]["torso"]["batch_stats"]
-    learned, _, _ = updates("crossq")(agent, window(rng), jax.random.key(1), clock(0, 0))  # moves the actor too
+    # moves the actor too
+    learned, _, _ = updates("crossq")(agent, window(rng), jax.random.key(1), clock(0, 0))
     assert stats(learned)["BatchRenorm_0"]["updates"] == 1
     assert (stats(learned)["BatchRenorm_0"]["mean"] != stats(agent)["BatchRenorm_0"]["mean"]).all()
     torso = agent.params["actor"]["torso"] | {"batch_stats": stats(learned)}
-    moved = agent._replace(params=agent.params | {"actor": agent.params["actor"] | {"torso": torso}})
+    moved = agent._replace(
+        params=agent.params | {"actor": agent.params["actor"] | {"torso": torso}})
     assert (np.abs(act(moved, obs) - before) > 1e-4).any(axis=1).all()
-    later, _, _ = updates("crossq")(agent, window(rng), jax.random.key(1), clock(1, 1))  # not the actor's turn
-    np.testing.assert_array_equal(stats(later)["BatchRenorm_0"]["mean"], stats(agent)["BatchRenorm_0"]["mean"])
+    # not the actor's turn
+    later, _, _ = updates("crossq")(agent, window(rng), jax.random.key(1), clock(1, 1))
+    np.testing.assert_array_equal(stats(later)["BatchRenorm_0"]["mean"],
+                                  stats(agent)["BatchRenorm_0"]["mean"])
     assert (later.params["critics"]["torso"]["batch_stats"]["BatchRenorm_0"]["updates"] == 1).all()
 
 
-# TQC ------------------------------------------------------------------------------------------------------------------
+# TQC
+# --------------------------------------------------------------------------------------------------
 
 
 def test_tqc_drops_the_highest_atoms_of_all_critics_together():
     algo = jf.TQC(num_critics=3, num_quantiles=4, drop_quantiles=1).bind(SPEC)
-    z = jnp.float32([[[5, 1, 9, 3]], [[50, 70, 60, 80]], [[2, 4, 6, 8]]])  # one critic holds all the high ones
+    # one critic holds all the high ones
+    z = jnp.float32([[[5, 1, 9, 3]], [[50, 70, 60, 80]], [[2, 4, 6, 8]]])
     np.testing.assert_array_equal(algo.pool(z), [[1, 2, 3, 4, 5, 6, 8, 9, 50]])
     np.testing.assert_allclose(algo.value(z), [z.mean()])  # the actor climbs all of them
     assert dataclasses.replace(algo, drop_quantiles=0).pool(z).shape == (1, 12)
 
 
-# Networks of users, observations of other kinds -----------------------------------------------------------------------
+# Networks of users, observations of other kinds
+# -----------------------------------------------------------------------
 
 
 class Flatten(nn.Module):
@@ -478,11 +537,15 @@ class Flatten(nn.Module):
 def test_a_users_torso_is_in_the_actor_and_each_critic(cls):
     algo = cls(**TINY, network=Flatten()).bind(SPEC)
     agent = jax.eval_shape(algo.init, jax.random.key(0))
-    own = {k: v.shape for k, v in jax.tree_util.tree_leaves_with_path(agent.params) if "'Dense_0'" in jax.tree_util.keystr(k)
+    own = {k: v.shape
+           for k, v in jax.tree_util.tree_leaves_with_path(agent.params)
+           if "'Dense_0'" in jax.tree_util.keystr(k)
            and v.shape[-1] == 5 and "kernel" in jax.tree_util.keystr(k)}  # fmt: skip
     assert sorted(own.values()) == [(2, OBS, 5), (OBS, 5)]
     metrics = jax.eval_shape(
-        jf.make_train(cls(**TINY, network=Flatten(), learning_starts=16), Wanders(), 64, log_every=32), jax.random.key(0)
+        jf.make_train(
+            cls(**TINY, network=Flatten(), learning_starts=16), Wanders(), 64, log_every=32
+        ), jax.random.key(0)
     )[1]
     assert metrics["critic_loss"].shape == metrics["env_steps"].shape
 
@@ -494,8 +557,10 @@ def test_dict_observations_reach_actor_and_critics(cls, rng, clock):
     agent = made_up(algo, rng)
     obs = {"place": rng.normal(size=(4, 2)).astype(np.float32), "kind": np.array([0, 1, 2, 0])}
     action = np.zeros((4, ACTIONS), np.float32)
-    act = lambda obs: np.asarray(algo.act(agent, algo.init_carry(len(action)), obs, action, clock(), "greedy")[1])
-    value = lambda obs: np.asarray(algo.networks.critic_output(agent.params["critics"], obs, action))[..., 0]
+    act = lambda obs: np.asarray(
+        algo.act(agent, algo.init_carry(len(action)), obs, action, clock(), "greedy")[1])
+    value = lambda obs: np.asarray(
+        algo.networks.critic_output(agent.params["critics"], obs, action))[..., 0]
     for changed in ({"place": obs["place"] + 1}, {"kind": (obs["kind"] + 1) % 3}):
         assert (act(obs | changed) != act(obs)).any(axis=1).all()
         assert (value(obs | changed) != value(obs)).all()
@@ -506,19 +571,25 @@ def test_settings_that_do_not_fit_are_refused():
         jf.TD3().bind(dataclasses.replace(SPEC, action=Discrete(2)))
     with pytest.raises(ConfigError, match="sac needs bounded actions"):
         jf.SAC().bind(dataclasses.replace(SPEC, action=Box(-1.0, np.inf, (1,))))
-    with pytest.raises(ConfigError, match=r"normalize_observations must be False with stacked frames, got True"):
+    with pytest.raises(ConfigError,
+                       match=r"normalize_observations must be False with stacked frames, got True"):
         jf.SAC(normalize_observations=True).bind(dataclasses.replace(SPEC, stack=2))
     with pytest.raises(ConfigError, match=r"drop_quantiles must be below num_quantiles = 4, got 4"):
         jf.TQC(num_quantiles=4, drop_quantiles=4)
     jf.SAC(log_std_min=-1.0, log_std_max=-1.0)  # one width for all is a policy
     jf.CrossQ(target_tau=0.005)
-    jax.vmap(lambda x: jf.CrossQ(adam_beta=x, norm_momentum=0.0, noise_correlation=x).adam_beta)(jnp.ones(2))  # a sweep
+    # a sweep
+    jax.vmap(
+        lambda x: jf.CrossQ(adam_beta=x, norm_momentum=0.0, noise_correlation=x).adam_beta
+    )(jnp.ones(2))
 
 
 @pytest.mark.parametrize("mode", ["random", "sample"])
 def test_exploration_has_the_requested_correlation(mode):
-    """An Ornstein-Uhlenbeck process: unit variance from the first step on, a lag-one correlation of `noise_correlation`."""
-    algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8, exploration_noise=0.2).bind(SPEC)
+    """An Ornstein-Uhlenbeck process: unit variance from the first step on, a lag-one correlation of
+    `noise_correlation`."""
+    algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8,
+                  exploration_noise=0.2).bind(SPEC)
     agent = algo.init(jax.random.key(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
 

@@ -13,7 +13,8 @@ from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.envs.probes.control import Known
 
 COMMON = {
-    "num_envs": 10, "updates_per_iteration": 1, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
+    "num_envs": 10, "updates_per_iteration": 1, "batch_size": 64, "buffer_size": 4096,
+    "learning_starts": 512,
     "learning_rate": 5e-3, "discount": 0.8, "hidden": (16,), "critic_hidden": (32,),
 }  # fmt: skip
 TARGETS = {"target_tau": 0.05}
@@ -22,16 +23,20 @@ CASES = [
     (jf.SAC, SURE | TARGETS),
     (jf.TD3, {"n_step": 2, "prioritized": True, "normalize_observations": True,
               "target_noise": 0.05, "exploration_noise": 0.05} | TARGETS),
-    pytest.param(jf.TQC, SURE | TARGETS | {"num_quantiles": 7, "drop_quantiles": 1}, marks=pytest.mark.slow),
-    (jf.CrossQ, SURE | {"learning_rate": 2e-3, "policy_period": 2, "norm_momentum": 0.95, "norm_warmup": 200}),
+    pytest.param(jf.TQC, SURE | TARGETS | {"num_quantiles": 7, "drop_quantiles": 1},
+                 marks=pytest.mark.slow),
+    (jf.CrossQ,
+     SURE | {"learning_rate": 2e-3, "policy_period": 2, "norm_momentum": 0.95, "norm_warmup": 200}),
 ]
 
 
 @jf.settings
 class Aside(jf.Env):
-    """Observation (x, kind); the right action is 1 + x, in bounds that are not symmetric, and pays 1.
+    """Observation (x, kind); the right action is 1 + x, in bounds that are not symmetric, and pays
+    1.
 
-    Kind 1 ends after a step: its value is 1. Kind 0 goes on for ever, with a new x each step, and is cut every 4: its
+    Kind 1 ends after a step: its value is 1. Kind 0 goes on for ever, with a new x each step, and
+        is cut every 4: its
     value is 1 / (1 - gamma), and less where a cut is taken for an end.
     """
 
@@ -72,7 +77,8 @@ def test_the_right_actions_and_values(compiled, clock, cls, settings):
     def train(key):  # with what is looked at, in one program
         state, metrics = jf.make_train(algo, env, total_steps=steps, log_every=steps)(key)
         agent = state.agent
-        action = algo.act(agent, algo.init_carry(len(known.obs)), known.obs, jnp.zeros((len(known.obs), 1)), clock(), "greedy")[1]
+        action = algo.act(agent, algo.init_carry(len(known.obs)), known.obs,
+                          jnp.zeros((len(known.obs), 1)), clock(), "greedy")[1]
         best = algo.spec.action.to_unit(known.action)
         obs = normalize_obs(env.spec.observation, agent.moments, known.obs)
         q = algo.networks.critic_output(agent.params["critics"], obs, best)

@@ -25,7 +25,8 @@ from jaxrl_fast.types import EnvSpec, Timestep, Trajectory, Window
 OBS, ACTIONS, ROWS, N = 3, 4, 10, 3
 SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(ACTIONS))
 BASE = jf.DQN(
-    hidden=(), learning_rate=0.05, discount=0.9, n_step=N, max_grad_norm=0.4, adam_epsilon=1e-6, target_period=2,
+    hidden=(), learning_rate=0.05, discount=0.9, n_step=N, max_grad_norm=0.4, adam_epsilon=1e-6,
+    target_period=2,
     target_tau=0.3,
 )  # fmt: skip
 
@@ -39,7 +40,8 @@ def window(rng) -> Window:
     weight = np.where(steps > 0, rng.uniform(0.2, 1.0, ROWS), 0.0).astype(np.float32)
     action = rng.integers(0, ACTIONS, ROWS).astype(np.int32)
     steps = steps.astype(np.int32)
-    return Window(normal(ROWS, OBS), action, 2 * normal(N, ROWS), use, steps, normal(ROWS, OBS), boot, weight)
+    return Window(normal(ROWS, OBS), action, 2 * normal(N, ROWS), use, steps, normal(ROWS, OBS),
+                  boot, weight)
 
 
 def linear(params, obs):
@@ -79,7 +81,11 @@ def gradients(batch, slope, dueling):
     """By name, of a loss with this slope [rows] at Q of the action taken."""
     chosen = np.eye(ACTIONS)[batch.action]
     head = chosen - 1 / ACTIONS if dueling else chosen
-    grads = {"head": {"kernel": batch.obs.T @ (slope[:, None] * head), "bias": (slope[:, None] * head).sum(0)}}
+    grads = (
+        {"head": {
+            "kernel": batch.obs.T @ (slope[:, None] * head), "bias": (slope[:, None] * head).sum(0)
+        }}
+    )
     if dueling:
         grads["value"] = {"kernel": batch.obs.T @ slope[:, None], "bias": slope.sum(keepdims=True)}
     return grads
@@ -90,7 +96,8 @@ VARIANTS = {
     "plain": {"double": False},
     "huber": {"huber": True},
     "dueling, loose clip": {"dueling": True, "max_grad_norm": 100.0},
-    "annealed, copied target": {"anneal_learning_rate": True, "target_tau": 1.0, "target_period": 1},
+    "annealed, copied target": {"anneal_learning_rate": True, "target_tau": 1.0,
+                                "target_period": 1},
 }
 
 
@@ -120,11 +127,13 @@ def test_updates_equal_numpy(variant, clock, rng):
             g = grads[n][k] * scale
             m[n, k] = 0.9 * m[n, k] + 0.1 * g
             v[n, k] = 0.999 * v[n, k] + 0.001 * g**2
-            direction = (m[n, k] / (1 - 0.9**step)) / (np.sqrt(v[n, k] / (1 - 0.999**step)) + algo.adam_epsilon)
+            direction = (m[n, k] / (1 - 0.9**step)) / (
+                np.sqrt(v[n, k] / (1 - 0.999**step)) + algo.adam_epsilon)
             params[n]["params"][k] = (params[n]["params"][k] - rate * direction).astype(np.float32)
         if step % algo.target_period == 0:  # with the new parameters
             target = jax.tree.map(lambda t, p: t + algo.target_tau * (p - t), target, params)
-        agent, metrics, priority = update(agent, batch, jax.random.key(0), clock(step, step, progress))
+        agent, metrics, priority = update(agent, batch, jax.random.key(0),
+                                          clock(step, step, progress))
         assert float(metrics["loss"].total) == pytest.approx(loss, rel=1e-4)
         np.testing.assert_allclose(priority, np.abs(error), rtol=1e-4, atol=1e-5)
         for ours, theirs in ((agent.params, params), (agent.target, target)):
@@ -139,16 +148,19 @@ def log_softmax(x):
 
 
 def test_munchausen_equals_numpy(clock, rng):
-    """The soft value of the bootstrap state, and the clipped bonus of the action taken, by the target network."""
+    """The soft value of the bootstrap state, and the clipped bonus of the action taken, by the
+    target network."""
     settings = {"munchausen_alpha": 0.8, "munchausen_temperature": 0.7, "munchausen_clip": -1.2}
     algo = dataclasses.replace(BASE, munchausen=True, n_step=1, **settings).bind(SPEC)
     alpha, tau, clip = settings.values()
     agent, rows = algo.init(jax.random.key(0)), np.arange(ROWS)
     shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
-    agent = agent._replace(params=jax.tree.map(shake, agent.params), target=jax.tree.map(shake, agent.target))
+    agent = agent._replace(params=jax.tree.map(shake, agent.params),
+                           target=jax.tree.map(shake, agent.target))
     batch = window(rng)
     boot = (rows > 2).astype(np.float32)  # the others ended there
-    batch = batch._replace(reward=batch.reward[:1], use=np.ones((1, ROWS), bool), steps=np.ones(ROWS, np.int32))
+    batch = batch._replace(reward=batch.reward[:1], use=np.ones((1, ROWS), bool),
+                           steps=np.ones(ROWS, np.int32))
     batch = batch._replace(boot=boot, weight=np.ones(ROWS, np.float32))
     z = linear(agent.target, batch.boot_obs)
     log_policy = log_softmax(z / tau)
@@ -156,7 +168,8 @@ def test_munchausen_equals_numpy(clock, rng):
     raw = tau * log_softmax(linear(agent.target, batch.obs) / tau)[rows, batch.action]
     assert (raw < clip).any() and (raw > clip).any()  # some bonuses are clipped
     q = linear(agent.params, batch.obs)[rows, batch.action]
-    errors = lambda value, bonus: q - (batch.reward[0] + alpha * bonus + algo.discount * boot * value)
+    errors = lambda value, bonus: q - (
+        batch.reward[0] + alpha * bonus + algo.discount * boot * value)
     expected = errors(soft, np.clip(raw, clip, 0.0))
     for wrong in (
         errors(z.max(1), np.clip(raw, clip, 0.0)),
@@ -179,11 +192,15 @@ def outputs(algo, params, obs):
 
 
 def softmax(z):
-    return np.exp(z - z.max(-1, keepdims=True)) / np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)
+    return (
+        np.exp(z - z.max(-1, keepdims=True))
+        / np.exp(z - z.max(-1, keepdims=True)).sum(-1, keepdims=True)
+    )
 
 
 def categorical(algo, params, target, batch):
-    """Loss and priority of each row of C51: every atom moved, clipped, and shared out between its neighbours."""
+    """Loss and priority of each row of C51: every atom moved, clipped, and shared out between its
+    neighbours."""
     atoms = np.linspace(algo.v_min, algo.v_max, algo.num_atoms)
     wide, rows = atoms[1] - atoms[0], np.arange(ROWS)
     best = (softmax(outputs(algo, params, batch.boot_obs)) @ atoms).argmax(1)
@@ -205,14 +222,16 @@ def categorical(algo, params, target, batch):
 
 
 def quantile(algo, z, z_boot, taus, batch):
-    """Loss of each row of QR-DQN and IQN: the mean over targets of the sum over predictions (eq. 10)."""
+    """Loss of each row of QR-DQN and IQN: the mean over targets of the sum over predictions (eq.
+    10)."""
     loss = np.zeros(ROWS)
     for j in range(ROWS):
         ret = sum(algo.discount**i * batch.reward[i, j] for i in range(batch.steps[j]))
         targets = ret + algo.discount ** int(batch.steps[j]) * batch.boot[j] * z_boot[j]
         for tau, theta in zip(taus[j], z[j], strict=True):
             u = targets - theta
-            huber = np.where(np.abs(u) <= algo.kappa, u**2 / 2, algo.kappa * (np.abs(u) - algo.kappa / 2)) / algo.kappa
+            huber = np.where(np.abs(u) <= algo.kappa, u**2 / 2,
+                             algo.kappa * (np.abs(u) - algo.kappa / 2)) / algo.kappa
             loss[j] += (np.abs(tau - (u < 0)) * huber).mean()
     return loss
 
@@ -234,8 +253,10 @@ def middle(n):
 @pytest.mark.parametrize("cls", [jf.C51, jf.QRDQN, jf.IQN])
 def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatch):
     """Double, three-step, weighed: the loss, and what becomes the priority."""
-    sizes = {jf.C51: dict(num_atoms=7, v_min=-4.0, v_max=3.0), jf.QRDQN: dict(num_quantiles=5, kappa=0.7),
-             jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4, kappa=0.7)}[cls]  # fmt: skip
+    sizes = {jf.C51: dict(num_atoms=7, v_min=-4.0, v_max=3.0),
+             jf.QRDQN: dict(num_quantiles=5, kappa=0.7),
+             jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4,
+                          kappa=0.7)}[cls]  # fmt: skip
     common = {f.name: getattr(BASE, f.name) for f in dataclasses.fields(jf.DQN) if f.name != "spec"}
     algo = cls(**common | dict(dueling=dueling) | sizes).bind(SPEC)
     shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
@@ -245,55 +266,74 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatc
         loss, priority = categorical(algo, params, target, batch)
     else:
         drawn = rng.uniform(size=(ROWS, 5)).astype(np.float32)
-        monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform", lambda key, shape: jnp.asarray(drawn))
+        monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform",
+                            lambda key, shape: jnp.asarray(drawn))
         z = functools.partial(at_fractions, algo)
         taus, act = (middle(5), middle(5)) if cls is jf.QRDQN else (drawn, middle(6))
         best = z(params, batch.boot_obs, act).mean(-1).argmax(1)
         boot = z(target, batch.boot_obs, taus)[rows, best]
-        loss = priority = quantile(algo, z(params, batch.obs, taus)[rows, batch.action], boot, taus, batch)
-    _, metrics, found = jax.jit(algo.update)(Agent(params, target, agent.opt_state), batch, jax.random.key(0), clock(1, 1))
+        loss = priority = quantile(algo, z(params, batch.obs, taus)[rows, batch.action], boot, taus,
+                                   batch)
+    _, metrics, found = jax.jit(algo.update)(Agent(params, target, agent.opt_state), batch,
+                                             jax.random.key(0), clock(1, 1))
     assert float(metrics["loss"].total) == pytest.approx((batch.weight * loss).mean(), rel=1e-4)
     np.testing.assert_allclose(found, priority, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("cls", [jf.QRDQN, jf.IQN])
 def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng, monkeypatch):
-    """Every quantile takes the policy of their means at the fractions drawn; the bonus is of those that actions use."""
-    sizes = {jf.QRDQN: dict(num_quantiles=5), jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4)}[cls]
+    """Every quantile takes the policy of their means at the fractions drawn; the bonus is of those
+    that actions use."""
+    sizes = {jf.QRDQN: dict(num_quantiles=5),
+             jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4)}[cls]
     alpha, tau, clip = 0.8, 0.7, -1.2
-    soft = dict(munchausen=True, munchausen_alpha=alpha, munchausen_temperature=tau, munchausen_clip=clip)
+    soft = dict(munchausen=True, munchausen_alpha=alpha, munchausen_temperature=tau,
+                munchausen_clip=clip)
     algo = cls(hidden=(), discount=0.9, kappa=0.7, **sizes | soft).bind(SPEC)
     shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
     agent, rows, batch = algo.init(jax.random.key(0)), np.arange(ROWS), window(rng)
-    agent = agent._replace(params=jax.tree.map(shake, agent.params), target=jax.tree.map(shake, agent.target))
+    agent = agent._replace(params=jax.tree.map(shake, agent.params),
+                           target=jax.tree.map(shake, agent.target))
     boot = (rows > 2).astype(np.float32)  # the others ended there
-    batch = batch._replace(reward=batch.reward[:1], use=np.ones((1, ROWS), bool), steps=np.ones(ROWS, np.int32), boot=boot)
-    boot_taus, taus = rng.uniform(size=(2, ROWS, 5)).astype(np.float32)  # in the order in which they are drawn
-    monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform", lambda *_, left=[boot_taus, taus]: jnp.asarray(left.pop(0)))
+    batch = batch._replace(reward=batch.reward[:1], use=np.ones((1, ROWS), bool),
+                           steps=np.ones(ROWS, np.int32), boot=boot)
+    # in the order in which they are drawn
+    boot_taus, taus = rng.uniform(size=(2, ROWS, 5)).astype(np.float32)
+    monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform",
+                        lambda *_, left=[boot_taus, taus]: jnp.asarray(left.pop(0)))
     act = middle(6)
     if cls is jf.QRDQN:
         boot_taus = taus = act = middle(5)
     z = at_fractions(algo, agent.target, batch.boot_obs, boot_taus)
     log_policy = log_softmax(z.mean(-1) / tau)[..., None]
     value = (np.exp(log_policy) * (z - tau * log_policy)).sum(1)
-    raw = tau * log_softmax(at_fractions(algo, agent.target, batch.obs, act).mean(-1) / tau)[rows, batch.action]
+    raw = (
+        tau * log_softmax(
+            at_fractions(algo, agent.target, batch.obs, act).mean(-1) / tau)[rows, batch.action]
+    )
     assert (raw < clip).any() and (raw > clip).any()  # some bonuses are clipped
     munchausen = batch._replace(reward=batch.reward + alpha * np.clip(raw, clip, 0.0))
-    loss = quantile(algo, at_fractions(algo, agent.params, batch.obs, taus)[rows, batch.action], value, taus, munchausen)
+    loss = quantile(algo, at_fractions(algo, agent.params, batch.obs, taus)[rows, batch.action],
+                    value, taus, munchausen)
     _, metrics, priority = jax.jit(algo.update)(agent, batch, jax.random.key(0), clock(1, 1))
     np.testing.assert_allclose(priority, loss, rtol=1e-3, atol=1e-5)
     assert float(metrics["loss"].total) == pytest.approx((batch.weight * loss).mean(), rel=1e-4)
-    each = log_softmax((z / tau).swapaxes(1, 2).reshape(-1, ACTIONS)).reshape(ROWS, -1, ACTIONS).swapaxes(1, 2)
+    each = (
+        log_softmax(
+            (z / tau).swapaxes(1, 2).reshape(-1, ACTIONS)).reshape(ROWS, -1, ACTIONS).swapaxes(1, 2)
+    )
     for wrong in ((np.exp(each) * (z - tau * each)).sum(1), (np.exp(log_policy) * z).sum(1)):
         assert np.abs(wrong - value).max() > 0.05  # a policy for each quantile, and no entropy
 
 
 @pytest.mark.parametrize("stack", [1, 2])
 def test_targets_of_pqn_equal_numpy(stack, rng):
-    """Peng's Q(lambda), backwards by hand: nothing after a termination, the true successor's value after a truncation."""
+    """Peng's Q(lambda), backwards by hand: nothing after a termination, the true successor's value
+    after a truncation."""
     steps, envs, gamma, mix = 9, 5, 0.9, 0.6
     spec = dataclasses.replace(SPEC, stack=stack)
-    algo = jf.PQN(hidden=(), num_envs=envs, num_steps=steps, num_minibatches=1, discount=gamma, return_lambda=mix).bind(spec)
+    algo = jf.PQN(hidden=(), num_envs=envs, num_steps=steps, num_minibatches=1, discount=gamma,
+                  return_lambda=mix).bind(spec)
     normal = lambda *shape: rng.normal(size=shape).astype(np.float32)
     ends = rng.choice(3, size=(steps, envs), p=[0.6, 0.2, 0.2])
     ends[-1] = [0, 1, 2, 0, 2]
@@ -304,7 +344,8 @@ def test_targets_of_pqn_equal_numpy(stack, rng):
     for t in range(steps):
         before = np.where(ends[t][:, None] > 0, frame[t + 1], seen[t][:, -OBS:])
         seen.append(frame[t + 1] if stack == 1 else np.concatenate([before, frame[t + 1]], axis=-1))
-    ended = [successor[t] if stack == 1 else np.concatenate([seen[t][:, -OBS:], successor[t]], -1) for t in range(steps)]
+    ended = [successor[t] if stack == 1 else np.concatenate([seen[t][:, -OBS:], successor[t]], -1)
+             for t in range(steps)]
     agent = algo.init(jax.random.key(1))
     best = lambda obs: linear(agent.params, obs).max(-1)
     expected, after = np.zeros((steps, envs)), best(seen[-1])
@@ -312,18 +353,22 @@ def test_targets_of_pqn_equal_numpy(stack, rng):
         value = best(ended[t])
         if t == steps - 1:
             after = value  # beyond the rollout the value alone
-        rest = np.where(ends[t] == 1, 0.0, np.where(ends[t] == 2, value, (1 - mix) * value + mix * after))
+        rest = np.where(ends[t] == 1, 0.0,
+                        np.where(ends[t] == 2, value, (1 - mix) * value + mix * after))
         expected[t] = after = reward[t] + gamma * rest
     action = rng.integers(0, ACTIONS, (steps, envs))
-    step = Timestep(*map(jnp.asarray, (frame[:-1], action, successor, reward, ends == 1, ends == 2)))
-    rows = jax.jit(algo.prepare)(agent, Trajectory(step, (), jnp.asarray(first), jnp.asarray(seen[-1])))
+    step = Timestep(
+        *map(jnp.asarray, (frame[:-1], action, successor, reward, ends == 1, ends == 2)))
+    rows = jax.jit(algo.prepare)(agent,
+                                 Trajectory(step, (), jnp.asarray(first), jnp.asarray(seen[-1])))
     np.testing.assert_allclose(rows.target, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(rows.obs, np.stack(seen[:-1]), rtol=1e-6)
 
 
 @pytest.mark.parametrize("dueling", [False, True])
 def test_updates_of_pqn_equal_numpy(dueling, clock, rng):
-    """Half the mean square, clipped; RAdam (Liu et al. 2020, algorithm 2) is plain momentum for its first five steps."""
+    """Half the mean square, clipped; RAdam (Liu et al. 2020, algorithm 2) is plain momentum for its
+    first five steps."""
     settings = dict(learning_rate=0.05, max_grad_norm=1.0, adam_epsilon=1e-3, dueling=dueling)
     algo = jf.PQN(hidden=(), num_envs=ROWS, num_steps=1, num_minibatches=1, **settings).bind(SPEC)
     agent, update = algo.init(jax.random.key(0)), jax.jit(algo.update)
@@ -346,12 +391,17 @@ def test_updates_of_pqn_equal_numpy(dueling, clock, rng):
             v[n, k] = 0.999 * v[n, k] + 0.001 * g**2
             direction = m[n, k] / (1 - 0.9**step)
             if step > 5:
-                rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-                direction *= np.sqrt(rectified) / (np.sqrt(v[n, k] / (1 - 0.999**step)) + algo.adam_epsilon)
-            params[n]["params"][k] = (params[n]["params"][k] - 0.05 * (1 - progress) * direction).astype(np.float32)
+                rectified = (length - 4) * (length - 2) * longest / (
+                    (longest - 4) * (longest - 2) * length)
+                direction *= np.sqrt(rectified) / (
+                    np.sqrt(v[n, k] / (1 - 0.999**step)) + algo.adam_epsilon)
+            params[n]["params"][k] = (
+                (params[n]["params"][k] - 0.05 * (1 - progress) * direction).astype(np.float32))
         agent, metrics, _ = update(agent, batch, jax.random.key(0), clock(0, step, progress))
-        expected = {"loss": 0.5 * np.mean(error**2), "q_value": q.mean(), "td_error": np.abs(error).mean()}
-        assert {name: float(x.total) for name, x in metrics.items()} == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        expected = {"loss": 0.5 * np.mean(error**2), "q_value": q.mean(),
+                    "td_error": np.abs(error).mean()}
+        assert {name: float(x.total) for name, x in metrics.items()} == pytest.approx(
+            expected, rel=1e-4, abs=1e-5)
         for a, b in zip(jax.tree.leaves(agent.params), jax.tree.leaves(params), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     assert any(clipped) and not all(clipped)
@@ -363,7 +413,8 @@ def counts(opt_state):
 
 
 def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
-    """After update 3 of every 4 (they count from 0); the target network moves to what the reset left."""
+    """After update 3 of every 4 (they count from 0); the target network moves to what the reset
+    left."""
     sizes = dict(hidden=(5,), dueling=True, target_period=1, reset_period=4)
     algo = dataclasses.replace(BASE, **sizes).bind(SPEC)
     never = jax.jit(dataclasses.replace(algo, reset_period=0).update)
@@ -379,7 +430,8 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
     same(after.params["torso"], trained.params["torso"])
     assert sorted(after.params) == ["head", "torso", "value"]
     for name in ("head", "value"):
-        for fresh, other in ((after.params, trained.params), (after.params, algo.init(key(0)).params)):
+        for fresh, other in ((after.params, trained.params),
+                             (after.params, algo.init(key(0)).params)):
             assert (fresh[name]["params"]["kernel"] != other[name]["params"]["kernel"]).all()
         assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
         kernel = np.asarray(after.params[name]["params"]["kernel"])
@@ -390,7 +442,8 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
     for x, y in zip(jax.tree.leaves(after.target), jax.tree.leaves(moved), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
     again = update(agent, batches[3], key(4), clock(3, 3))[0]  # another key, other heads
-    assert (again.params["head"]["params"]["kernel"] != after.params["head"]["params"]["kernel"]).all()
+    assert (
+        again.params["head"]["params"]["kernel"] != after.params["head"]["params"]["kernel"]).all()
     later = update(after, batches[0], key(5), clock(4, 4))[0]
     assert counts(later.opt_state) == [1] and np.isfinite(priority).all()
     same(later, never(after, batches[0], key(5), clock(4, 4))[0])
@@ -415,7 +468,8 @@ def test_each_environment_has_its_own_noise_and_greedy_actions_have_none(cls, ke
 
     sample, greedy = map(np.asarray, actions(key))  # [keys, envs]
     assert len(np.unique(greedy)) == 1
-    assert (sample != sample[:, :1]).any(axis=1).sum() >= 2  # epsilon is zero: nothing but noise tells them apart
+    # epsilon is zero: nothing but noise tells them apart
+    assert (sample != sample[:, :1]).any(axis=1).sum() >= 2
     assert len(np.unique(sample, axis=0)) >= 2
     other, still = actions(jax.random.key(1))
     assert (other != sample).any() and (still == greedy).all()
@@ -429,27 +483,32 @@ def test_noisy_heads_on_a_plain_torso():
     algo = dataclasses.replace(BASE, noisy=True).bind(SPEC)
     agent, obs = algo.init(jax.random.key(0)), jnp.ones((1, OBS))
     assert "params" not in agent.params["torso"]
-    one, two = (np.asarray(algo.action_values(agent.params, obs, jax.random.key(i))) for i in (0, 1))
+    one, two = (np.asarray(algo.action_values(agent.params, obs, jax.random.key(i)))
+                for i in (0, 1))
     assert (one != two).all()
 
 
 @pytest.mark.parametrize("cls", [jf.DQN, jf.PQN])
 def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
     batch = window(rng)
-    batch = batch._replace(boot=np.zeros(ROWS, np.float32))  # the noise of the online network; the target's is below
+    # the noise of the online network; the target's is below
+    batch = batch._replace(boot=np.zeros(ROWS, np.float32))
     if cls is jf.PQN:
         batch = Rows(batch.obs, batch.action, batch.reward[0])
     for noisy in (False, True):
         algo = cls(hidden=(8,), noisy=noisy, **({"n_step": N} if cls is jf.DQN else {})).bind(SPEC)
         agent, update = algo.init(jax.random.key(0)), jax.jit(algo.update)
-        (a, metrics, _), (b, others, _) = (update(agent, batch, jax.random.key(i), clock()) for i in (1, 2))
-        changed = [bool((x != y).any()) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
+        (a, metrics, _), (b, others, _) = (update(agent, batch, jax.random.key(i), clock())
+                                           for i in (1, 2))
+        changed = [bool((x != y).any())
+                   for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)]
         assert any(changed) == noisy
         assert (float(metrics["loss"].total) != float(others["loss"].total)) == noisy
         if cls is jf.DQN:
             bootstrap = window(rng)
             plain = jax.jit(dataclasses.replace(algo, double=False).target)
-            one, two = (np.asarray(plain(agent, bootstrap, jax.random.key(i)))[:, 0] for i in (1, 2))
+            one, two = (np.asarray(plain(agent, bootstrap, jax.random.key(i)))[:, 0]
+                        for i in (1, 2))
             np.testing.assert_array_equal(one != two, noisy & (bootstrap.boot > 0))
 
 
@@ -459,16 +518,19 @@ def test_a_weight_of_zero_moves_nothing(clock, rng):
     batch = window(rng)
     other = batch._replace(reward=batch.reward.copy())
     other.reward[:, 8] = 1e6  # the window of weight 0
-    a, b = (jax.jit(algo.update)(agent, x, jax.random.key(0), clock(1, 1))[0].params for x in (batch, other))
+    a, b = (jax.jit(algo.update)(agent, x, jax.random.key(0), clock(1, 1))[0].params
+            for x in (batch, other))
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
 def test_epsilon_falls_linearly_over_its_fraction_of_the_horizon(key, clock):
     n = 20_000
-    algo = dataclasses.replace(BASE, epsilon_start=0.8, epsilon_end=0.1, epsilon_fraction=0.5).bind(SPEC)
+    algo = dataclasses.replace(BASE, epsilon_start=0.8, epsilon_end=0.1,
+                               epsilon_fraction=0.5).bind(SPEC)
     agent = algo.init(key)
-    head = {"kernel": jnp.zeros((OBS, ACTIONS)), "bias": jnp.array([0.0, 0.0, 1.0, 0.0])}  # always prefers action 2
+    # always prefers action 2
+    head = {"kernel": jnp.zeros((OBS, ACTIONS)), "bias": jnp.array([0.0, 0.0, 1.0, 0.0])}
     agent = agent._replace(params=agent.params | {"head": {"params": head}})
     noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, n))
     obs = jnp.ones((n, OBS))
@@ -478,7 +540,8 @@ def test_epsilon_falls_linearly_over_its_fraction_of_the_horizon(key, clock):
         expected = epsilon / ACTIONS + (1 - epsilon) * np.eye(ACTIONS)[2]
         np.testing.assert_allclose(share, expected, atol=0.015)
     assert (np.asarray(algo.act(agent, (), obs, noise, clock(), "greedy")[1]) == 2).all()
-    uniform = np.bincount(algo.act(agent, (), obs, noise, clock(progress=1.0), "random")[1], minlength=ACTIONS) / n
+    uniform = np.bincount(algo.act(agent, (), obs, noise, clock(progress=1.0), "random")[1],
+                          minlength=ACTIONS) / n
     np.testing.assert_allclose(uniform, 1 / ACTIONS, atol=0.015)
 
 
@@ -518,16 +581,19 @@ def test_replay_stores_single_frames_and_no_successor():
     ("spec", "share"),
     [
         (jf.EnvSpec("pendulum", jf.Box(-1.0, 1.0, (3,)), jf.Box(-2.0, 2.0, (1,)), 200), 0.03),
-        (jf.EnvSpec("atari", jf.Box(0, 255, (84, 84, 1), "uint8"), jf.Discrete(6), 27_000, stack=4), 0.001),
+        (jf.EnvSpec("atari", jf.Box(0, 255, (84, 84, 1), "uint8"), jf.Discrete(6), 27_000, stack=4),
+         0.001),
     ],
     ids=lambda x: getattr(x, "name", str(x)),
 )
 def test_successors_of_truncated_rows_take_little_memory(spec, share):
     algo = jf.SAC if spec.name == "pendulum" else jf.DQN
     memory = algo(num_envs=8, buffer_size=1_000_000).bind(spec).memory()
-    shape = lambda space: jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *space.shape), space.dtype)
+    shape = lambda space: jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *space.shape),
+                                               space.dtype)
     reward, flag = (shape(jf.Box(0, 1, (), dtype)) for dtype in ("float32", "bool"))
-    row = Row(shape(spec.observation), shape(spec.action), reward, flag, flag, next_obs=shape(spec.observation))
+    row = Row(shape(spec.observation), shape(spec.action), reward, flag, flag,
+              next_obs=shape(spec.observation))
     with_them, without = (jax.eval_shape(memory.init, x) for x in (row, row._replace(next_obs=())))
     assert 0 < tree.nbytes(with_them) / tree.nbytes(without) - 1 < share
 
@@ -535,9 +601,11 @@ def test_successors_of_truncated_rows_take_little_memory(spec, share):
 def test_settings_that_do_not_fit_are_refused():
     with pytest.raises(ConfigError, match=r"buffer_size must be at least 32, .*got 31"):
         jf.DQN(num_envs=8, n_step=3, buffer_size=31)
-    with pytest.raises(ConfigError, match=r"buffer_size must be at least 40, .*got 16"):  # frames of a stack take rows too
+    # frames of a stack take rows too
+    with pytest.raises(ConfigError, match=r"buffer_size must be at least 40, .*got 16"):
         jf.DQN(num_envs=8, buffer_size=16, batch_size=8).bind(dataclasses.replace(SPEC, stack=4))
-    with pytest.raises(ConfigError, match=r"batch_size must be at most 128, got 190"):  # two whole blocks of 64
+    # two whole blocks of 64
+    with pytest.raises(ConfigError, match=r"batch_size must be at most 128, got 190"):
         jf.DQN(num_envs=8, num_steps=8, buffer_size=190, batch_size=190)
 
     @jf.settings
@@ -545,7 +613,8 @@ def test_settings_that_do_not_fit_are_refused():
         def memory(self):
             return dataclasses.replace(super().memory(), capacity=100)
 
-    with pytest.raises(ConfigError, match=r"batch_size must be at most 96, got 128: capacity = 100"):
+    with pytest.raises(ConfigError,
+                       match=r"batch_size must be at most 96, got 128: capacity = 100"):
         Greedy().bind(SPEC)
     with pytest.raises(ConfigError, match=r"target_tau must be .*got 0"):
         jf.DQN(target_tau=0.0)

@@ -1,4 +1,5 @@
-"""ARS and OpenES: one iteration against NumPy on the noise that it drew, and what an iteration is made of."""
+"""ARS and OpenES: one iteration against NumPy on the noise that it drew, and what an iteration is
+made of."""
 
 from __future__ import annotations
 
@@ -26,13 +27,15 @@ SEEN = Moments(jnp.float32(4.0), jnp.array([0.1, -0.2]), jnp.array([2.0, 9.0]))
 
 @jf.settings
 class Line(jf.Env):
-    """x' = x + 0.4 a, reward 2 - (x' - 0.5)^2; terminates where |x'| > 1.2. Observation (x, x^2), action in [-1, 3]."""
+    """x' = x + 0.4 a, reward 2 - (x' - 0.5)^2; terminates where |x'| > 1.2. Observation (x, x^2),
+    action in [-1, 3]."""
 
     limit: int | None = LIMIT
 
     @property
     def spec(self):
-        return jf.EnvSpec("test/line", jf.Box(-10.0, 10.0, (2,)), jf.Box(-1.0, 3.0, (1,)), self.limit)
+        return jf.EnvSpec("test/line", jf.Box(-10.0, 10.0, (2,)), jf.Box(-1.0, 3.0, (1,)),
+                          self.limit)
 
     def draw_reset(self, key, shape):
         return random.uniform(key, shape, -1.0, 1.0)
@@ -44,7 +47,8 @@ class Line(jf.Env):
         x, time = state[0] + 0.4 * action[:, 0], state[1] + 1
         terminated = jnp.abs(x) > 1.2
         reward = 2.0 - jnp.square(x - 0.5)
-        return (x, time), jf.Outcome(jnp.stack([x, x**2], -1), reward, terminated, ~terminated & (time >= LIMIT))
+        return (x, time), jf.Outcome(jnp.stack([x, x**2], -1), reward, terminated,
+                                     ~terminated & (time >= LIMIT))
 
 
 def play(theta, start, steps, view):
@@ -82,12 +86,17 @@ def ars(ret, noise, count, scale):
 def es(ret, noise):
     flat = ret.reshape(-1)
     rank = np.array([(flat < r).sum() for r in flat]) / (flat.size - 1) - 0.5
-    return sum(r * e for r, e in zip(rank, np.concatenate([noise, -noise]), strict=True)) / (flat.size * 0.3)
+    return (
+        sum(r * e for r, e in zip(rank, np.concatenate([noise, -noise]), strict=True))
+        / (flat.size * 0.3)
+    )
 
 
 CASES = {
-    "V1": (jf.ARS, dict(normalize_observations=False, scale_by_return_std=False), lambda r, n: ars(r, n, 3, False)),
-    "V2-t": (jf.ARS, dict(top_directions=2, anneal_learning_rate=True), lambda r, n: ars(r, n, 2, True)),
+    "V1": (jf.ARS, dict(normalize_observations=False, scale_by_return_std=False),
+           lambda r, n: ars(r, n, 3, False)),
+    "V2-t": (jf.ARS, dict(top_directions=2, anneal_learning_rate=True),
+             lambda r, n: ars(r, n, 2, True)),
     "short": (jf.ARS, dict(num_steps=4, survival_bonus=1.5), lambda r, n: ars(r, n, 3, True)),
     "es": (jf.OpenES, dict(weight_decay=0.7, normalize_observations=True), es),
 }
@@ -105,14 +114,20 @@ def test_one_iteration_against_numpy(case):
     keys = random.split(jax.random.key(1), 4)
     drawn = rollout.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
     begin = lambda key: rollout.init(env, algo, key, algo.num_envs)
-    play = lambda agent, start: Played(*rollout.collect(env, algo, agent, start, drawn, CLOCK, "sample"), {}, ())
-    iteration = lambda key: Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), key[None], play, begin)
-    after, _, metrics, _ = jax.jit(lambda agent, key: algo.learn(agent, (), iteration(key)))(agent, keys[3])
+    play = lambda agent, start: Played(
+        *rollout.collect(env, algo, agent, start, drawn, CLOCK, "sample"), {}, ())
+    iteration = lambda key: Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), key[None],
+                                      play, begin)
+    after, _, metrics, _ = (
+        jax.jit(lambda agent, key: algo.learn(agent, (), iteration(key)))(agent, keys[3]))
     start_key, noise_key = random.split(keys[3])
     start = begin(start_key)
     noise = np.asarray(random.normal(noise_key, (3, 3)), np.float64)
     std = np.sqrt(np.asarray(SEEN.m2) / 4.0)
-    view = (lambda obs: (obs - np.asarray(SEEN.mean)) / std) if algo.normalize_observations else lambda obs: obs
+    view = (
+        (lambda obs: (obs - np.asarray(SEEN.mean)) / std) if algo.normalize_observations
+        else lambda obs: obs
+    )
     ret, length, seen = reference(algo, noise, np.asarray(start.env[0]), view)
     assert length < algo.num_steps  # some episodes end early, or this tests little
     way = formula(ret, noise)
@@ -121,7 +136,8 @@ def test_one_iteration_against_numpy(case):
     else:  # Adam's first step
         descent = 0.7 * np.concatenate([MIDDLE["bias"], MIDDLE["kernel"][:, 0]]) - way
         step = -0.1 * descent / (np.abs(descent) + 1e-8)
-    moved = jax.tree.map(lambda a, b: np.asarray(a - b).reshape(-1), after.params["head"]["params"], MIDDLE)
+    moved = jax.tree.map(lambda a, b: np.asarray(a - b).reshape(-1), after.params["head"]["params"],
+                         MIDDLE)
     np.testing.assert_allclose([*moved["bias"], *moved["kernel"]], step, rtol=2e-4, atol=1e-6)
     assert after.candidates == ()
     means = {name: m.total / m.count for name, m in metrics.items()}
@@ -145,7 +161,8 @@ def test_each_candidate_acts_in_its_own_environments():
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *(a.params for a in agents))
     obs = random.normal(jax.random.key(9), (12, 4))
     together = algo.act(agents[0]._replace(candidates=stacked), (), obs, None, CLOCK, "sample")[1]
-    alone = [algo.act(a, (), obs[3 * i : 3 * i + 3], None, CLOCK, "greedy")[1] for i, a in enumerate(agents)]
+    alone = [algo.act(a, (), obs[3 * i : 3 * i + 3], None, CLOCK, "greedy")[1]
+             for i, a in enumerate(agents)]
     np.testing.assert_array_equal(together, np.concatenate(alone))
     assert len({a.tobytes() for a in map(np.asarray, alone)}) > 1
 
@@ -153,7 +170,8 @@ def test_each_candidate_acts_in_its_own_environments():
 def test_ranks():
     np.testing.assert_allclose(centred_ranks(jnp.array([3.0, -1.0, 10.0])), [0.0, -0.5, 0.5])
     np.testing.assert_allclose(centred_ranks(jnp.array([5.0, 5.0, 5.0, 5.0])), 0.0)
-    np.testing.assert_allclose(centred_ranks(jnp.array([1.0, 2.0, 2.0, 9.0, 0.0])), [-0.25, 0.125, 0.125, 0.5, -0.5])
+    np.testing.assert_allclose(centred_ranks(jnp.array([1.0, 2.0, 2.0, 9.0, 0.0])),
+                               [-0.25, 0.125, 0.125, 0.5, -0.5])
 
 
 def test_only_the_first_episode_counts():
@@ -165,10 +183,13 @@ def test_only_the_first_episode_counts():
 def test_every_iteration_begins_new_episodes():
     """Five of nine steps: no episode ever ends by its limit, which a second rollout would reach."""
     env = Line()
-    algo = tree.as_float32(jf.ARS(**SETTINGS | dict(noise_std=1e-3), learning_rate=0.0, num_steps=5).bind(env.spec))
+    algo = tree.as_float32(
+        jf.ARS(**SETTINGS | dict(noise_std=1e-3), learning_rate=0.0, num_steps=5).bind(env.spec))
     run = iteration.Run(env, algo, jnp.float32(10))
     state = iteration.init(run, jax.random.key(0))
-    one = jax.jit(lambda state, t: iteration.iteration(run, state, iteration.draw(run, state.key, t), t, True))
+    one = jax.jit(
+        lambda state, t: iteration.iteration(run, state, iteration.draw(run, state.key, t), t, True)
+    )
     for t in range(3):
         before = state
         state, _ = one(state, jnp.int32(t))
@@ -179,15 +200,18 @@ def test_every_iteration_begins_new_episodes():
 PROBES = [
     (jf.ARS, "continuous", {"top_directions": 8}),
     (jf.ARS, "masked", {"learning_rate": 0.2}),
-    pytest.param(jf.ARS, "multi-discrete", {"hidden": (8,), "learning_rate": 0.2}, marks=pytest.mark.slow),
+    pytest.param(jf.ARS, "multi-discrete", {"hidden": (8,), "learning_rate": 0.2},
+                 marks=pytest.mark.slow),
     (jf.OpenES, "continuous", {"hidden": (), "normalize_observations": True}),
     pytest.param(jf.OpenES, "dict", {"hidden": (16,)}, marks=pytest.mark.slow),
 ]
 
 
-@pytest.mark.parametrize(("cls", "name", "settings"), PROBES, ids=lambda x: getattr(x, "name", None))
+@pytest.mark.parametrize(("cls", "name", "settings"), PROBES,
+                         ids=lambda x: getattr(x, "name", None))
 def test_it_learns(learn, cls, name, settings):
-    common = {"directions": 16, "episodes_per_candidate": 8, "noise_std": 0.1, "learning_rate": 0.05, "hidden": ()}
+    common = {"directions": 16, "episodes_per_candidate": 8, "noise_std": 0.1,
+              "learning_rate": 0.05, "hidden": ()}
     algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 40_000)
     act = jax.jit(lambda obs: algo.act(agent, (), obs, None, CLOCK, "greedy")[1])
     action, wanted = np.asarray(act(known.obs)), known.action

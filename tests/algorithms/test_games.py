@@ -26,7 +26,8 @@ FAMILY = [  # C51 is within Rainbow
 
 
 def program(algo, env):
-    """key -> (agent at first, agent, metrics) after two iterations; windows are whole from the first on, so no warm-up."""
+    """key -> (agent at first, agent, metrics) after two iterations; windows are whole from the
+    first on, so no warm-up."""
     run = tree.as_float32(iteration.Run(env, algo.bind(env.spec), 10.0))
 
     def train(key):
@@ -44,16 +45,20 @@ def program(algo, env):
     ids=lambda algo: algo.name,
 )
 def test_two_iterations_on_minatar(algo, compiled):
-    first, agent, metrics = compiled(program(algo, jf.make("SpaceInvaders-MinAtar")), jax.random.key(0))
+    first, agent, metrics = compiled(program(algo, jf.make("SpaceInvaders-MinAtar")),
+                                     jax.random.key(0))
     for name in ("loss", "q_value", "td_error"):
         assert np.isfinite(metrics[name].total) and metrics[name].count > 0, name
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(agent))
-    for a, b in zip(jax.tree.leaves(first.params["torso"]), jax.tree.leaves(agent.params["torso"]), strict=True):
+    for a, b in zip(jax.tree.leaves(first.params["torso"]), jax.tree.leaves(agent.params["torso"]),
+                    strict=True):
         assert a.shape == b.shape and (a != b).any()  # convolutions learn too
 
 
-GYMNAX = [name for name, listed in registry.list_environments().items() if listed.source == "gymnax"]
-SHAPES = ("MemoryChain-bsuite", "FrozenLake-misc", "Catch-bsuite")  # a vector, a number, and a small matrix
+GYMNAX = [name
+          for name, listed in registry.list_environments().items() if listed.source == "gymnax"]
+# a vector, a number, and a small matrix
+SHAPES = ("MemoryChain-bsuite", "FrozenLake-misc", "Catch-bsuite")
 LAYERS = {"noisy": True, "dueling": True}
 SWITCHED = [  # with all switches that each of them takes
     jf.C51(**REPLAY | LAYERS, num_atoms=5, prioritized=True, n_step=2),
@@ -72,12 +77,14 @@ FITS = [
 
 @pytest.mark.parametrize(("algo", "name"), FITS, ids=lambda x: x if isinstance(x, str) else x.name)
 def test_every_environment_of_gymnax_fits(algo, name):
-    """Traced, not run: shapes and dtypes agree from reset to replay and update. Continuous actions are refused."""
+    """Traced, not run: shapes and dtypes agree from reset to replay and update. Continuous actions
+    are refused."""
     env = jf.make(name)
     if not isinstance(env.spec.action, Discrete):
         with pytest.raises(jf.ConfigError, match=f"{algo.name} needs Discrete actions"):
             program(algo, env)
         return
     first, agent, metrics = jax.eval_shape(program(algo, env), jax.random.key(0))
-    assert first == agent and agent.params["head"]["params"]["kernel"].shape == (8, env.spec.action.n * algo.outputs)
+    assert first == agent and agent.params["head"]["params"]["kernel"].shape == (
+        8, env.spec.action.n * algo.outputs)
     assert {x.shape for x in jax.tree.leaves(metrics)} == {()}

@@ -1,4 +1,5 @@
-"""Learning to a score: whole runs with the tuned settings, as docs/benchmarks.md reports them (`pytest -m slow`)."""
+"""Learning to a score: whole runs with the tuned settings, as docs/benchmarks.md reports them
+(`pytest -m slow`)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ SCORES = [
 def test_a_preset_solves_its_environment(algorithm, environment, score, seeds, settings, tmp_path):
     found = find_preset(algorithm, environment)
     run = jf.train(
-        jf.preset(algorithm, environment), jf.make(environment), seeds=seeds, out=tmp_path / "run", tensorboard=False,
+        jf.preset(algorithm, environment), jf.make(environment), seeds=seeds, out=tmp_path / "run",
+        tensorboard=False,
         **found.run | settings,
     )  # fmt: skip
     assert (run.eval_return >= score).all(), run.eval_return

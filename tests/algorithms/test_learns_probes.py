@@ -1,4 +1,5 @@
-"""Every algorithm finds the known values of probes that it can play. Slow: what another probe of it tells too."""
+"""Every algorithm finds the known values of probes that it can play. Slow: what another probe of it
+tells too."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import jaxrl_fast as jf
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 
 PPO = {
-    "num_envs": 32, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "learning_rate": 1e-2, "discount": 0.9,
+    "num_envs": 32, "num_steps": 8, "num_epochs": 2, "num_minibatches": 2, "learning_rate": 1e-2,
+    "discount": 0.9,
     "hidden": (16,), "entropy_coefficient": 0.0, "clip_value": False, "max_grad_norm": 10.0,
 }  # fmt: skip
 # probe, settings, rows of its known values that a trained policy still visits
@@ -21,7 +23,8 @@ PPO_PROBES = [
     ("reward-at-end", {"shared_torso": True}, slice(None)),
     ("two-step-credit", {}, slice(0, 2)),
     ("two-step-credit", {"recompute_advantage": True}, slice(0, 2)),
-    pytest.param("action-reward", {"normalize_observations": True}, slice(None), marks=pytest.mark.slow),
+    pytest.param("action-reward", {"normalize_observations": True}, slice(None),
+                 marks=pytest.mark.slow),
     ("truncated-only", {}, slice(None)),
     pytest.param("named-action", {}, slice(None), marks=pytest.mark.slow),
     ("multi-discrete", {}, slice(None)),
@@ -30,16 +33,19 @@ PPO_PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES, ids=lambda x: x if isinstance(x, str) else "")
+@pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES,
+                         ids=lambda x: x if isinstance(x, str) else "")
 def test_ppo(learn, name, settings, visited):
     algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
     obs = normalize_obs(algo.spec.observation, agent.moments, known.obs)
     value = algo.networks.value(agent.params, obs)
-    np.testing.assert_allclose(value[visited], known.value[visited], atol=0.05 * max(1.0, abs(known.value).max()))
+    np.testing.assert_allclose(value[visited], known.value[visited],
+                               atol=0.05 * max(1.0, abs(known.value).max()))
     if name == "two-step-credit":  # in its branches either action is as good
         visited = slice(0, 1)
     if known.action is not None:
-        np.testing.assert_array_equal(algo.networks.policy(agent.params, obs).mode()[visited], known.action[visited])
+        np.testing.assert_array_equal(algo.networks.policy(agent.params, obs).mode()[visited],
+                                      known.action[visited])
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
@@ -57,62 +63,77 @@ A2C = {k: v for k, v in PPO.items() if k not in ("num_epochs", "num_minibatches"
 }  # fmt: skip
 IMPALA = A2C | {"num_steps": 8, "num_minibatches": 2, "num_epochs": 2}
 ADVANTAGE_PROBES = [
-    (jf.A2C, "reward-at-end", {"rmsprop": True, "learning_rate": 0.02, "optimizer_epsilon": 1e-6, "rms_decay": 0.9}),
+    (jf.A2C, "reward-at-end",
+     {"rmsprop": True, "learning_rate": 0.02, "optimizer_epsilon": 1e-6, "rms_decay": 0.9}),
     (jf.A2C, "masked", {"gae_lambda": 0.9, "normalize_observations": True}),
     (jf.IMPALA, "two-step-credit", {"shared_torso": True, "optimizer": "adamw(weight_decay=1e-4)"}),
     (jf.IMPALA, "truncated-only", {"gae_lambda": 0.9, "normalize_advantage": True}),
 ]
 
 
-@pytest.mark.parametrize(("cls", "name", "settings"), ADVANTAGE_PROBES, ids=lambda x: getattr(x, "name", None))
+@pytest.mark.parametrize(("cls", "name", "settings"), ADVANTAGE_PROBES,
+                         ids=lambda x: getattr(x, "name", None))
 def test_advantage_actor_critics(learn, cls, name, settings):
     common = A2C if cls is jf.A2C else IMPALA
     algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 20_000)
     obs = normalize_obs(algo.spec.observation, agent.moments, known.obs)
-    first = slice(0, 1) if name == "two-step-credit" else slice(None)  # it no longer visits the other rows
+    # it no longer visits the other rows
+    first = slice(0, 1) if name == "two-step-credit" else slice(None)
     value = algo.networks.value(agent.params, obs)
-    np.testing.assert_allclose(value[first], known.value[first], atol=0.05 * max(1.0, abs(known.value).max()))
+    np.testing.assert_allclose(value[first], known.value[first],
+                               atol=0.05 * max(1.0, abs(known.value).max()))
     if known.action is not None:
-        np.testing.assert_array_equal(algo.networks.policy(agent.params, obs).mode()[first], known.action[first])
+        np.testing.assert_array_equal(algo.networks.policy(agent.params, obs).mode()[first],
+                                      known.action[first])
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
 DQN = {
-    "num_envs": 16, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512, "learning_rate": 1e-2,
-    "anneal_learning_rate": True, "discount": 0.9, "hidden": (16,), "target_period": 10, "epsilon_end": 0.1,
+    "num_envs": 16, "batch_size": 64, "buffer_size": 4096, "learning_starts": 512,
+    "learning_rate": 1e-2,
+    "anneal_learning_rate": True, "discount": 0.9, "hidden": (16,), "target_period": 10,
+    "epsilon_end": 0.1,
 }  # fmt: skip
 ONE = {  # environment, and a replay ratio above 1: these steps are too few for one update each
-    "num_envs": 1, "updates_per_iteration": 6, "batch_size": 32, "buffer_size": 1024, "learning_starts": 100,
+    "num_envs": 1, "updates_per_iteration": 6, "batch_size": 32, "buffer_size": 1024,
+    "learning_starts": 100,
     "prioritized": True, "n_step": 2,
 }  # fmt: skip
 ONE_STEPS = 300
 DQN_PROBES = [
     pytest.param(jf.DQN, "constant-reward", {"dueling": True}, marks=pytest.mark.slow),
     (jf.DQN, "reward-at-end", {"n_step": 3}),
-    (jf.DQN, "two-step-credit", {"double": False, "learning_rate": optax.linear_schedule(1e-2, 0.0, 1_200)}),
-    (jf.DQN, "action-reward", {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0, "updates_per_iteration": 3}),
+    (jf.DQN, "two-step-credit",
+     {"double": False, "learning_rate": optax.linear_schedule(1e-2, 0.0, 1_200)}),
+    (jf.DQN, "action-reward",
+     {"noisy": True, "epsilon_start": 0.0, "epsilon_end": 0.0, "updates_per_iteration": 3}),
     (jf.DQN, "truncated-only", {"n_step": 2, "target_period": 1, "target_tau": 0.2}),
-    pytest.param(jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4}, marks=pytest.mark.slow),
+    pytest.param(jf.DQN, "named-action", {"num_steps": 4, "updates_per_iteration": 4},
+                 marks=pytest.mark.slow),
     (jf.DQN, "masked", {"dueling": True}),
     pytest.param(jf.DQN, "dict", {"layer_norm": True}, marks=pytest.mark.slow),
     (jf.DQN, "truncated-only", {"prioritized": True, "n_step": 2, "num_steps": 2}),
     (jf.DQN, "constant-reward", {"prioritized": True, "reset_period": 700}),
     (jf.DQN, "truncated-only", ONE),
     (jf.DQN, "reward-at-cut", {"prioritized": True, "n_step": 2}),
-    pytest.param(jf.QRDQN, "reward-at-cut", {"num_quantiles": 8, "num_steps": 2}, marks=pytest.mark.slow),
+    pytest.param(jf.QRDQN, "reward-at-cut", {"num_quantiles": 8, "num_steps": 2},
+                 marks=pytest.mark.slow),
     pytest.param(
-        jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5, "num_atoms": 17}, marks=pytest.mark.slow
+        jf.C51, "reward-at-end", {"v_min": -0.5, "v_max": 1.5, "num_atoms": 17},
+        marks=pytest.mark.slow
     ),
     (jf.C51, "masked", {"v_min": -2.0, "v_max": 4.0, "num_atoms": 25, "dueling": True}),
     (jf.QRDQN, "truncated-only", {"num_quantiles": 8}),
     pytest.param(jf.QRDQN, "masked", {"num_quantiles": 8, "dueling": True}, marks=pytest.mark.slow),
     (jf.IQN, "reward-at-end", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}),
     pytest.param(
-        jf.IQN, "masked", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16}, marks=pytest.mark.slow
+        jf.IQN, "masked", {"num_fractions": 8, "num_act_fractions": 8, "num_cosines": 16},
+        marks=pytest.mark.slow
     ),
 ]
 PQN = {
-    "num_envs": 32, "num_steps": 8, "num_epochs": 4, "num_minibatches": 4, "learning_rate": 1e-2, "discount": 0.9,
+    "num_envs": 32, "num_steps": 8, "num_epochs": 4, "num_minibatches": 4, "learning_rate": 1e-2,
+    "discount": 0.9,
     "hidden": (16,), "epsilon_end": 0.1,
 }  # fmt: skip
 PQN_PROBES = [
@@ -124,14 +145,16 @@ PQN_PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "name", "settings"), DQN_PROBES + PQN_PROBES, ids=lambda x: getattr(x, "name", None))
+@pytest.mark.parametrize(("cls", "name", "settings"), DQN_PROBES + PQN_PROBES,
+                         ids=lambda x: getattr(x, "name", None))
 def test_value_based(learn, cls, name, settings):
     common = PQN if cls is jf.PQN else DQN
     steps = ONE_STEPS if settings is ONE else 20_000
     algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", steps)
     q = np.asarray(algo.action_values(agent.params, known.obs))
     legal = known.q > -50  # an illegal action is never taken, so its value is never learned
-    np.testing.assert_allclose(q[legal], known.q[legal], atol=0.05 * max(1.0, abs(known.value).max()))
+    np.testing.assert_allclose(q[legal], known.q[legal],
+                               atol=0.05 * max(1.0, abs(known.value).max()))
     if name == "two-step-credit":
         assert q[0].argmax() == known.action[0]
     elif known.action is not None:
@@ -141,9 +164,11 @@ def test_value_based(learn, cls, name, settings):
 
 @pytest.mark.parametrize("cls", [jf.DQN, jf.QRDQN])
 def test_munchausen_learns_soft_values(learn, cls):
-    """Its fixed point by hand, on a probe whose episodes last one step: Q(a) = r(a) + alpha clip(tau log pi(a))."""
+    """Its fixed point by hand, on a probe whose episodes last one step: Q(a) = r(a) + alpha
+    clip(tau log pi(a))."""
     tau, alpha, clip = 0.5, 0.5, -0.6
-    settings = {"munchausen": True, "munchausen_temperature": tau, "munchausen_alpha": alpha, "munchausen_clip": clip}
+    settings = {"munchausen": True, "munchausen_temperature": tau, "munchausen_alpha": alpha,
+                "munchausen_clip": clip}
     algo, agent, known, _ = learn(cls(**DQN | settings), "probe/action-reward", 20_000)
     expected = known.q.copy()
     for _ in range(200):
@@ -155,8 +180,10 @@ def test_munchausen_learns_soft_values(learn, cls):
 @pytest.mark.slow
 def test_rainbow_finds_the_action(learn):
     settings = {k: v for k, v in DQN.items() if not k.startswith("epsilon")}
-    algo, agent, known, metrics = learn(jf.Rainbow(**settings, v_min=-1.5, v_max=1.5), "probe/masked", 20_000)
-    np.testing.assert_array_equal(algo.action_values(agent.params, known.obs).argmax(-1), known.action)
+    algo, agent, known, metrics = learn(jf.Rainbow(**settings, v_min=-1.5, v_max=1.5),
+                                        "probe/masked", 20_000)
+    np.testing.assert_array_equal(algo.action_values(agent.params, known.obs).argmax(-1),
+                                  known.action)
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
@@ -179,11 +206,13 @@ class Flatten(nn.Module):
 
 @pytest.mark.parametrize(
     ("cls", "settings"),
-    [(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [(cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
+    [(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [
+        (cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
 )
 def test_a_users_network_sees_one_batch_axis(cls, settings):
     common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)
     env = jf.make("probe/truncated-only")
-    train = jf.make_train(cls(**common | settings | {"network": Flatten()}), env, total_steps=2000, log_every=2000)
+    train = jf.make_train(cls(**common | settings | {"network": Flatten()}), env, total_steps=2000,
+                          log_every=2000)
     metrics = jax.eval_shape(train, jax.random.key(0))[1]
     assert metrics["episode_return"].shape == metrics["env_steps"].shape

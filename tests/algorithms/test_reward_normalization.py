@@ -1,4 +1,5 @@
-"""Rewards over the running deviation of the discounted return: against a plain loop, and learning without a scale."""
+"""Rewards over the running deviation of the discounted return: against a plain loop, and learning
+without a scale."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from jaxrl_fast.types import Timestep, Trajectory
 
 CARTPOLE = jf.make("CartPole-v1").spec
 SIZES = dict(num_envs=3, num_steps=4, hidden=(4,))
-ON_POLICY = [jf.PPO(num_minibatches=1, **SIZES), jf.A2C(**SIZES), jf.IMPALA(**SIZES), jf.PQN(num_minibatches=1, **SIZES)]
+ON_POLICY = [jf.PPO(num_minibatches=1, **SIZES), jf.A2C(**SIZES), jf.IMPALA(**SIZES),
+             jf.PQN(num_minibatches=1, **SIZES)]
 each = pytest.mark.parametrize("algo", ON_POLICY, ids=lambda x: x.name)
 
 
@@ -25,12 +27,14 @@ def on(algo):
 
 
 def played(reward, terminated, truncated, reset_only=()):
-    return Trajectory(Timestep((), (), (), reward, terminated, truncated, reset_only=reset_only), (), (), ())
+    return Trajectory(Timestep((), (), (), reward, terminated, truncated, reset_only=reset_only),
+                      (), (), ())
 
 
 @pytest.mark.parametrize("resets", [False, True])
 def test_a_plain_loop_over_all_steps_gives_the_same(resets, rng):
-    """Blocks of rollouts, episodes that go on over their edges; rows that are resets of the environment alone do not count."""
+    """Blocks of rollouts, episodes that go on over their edges; rows that are resets of the
+    environment alone do not count."""
     algo = on(ON_POLICY[0])
     agent, seen, running = algo.init(jax.random.key(0)), [], np.zeros(3)
     for _ in range(5):
@@ -48,7 +52,8 @@ def test_a_plain_loop_over_all_steps_gives_the_same(resets, rng):
         np.testing.assert_allclose(agent.rewards.normalize(reward), expected, rtol=1e-4)
     far = np.float32([1e9, -1e9])
     np.testing.assert_array_equal(agent.rewards.normalize(far), [10, -10])
-    assert not np.asarray(algo.seam(agent).rewards.running).any() and np.asarray(agent.rewards.running).any()
+    assert not np.asarray(algo.seam(agent).rewards.running).any() and np.asarray(
+        agent.rewards.running).any()
 
 
 @pytest.mark.parametrize("reward", [0.0, 0.1, -7.3])
@@ -78,28 +83,40 @@ def test_the_learner_gets_the_divided_reward(algo, compiled):
         state = iteration.init(run, key)
         noise = iteration.draw(run, key, jnp.int32(0)).rollout
         actor = rollout.Actor(state.env, state.obs, state.carry)
-        _, trajectory = rollout.collect(env, algo, state.agent, actor, noise, iteration.clock_at(run, jnp.int32(0)), "sample")
+        _, trajectory = rollout.collect(env, algo, state.agent, actor, noise,
+                                        iteration.clock_at(run, jnp.int32(0)), "sample")
         agent = algo.observe(state.agent, trajectory)
-        divided = trajectory._replace(steps=trajectory.steps._replace(reward=agent.rewards.normalize(trajectory.steps.reward)))
-        return algo.prepare(agent, trajectory), plain.prepare(agent, divided), plain.prepare(agent, trajectory)
+        divided = trajectory._replace(
+            steps=trajectory.steps._replace(reward=agent.rewards.normalize(trajectory.steps.reward))
+        )
+        return (
+            algo.prepare(agent, trajectory), plain.prepare(agent, divided),
+            plain.prepare(agent, trajectory)
+        )
 
     ours, expected, raw = compiled(rows, jax.random.key(0))
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
-    assert any((np.asarray(a) != np.asarray(b)).any() for a, b in zip(*map(jax.tree.leaves, (ours, raw)), strict=True))
+    assert any((np.asarray(a) != np.asarray(b)).any()
+               for a, b in zip(*map(jax.tree.leaves, (ours, raw)), strict=True))
 
 
 def test_large_rewards_learn_as_small_ones(learn):
-    """Bit for bit: the scale is a power of two. Without it one value loss of 10^6 drowns the policy's gradient."""
-    settings = dict(num_envs=32, num_steps=8, num_epochs=2, num_minibatches=2, learning_rate=1e-2, discount=0.9,
+    """Bit for bit: the scale is a power of two. Without it one value loss of 10^6 drowns the
+    policy's gradient."""
+    settings = dict(num_envs=32, num_steps=8, num_epochs=2, num_minibatches=2, learning_rate=1e-2,
+                    discount=0.9,
                     hidden=(16,), shared_torso=True)  # fmt: skip
-    train = lambda scale, **more: learn(jf.PPO(**settings, **more), "probe/named-action", 10_000, reward_scale=scale)
+    train = lambda scale, **more: learn(jf.PPO(**settings, **more), "probe/named-action", 10_000,
+                                        reward_scale=scale)
     algo, agent, _, metrics = train(2048.0, normalize_reward=True)
     _, of_two, _, twos = train(2.0, normalize_reward=True)
     plain, without, _, _ = train(2048.0)
-    for a, b in zip(*(jax.tree.leaves((x.params, x.opt_state)) for x in (agent, of_two)), strict=True):
+    for a, b in zip(*(jax.tree.leaves((x.params, x.opt_state)) for x in (agent, of_two)),
+                    strict=True):
         np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(metrics["episode_return"], 1024 * twos["episode_return"])  # the log has the environment's
+    # the log has the environment's
+    np.testing.assert_array_equal(metrics["episode_return"], 1024 * twos["episode_return"])
     right = np.eye(4, dtype=np.float32)
     np.testing.assert_array_equal(algo.networks.policy(agent.params, right).mode(), np.arange(4))
     assert (plain.networks.policy(without.params, right).mode() != np.arange(4)).any()

@@ -1,4 +1,5 @@
-"""The programs of `scripts/single_file` compute what the library's algorithms compute, from the same draws."""
+"""The programs of `scripts/single_file` compute what the library's algorithms compute, from the
+same draws."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ ROWS = 16
 
 
 def library(single):
-    """The library's algorithm with the settings of a single file's, not bound to its environment."""
+    """The library's algorithm with the settings of a single file's, not bound to its
+    environment."""
     settings = {f.name: getattr(single, f.name) for f in dataclasses.fields(single)}
     del settings["env"], settings["total_steps"]
     if type(single).__name__ == "SAC":
@@ -37,7 +39,8 @@ def layers(*modules):
     dense = []
     for variables in modules:
         params = variables["params"]
-        dense += [params] if "kernel" in params else [params[f"Dense_{i}"] for i in range(len(params))]
+        dense += [params] if "kernel" in params else [params[f"Dense_{i}"]
+                                                      for i in range(len(params))]
     return {"params": {f"Dense_{i}": layer for i, layer in enumerate(dense)}}
 
 
@@ -71,7 +74,8 @@ def assert_same_moments(ours, params, translate, theirs):
 
 
 def moved(before, after):
-    return max(float(jnp.abs(a - b).max()) for a, b in zip(*map(jax.tree.leaves, (before, after)), strict=True))
+    return max(float(jnp.abs(a - b).max())
+               for a, b in zip(*map(jax.tree.leaves, (before, after)), strict=True))
 
 
 def shaken(rng, params):
@@ -98,7 +102,8 @@ def test_the_parameters_begin_alike(load, name, environment, key, compiled):
         assert ours["log_temperature"] == params["policy"]["log_alpha"]
         assert_same(params["critics"], target_critics, atol=0)
     else:
-        pairs = [(ppo_params(ours), theirs[0]) if name == "ppo" else (torso_and_head(ours), theirs.params)]
+        pairs = [(ppo_params(ours), theirs[0]) if name == "ppo"
+                 else (torso_and_head(ours), theirs.params)]
     for a, b in pairs:
         for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True):
             assert x.shape == y.shape
@@ -106,17 +111,21 @@ def test_the_parameters_begin_alike(load, name, environment, key, compiled):
 
 
 def norms(x):
-    """Singular values of kernels [..., m, n]; biases [n] and stacked biases [2, n] have the values 0."""
+    """Singular values of kernels [..., m, n]; biases [n] and stacked biases [2, n] have the values
+    0."""
     return np.linalg.svd(np.atleast_2d(x), compute_uv=False)
 
 
 @pytest.mark.parametrize("max_grad_norm", [0.1, pytest.param(100.0, marks=pytest.mark.slow)])
 def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, compiled):
-    """Two iterations: rollout, advantages, all minibatches. Poles fall here, and episodes run out of time."""
+    """Two iterations: rollout, advantages, all minibatches. Poles fall here, and episodes run out
+    of time."""
     env = jf.make("CartPole-v1", max_steps_in_episode=16)
     single = load("ppo")[0](
-        env, total_steps=600, num_envs=4, num_steps=48, num_epochs=2, num_minibatches=2, learning_rate=0.02,
-        max_grad_norm=max_grad_norm, clip_ratio=0.02, value_coefficient=0.7, entropy_coefficient=0.03, hidden=(8,),
+        env, total_steps=600, num_envs=4, num_steps=48, num_epochs=2, num_minibatches=2,
+        learning_rate=0.02,
+        max_grad_norm=max_grad_norm, clip_ratio=0.02, value_coefficient=0.7,
+        entropy_coefficient=0.03, hidden=(8,),
     )  # fmt: skip
     algo = library(single).bind(env.spec)
     run = tree.as_float32(iteration.Run(env, algo, float(single.iterations)))
@@ -128,9 +137,11 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
         learner, start = (params, single.optimizer.init(params)), (state.env, state.obs)
         seen = []
         for t in map(jnp.int32, range(2)):
-            draws, actor = iteration.draw(run, key, t), rollout.Actor(state.env, state.obs, state.carry)
+            draws, actor = iteration.draw(run, key, t), rollout.Actor(state.env, state.obs,
+                                                                      state.carry)
             clock = iteration.clock_at(run, t)
-            trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock, "sample")[1]
+            trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock,
+                                         "sample")[1]
             rows = algo.prepare(state.agent, trajectory)
             state, metrics = iteration.iteration(run, state, draws, t, True)
             start, steps = single.rollout(learner[0], *start, tuple(draws.rollout))
@@ -143,8 +154,10 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
     for ours, rows, _, theirs, advantage in seen:
         for name in ("action", "reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
-        assert_same((ours.obs, ours.next_obs), (theirs.obs, theirs.next_obs))  # XLA fuses their physics differently
-        assert_same((rows.log_prob, rows.value, rows.advantage), (theirs.log_prob, theirs.value, advantage), atol=1e-5)
+        # XLA fuses their physics differently
+        assert_same((ours.obs, ours.next_obs), (theirs.obs, theirs.next_obs))
+        assert_same((rows.log_prob, rows.value, rows.advantage),
+                    (theirs.log_prob, theirs.value, advantage), atol=1e-5)
     assert seen[0][3].terminated.any() and seen[0][3].truncated.any()
     assert 0 < float(seen[1][2].total / seen[1][2].count) < 1
     assert_same(ppo_params(agent.params), params, atol=1e-5)
@@ -155,12 +168,14 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
 def made_up(rng, module, size, action):
     """A batch of random transitions with observations of `size` numbers."""
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
-    return module.Transition(draw(ROWS, size), action, draw(ROWS), rng.random(ROWS) < 0.3, draw(ROWS, size))
+    return module.Transition(draw(ROWS, size), action, draw(ROWS), rng.random(ROWS) < 0.3,
+                             draw(ROWS, size))
 
 
 def window(batch, action):
     """A batch of transitions as the library's replay hands it out."""
-    use, steps, weight = np.ones((1, ROWS), bool), np.ones(ROWS, np.int32), np.ones(ROWS, np.float32)
+    use, steps, weight = (
+        np.ones((1, ROWS), bool), np.ones(ROWS, np.int32), np.ones(ROWS, np.float32))
     boot = 1.0 - batch.terminated.astype(np.float32)
     return Window(batch.obs, action, batch.reward[None], use, steps, batch.next_obs, boot, weight)
 
@@ -170,14 +185,16 @@ def test_dqn_learns_the_same_from_the_same_batches(load, max_grad_norm, key, rng
     """Three updates, of which the first and the third move the target network."""
     DQN, module = load("dqn")
     single = DQN(
-        jf.make("CartPole-v1"), total_steps=96, learning_starts=16, max_grad_norm=max_grad_norm, target_period=2,
+        jf.make("CartPole-v1"), total_steps=96, learning_starts=16, max_grad_norm=max_grad_norm,
+        target_period=2,
         hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
     )  # fmt: skip
     algo = library(single).bind(single.env.spec)
     agent = jax.jit(algo.init)(key)
     agent = agent._replace(params=shaken(rng, agent.params), target=shaken(rng, agent.target))
     params = torso_and_head(agent.params)
-    learner = module.Learner(params, torso_and_head(agent.target), single.optimizer.init(params), jnp.int32(0))
+    learner = module.Learner(params, torso_and_head(agent.target), single.optimizer.init(params),
+                             jnp.int32(0))
     run = tree.as_float32(iteration.Run(single.env, algo, float(single.iterations)))
     ours, theirs = jax.jit(algo.update), jax.jit(single.update)
     for i in range(3):
@@ -201,7 +218,8 @@ def test_dqn_acts_the_same(load, key, clock, rng):
     noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 256))
     greedy = algo.act(agent, (), obs, noise, clock(), "greedy")[1]
     start = single.env.init(key, 256)[0], obs
-    act = lambda epsilon: np.asarray(single.step(torso_and_head(agent.params), start, key, epsilon)[1].action)
+    act = lambda epsilon: np.asarray(
+        single.step(torso_and_head(agent.params), start, key, epsilon)[1].action)
     np.testing.assert_array_equal(greedy, act(0.0))
     assert 0 < greedy.mean() < 1
     other = np.mean(act(0.5) != greedy)
@@ -213,7 +231,8 @@ def test_dqn_acts_the_same(load, key, clock, rng):
 
 def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, rng):
     SAC, module = load("sac")
-    single = SAC(jf.make("Pendulum-v1"), hidden=(8, 8), learning_rate=0.02, batch_size=ROWS, target_tau=0.1)
+    single = SAC(jf.make("Pendulum-v1"), hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
+                 target_tau=0.1)
     algo = library(single).bind(single.env.spec)
     agent = jax.jit(algo.init)(key)
     agent = agent._replace(params=shaken(rng, agent.params), target=shaken(rng, agent.target))
@@ -232,9 +251,11 @@ def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, r
         assert_same(critic_params(agent.target), learner[1])
         assert_same(critic_params(agent.params["critics"]), learner[0]["critics"])
         assert_same(policy(agent.params), learner[0]["policy"])
-        packed = {name: optax.tree_utils.tree_get(state, "mu") for name, state in agent.opt_state.items()}
+        packed = {name: optax.tree_utils.tree_get(state, "mu")
+                  for name, state in agent.opt_state.items()}
         means = {name: optim.unpack(packed[name], part) for name, part in agent.params.items()}
-        for name, expected in (("critics", critic_params(means["critics"])), ("policy", policy(means))):
+        for name, expected in (("critics", critic_params(means["critics"])),
+                               ("policy", policy(means))):
             assert_same(expected, optax.tree_utils.tree_get(learner[2][name], "mu"))
     assert all(moved(params[name], learner[0][name]) > 0.01 for name in params)
     assert moved(params["policy"]["log_alpha"], learner[0]["policy"]["log_alpha"]) > 0.01

@@ -1,4 +1,5 @@
-"""The actor's and the critic's torso: one batched product, or two, by the number of rows and the platform."""
+"""The actor's and the critic's torso: one batched product, or two, by the number of rows and the
+platform."""
 
 import re
 
@@ -31,7 +32,10 @@ def test_many_rows_are_two_products_on_a_gpu(rows):
 
 def test_both_forms_give_the_same_features_and_gradients(both_forms):
     call, params, obs = features(actor_critic.ROWS_APART)
-    slopes = jax.grad(lambda params, obs: sum(jnp.sum(jnp.sin(x)) / len(obs) for x in call(params, obs)))
-    found = [jax.tree.leaves(x) for x in both_forms(lambda params, obs: (call(params, obs), slopes(params, obs)), params, obs)]
+    slopes = jax.grad(
+        lambda params, obs: sum(jnp.sum(jnp.sin(x)) / len(obs) for x in call(params, obs)))
+    found = [jax.tree.leaves(x)
+             for x in both_forms(lambda params, obs: (call(params, obs), slopes(params, obs)),
+                                 params, obs)]
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -26,7 +26,8 @@ from jaxrl_fast.cli.train import describe_train
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
 
-TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes", "4"]
+TINY = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--eval-episodes",
+        "4"]
 pytestmark = pytest.mark.timeout(120)
 
 
@@ -36,12 +37,14 @@ def read(path: Path) -> dict:
 
 def rows(run: Path) -> list[dict]:
     found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")} for row in found]
+    return [{k: v for k, v in row.items() if k not in ("wall_seconds", "steps_per_second")}
+            for row in found]
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory):
-    """(code, stdout, run directory) of `jaxrl-fast train ppo CartPole-v1` tiny, in a folder of its own."""
+    """(code, stdout, run directory) of `jaxrl-fast train ppo CartPole-v1` tiny, in a folder of its
+    own."""
     import contextlib
     import io
 
@@ -61,7 +64,8 @@ def test_train_writes_a_run_and_prints_the_next_commands(first):
     assert "ppo on CartPole-v1: preset ppo/CartPole-v1" in out
     assert "run directory: runs/ppo-CartPole-v1-s0-1" in out
     assert "mean of 4 greedy episodes" in out
-    for command in ("jaxrl-fast eval runs/", "jaxrl-fast train --resume runs/", "jaxrl-fast plot runs/"):
+    for command in ("jaxrl-fast eval runs/", "jaxrl-fast train --resume runs/",
+                    "jaxrl-fast plot runs/"):
         assert command in out
     for name in (
         "config.json",
@@ -94,15 +98,20 @@ def test_the_page_of_runs_names_every_key_of_a_result(first):
 @pytest.mark.parametrize(
     "line",
     [
-        "sac brax/inverted_pendulum --total-steps 400 --algo.num-envs 4 --algo.hidden 8 --algo.critic-hidden 8 "
+        "sac brax/inverted_pendulum --total-steps 400 --algo.num-envs 4 --algo.hidden 8 "
+        "--algo.critic-hidden 8 "
         "--algo.batch-size 8 --algo.buffer-size 256 --algo.learning-starts 64",
-        "ppo brax/ant --total-steps 256 --algo.num-envs 4 --algo.num-steps 16 --algo.num-minibatches 1 "
+        "ppo brax/ant --total-steps 256 --algo.num-envs 4 --algo.num-steps 16 "
+        "--algo.num-minibatches 1 "
         "--algo.num-epochs 1 --algo.hidden 8",
     ],
 )
 def test_physics_are_trained_and_shown(line, tmp_path):
     run = tmp_path / "run"
-    assert cli.main(["train", *line.split(), "--env.episode-length", "20", "--eval-episodes", "2", "--out", str(run)]) == 0
+    assert (
+        cli.main(["train", *line.split(), "--env.episode-length", "20", "--eval-episodes", "2",
+                  "--out", str(run)]) == 0
+    )
     assert np.isfinite(read(run / "result.json")["eval_return"]).all()
     assert "<html" in (run / "rollout.html").read_text()
     env = jf.make(line.split()[1])
@@ -114,12 +123,15 @@ def test_physics_are_trained_and_shown(line, tmp_path):
 
 def test_eval_prints_the_score(first, run_cli):
     code, out, _ = run_cli(
-        "eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample"
+        "eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode",
+        "sample"
     )
     assert code == 0
-    assert "return " in out and "over 8 episodes" in out and "95% interval" in out and "sample" in out
     assert (
-        run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last", "--mode", "sample")[1]
+        "return " in out and "over 8 episodes" in out and "95% interval" in out and "sample" in out)
+    assert (
+        run_cli("eval", str(first[2]), "--episodes", "8", "--seed", "3", "--which", "last",
+                "--mode", "sample")[1]
         == out
     )
 
@@ -148,36 +160,51 @@ def test_config_repeats_the_run_bit_for_bit(first, run_cli, tmp_path):
 def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
     out = tmp_path / "two"
     code, printed, _ = run_cli(
-        "train", "--config", str(first[2]), "--out", str(out), "--seed", "5", "--seeds", "2", "--algo.learning-rate",
+        "train", "--config", str(first[2]), "--out", str(out), "--seed", "5", "--seeds", "2",
+        "--algo.learning-rate",
         "1e-2", "--env.max-steps-in-episode", "60", "--total-steps", "512", "--no-tensorboard",
     )  # fmt: skip
     assert code == 0
-    assert ", range " in printed and "over 2 seeds" in printed and "5: " in printed and "6: " in printed
+    assert (
+        ", range " in printed and "over 2 seeds" in printed and "5: " in printed
+        and "6: " in printed
+    )
     content = read(out / "config.json")
-    assert content["run"] | {"seed": 5, "seeds": 2, "total_steps": 512, "horizon": 512} == content["run"]
+    assert (
+        content["run"] | {"seed": 5, "seeds": 2, "total_steps": 512, "horizon": 512}
+        == content["run"]
+    )
     assert content["algorithm"]["settings"]["learning_rate"] == 0.01
     assert content["environment"]["settings"] == {"max_steps_in_episode": 60}
     assert len(rows(out)[-1]["episode_return"]) == 2
     assert run_cli("eval", str(out), "--member", "1", "--episodes", "2")[0] == 0
 
 
-REPLAY = ["--algo.buffer-size", "256", "--algo.learning-starts", "32", "--algo.batch-size", "8", "--algo.hidden", "8"]
+REPLAY = ["--algo.buffer-size", "256", "--algo.learning-starts", "32", "--algo.batch-size", "8",
+          "--algo.hidden", "8"]
 
 
 def test_rainbow_plays_minatar(run_cli, tmp_path):
     """The preset's Rainbow but for its sizes: warm-up, updates by priority, one evaluation."""
-    flags = ["--algo.num-envs", "4", "--algo.num-atoms", "5", *REPLAY, "--eval-every", "0", "--eval-episodes", "1"]
+    flags = ["--algo.num-envs", "4", "--algo.num-atoms", "5", *REPLAY, "--eval-every", "0",
+             "--eval-episodes", "1"]
     out = tmp_path / "run"
     code, printed, err = run_cli(
-        "train", "rainbow", "Breakout-MinAtar", *flags, "--total-steps", "64", "--log-every", "16", "--no-tensorboard",
+        "train", "rainbow", "Breakout-MinAtar", *flags, "--total-steps", "64", "--log-every", "16",
+        "--no-tensorboard",
         "--out", str(out),
     )  # fmt: skip
     assert code == 0, err
-    assert "rainbow on Breakout-MinAtar: preset rainbow/Breakout-MinAtar" in printed and "mean of 1 greedy episode" in printed
+    assert (
+        "rainbow on Breakout-MinAtar: preset rainbow/Breakout-MinAtar" in printed
+        and "mean of 1 greedy episode" in printed
+    )
     settings = read(out / "config.json")["algorithm"]["settings"]
-    assert settings["prioritized"] and settings["noisy"] and settings["v_max"] == 20.0  # the class's, and the preset's
+    # the class's, and the preset's
+    assert settings["prioritized"] and settings["noisy"] and settings["v_max"] == 20.0
     found = rows(out)
-    assert [row["env_steps"] for row in found] == [32, 48, 64] and "loss" not in found[0]  # the warm-up has no updates
+    # the warm-up has no updates
+    assert [row["env_steps"] for row in found] == [32, 48, 64] and "loss" not in found[0]
     assert all(0 < row["loss"] < 10 and 0 < row["q_value"] < 20 for row in found[1:])
     assert read(out / "result.json")["eval_return"][0] >= 0 and (out / "rollout.gif").exists()
 
@@ -186,7 +213,8 @@ def test_resume_continues_a_run(first, run_cli, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(first[2], run)
     before = rows(run)
-    code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "2.5e3", "--no-tensorboard")
+    code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "2.5e3",
+                             "--no-tensorboard")
     assert code == 0
     assert "jaxrl-fast: warning: total_steps 2,500 is beyond the horizon 2,000" in err
     assert f"jaxrl-fast eval {run}" in out
@@ -211,8 +239,10 @@ class Mine(jf.PPO):
 
 
 ON_THE_HOST = {
-    "ppo ale:Pong": "--algo.num-steps 8 --env.img-width 36 --env.img-height 36 --env.max-num-frames-per-episode 80",
-    "dqn gym:CartPole-v1": "--algo.num-steps 4 --algo.learning-starts 16 --algo.batch-size 8 --actors 2 --log-every 16",
+    "ppo ale:Pong": "--algo.num-steps 8 --env.img-width 36 --env.img-height 36 "
+                    "--env.max-num-frames-per-episode 80",
+    "dqn gym:CartPole-v1": "--algo.num-steps 4 --algo.learning-starts 16 --algo.batch-size 8 "
+                           "--actors 2 --log-every 16",
 }  # fmt: skip
 
 
@@ -220,13 +250,18 @@ ON_THE_HOST = {
 def test_environments_on_the_host(what, run_cli, tmp_path):
     """Train, go on, evaluate, and the picture of where the time went."""
     out = tmp_path / "run"
-    flags = f"{ON_THE_HOST[what]} --algo.num-envs 4 --algo.hidden 8 --log-every 16 --eval-episodes 2 --no-tensorboard".split()
-    code, printed, err = run_cli("train", *what.split(), *flags, "--total-steps", "64", "--out", str(out))
+    flags = (
+        f"{ON_THE_HOST[what]} --algo.num-envs 4 --algo.hidden 8 --log-every 16 --eval-episodes 2 "
+        f"--no-tensorboard".split()
+    )
+    code, printed, err = run_cli("train", *what.split(), *flags, "--total-steps", "64", "--out",
+                                 str(out))
     assert code == 0, err
     assert f"{what.split()[0]} on {what.split()[1]}" in printed and "mean of 2" in printed
     assert [row["env_steps"] for row in rows(out)][-1] == 64
     assert (out / "time.png").exists()
-    code, _, err = run_cli("train", "--resume", str(out), "--total-steps", "128", "--no-tensorboard")
+    code, _, err = run_cli("train", "--resume", str(out), "--total-steps", "128",
+                           "--no-tensorboard")
     assert code == 0, err
     steps = [row["env_steps"] for row in rows(out)]
     assert steps[-1] == 128 and len(steps) == len(set(steps))
@@ -242,12 +277,16 @@ def test_a_module_of_the_user(run_cli, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     arguments = ["train", "mine", "Mine-v0", "--import", "cli_user_module", "--algo.bonus"]
     code, _, err = run_cli(*arguments, "-1", *TINY)
-    assert code == 2 and "bonus must be a finite number in [0, inf), got -1" in err and list(tmp_path.glob("runs")) == []
+    assert code == 2 and "bonus must be a finite number in [0, inf), got -1" in err and list(
+        tmp_path.glob("runs")) == []
     code, out, _ = run_cli(*arguments, "2", *TINY, "--total-steps", "300", "--no-tensorboard")
     assert code == 0 and "mine on Mine-v0: defaults, no preset is tuned for this" in out
     content = read(tmp_path / "runs" / "mine-Mine-v0-s0-1" / "config.json")
-    assert content["imports"] == ["cli_user_module"] and content["algorithm"]["settings"]["bonus"] == 2
-    listed = [run_cli("list", part, "--import", "cli_user_module")[1] for part in ("algorithms", "environments")]
+    assert (
+        content["imports"] == ["cli_user_module"] and content["algorithm"]["settings"]["bonus"] == 2
+    )
+    listed = [run_cli("list", part, "--import", "cli_user_module")[1]
+              for part in ("algorithms", "environments")]
     assert "An algorithm of the user." in listed[0] and "Mine-v0" in listed[1]
     assert "--algo.bonus FLOAT" in run_cli(*arguments[:-1], "--help-all")[1]
 
@@ -279,17 +318,22 @@ class Plain(jf.PPO):
 """
 
 
-def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tmp_path, monkeypatch):
+def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tmp_path,
+                                                                     monkeypatch):
     (tmp_path / "cli_own_module.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    train = ["train", "plain", "CartPole-v1", "--import", "cli_own_module", "--algo.network", "cli_own_module:Net"]
-    rest = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--eval-episodes", "4", "--no-tensorboard"]
+    train = ["train", "plain", "CartPole-v1", "--import", "cli_own_module", "--algo.network",
+             "cli_own_module:Net"]
+    rest = ["--algo.num-envs", "4", "--algo.num-steps", "32", "--eval-episodes", "4",
+            "--no-tensorboard"]
     own = ["--algo.torso-of-mine", "cli_own_module:Net", "--algo.hidden", "32"]
-    code, _, err = run_cli(*train, *rest, *own, "--algo.widths", "64", "64", "--total-steps", "300", "--out", "run")
+    code, _, err = run_cli(*train, *rest, *own, "--algo.widths", "64", "64", "--total-steps", "300",
+                           "--out", "run")
     assert code == 0, err
     settings = read(tmp_path / "run" / "config.json")["algorithm"]["settings"]
-    assert settings["network"] == settings["torso_of_mine"] == {"class": "cli_own_module:Net", "fields": {"features": [8, 8]}}
+    assert settings["network"] == settings["torso_of_mine"] == {"class": "cli_own_module:Net",
+                                                                "fields": {"features": [8, 8]}}
     assert settings["widths"] == [64, 64] and settings["hidden"] == [32]
     code, out, err = run_cli("eval", "run", "--episodes", "4")
     assert code == 0 and "plain on CartPole-v1" in out, err
@@ -304,7 +348,8 @@ def test_list_says_how_to_install_gymnax(run_cli, modules):
 
 
 def test_subpackages_come_with_a_plain_import():
-    code = "import sys, jaxrl_fast as jf; assert not {'flax', 'jaxrl_fast.envs'} & set(sys.modules);"
+    code = (
+        "import sys, jaxrl_fast as jf; assert not {'flax', 'jaxrl_fast.envs'} & set(sys.modules);")
     code += "jf.testing.check_env, jf.envs.TimeLimit, jf.memory.RolloutMemory, jf.networks.MLP"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
@@ -312,9 +357,11 @@ def test_subpackages_come_with_a_plain_import():
 def test_list(run_cli):
     code, out, _ = run_cli("list")
     assert code == 0 and len(out.splitlines()) <= 36
-    for part in ("ppo", "es", "CartPole-v1", "brax/ant", "probe/", "jsonl:PATH", "uniform:LOW,HIGH", "ppo/CartPole-v1", "more"):
+    for part in ("ppo", "es", "CartPole-v1", "brax/ant", "probe/", "jsonl:PATH", "uniform:LOW,HIGH",
+                 "ppo/CartPole-v1", "more"):
         assert part in out
-    parts = {"algorithms": "Rainbow (", "environments": "Breakout-MinAtar", "logs": "A CSV file", "presets": "sac/Pendulum-v1"}
+    parts = {"algorithms": "Rainbow (", "environments": "Breakout-MinAtar", "logs": "A CSV file",
+             "presets": "sac/Pendulum-v1"}
     for part, name in parts.items():
         assert name not in out and name in run_cli("list", part)[1]
     assert "PART must be one of 'algorithms', 'environments'" in run_cli("list", "algo")[2]
@@ -323,12 +370,14 @@ def test_list(run_cli):
 def test_help_of_everything(run_cli):
     assert run_cli() == run_cli("--help") == (0, overview.HELP, "")
     assert "jaxrl-fast 0." in run_cli("--version")[1]
-    for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"), ("list", "--import MODULE")):
+    for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"),
+                          ("list", "--import MODULE")):
         code, out, _ = run_cli(command, "--help")
         assert code == 0 and part in out
     code, out, _ = run_cli("train", "--help-all")
     assert code == 0
-    for part in ("algorithms: ppo, dqn", "CartPole-v1", "train ppo CartPole-v1", "--total-steps", "--resume"):
+    for part in ("algorithms: ppo, dqn", "CartPole-v1", "train ppo CartPole-v1", "--total-steps",
+                 "--resume"):
         assert part in out
     code, out, _ = run_cli("train", "ppo", "CartPole-v1", "--help-all")
     assert code == 0
@@ -342,10 +391,14 @@ def test_help_of_everything(run_cli):
     ):
         assert part in out
     assert "(preset:" not in run_cli("train", "ppo", "CartPole-v1", "--no-preset", "--help-all")[1]
-    options = [o for o in describe_train(["ppo", "brax/inverted_pendulum"], [], None).options if o.group == "env"]
-    assert len(options) > 10 and all(o.help for o in options)  # the adapter's own settings are explained
+    options = [o
+               for o in describe_train(["ppo", "brax/inverted_pendulum"], [], None).options
+               if o.group == "env"]
+    # the adapter's own settings are explained
+    assert len(options) > 10 and all(o.help for o in options)
     found = {o.name: o.metavar for o in options if o.metavar}
-    assert found == {"backend": "{spring,positional,generalized,mjx}", "resets": "{pool,every_step}"}
+    assert found == {"backend": "{spring,positional,generalized,mjx}",
+                     "resets": "{pool,every_step}"}
     assert "--total-steps INT" in run_cli("train", "--resume", "x", "--help")[1]
 
 
@@ -364,7 +417,8 @@ def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
     thread.start()
     try:
         code, _, err = run_cli(
-            "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run), "--no-tensorboard",
+            "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run),
+            "--no-tensorboard",
             "--log-every", "2048", "--chunk-seconds", "0.2",
         )  # fmt: skip
     finally:
@@ -377,15 +431,20 @@ def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
 
 def test_nan_exits_with_3(run_cli, tmp_path):
     code, _, err = run_cli(
-        "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out", str(tmp_path / "run"),
+        "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out",
+        str(tmp_path / "run"),
         "--algo.learning-rate", "1e38", "--no-tensorboard",
     )  # fmt: skip
     last = err.splitlines()[-1]
-    assert code == 3 and last.startswith("jaxrl-fast: error: ") and "environment steps in member 0" in last
+    assert (
+        code == 3 and last.startswith("jaxrl-fast: error: ")
+        and "environment steps in member 0" in last
+    )
 
 
 def ends_with(error, warning=""):
-    """Register test/ends, an environment whose making raises the error, and return the words of a run on it."""
+    """Register test/ends, an environment whose making raises the error, and return the words of a
+    run on it."""
 
     class Ends(jf.Env):
         def __init__(self):
@@ -400,7 +459,10 @@ def ends_with(error, warning=""):
 def test_an_unexpected_error_is_one_line_and_a_traceback_on_demand(run_cli, monkeypatch):
     words = ends_with(ZeroDivisionError("division by zero"))
     code, _, err = run_cli(*words)
-    assert code == 1 and err.startswith("jaxrl-fast: error: ZeroDivisionError") and "JAXRL_FAST_DEBUG=1" in err
+    assert (
+        code == 1 and err.startswith("jaxrl-fast: error: ZeroDivisionError")
+        and "JAXRL_FAST_DEBUG=1" in err
+    )
     monkeypatch.setenv("JAXRL_FAST_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         cli.main(words)
@@ -415,22 +477,29 @@ assert cli.main(["train", "ppo", "CartPole-v1", "--seeds", "2", "--help"]) == 0
 assert cli.main(["train", "ppo", "CartPole-v1", "--nope"]) == 2
 assert not runtime.backend_started()
 heavy = {"matplotlib", "orbax", "tensorboardX", "gymnax", "brax", "PIL", "wandb", "gymnasium"}
-assert not heavy & {m.partition(".")[0] for m in sys.modules}, heavy & {m.partition(".")[0] for m in sys.modules}
+assert not heavy & {m.partition(".")[0] for m in sys.modules}, heavy & {
+    m.partition(".")[0] for m in sys.modules}
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=100)
 
 
 def test_the_module_is_the_command():
-    done = subprocess.run([sys.executable, "-m", "jaxrl_fast", "trian"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2 and "did you mean 'train'" in done.stderr and "Traceback" not in done.stderr
+    done = subprocess.run([sys.executable, "-m", "jaxrl_fast", "trian"], capture_output=True,
+                          text=True, timeout=60)
+    assert (
+        done.returncode == 2 and "did you mean 'train'" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "text", "value"),
     [
-        ("int", "500_000", 500_000), ("int", "5e5", 500_000), ("int", "500000", 500_000), ("int", "-1", -1),
+        ("int", "500_000", 500_000), ("int", "5e5", 500_000), ("int", "500000", 500_000),
+        ("int", "-1", -1),
         ("float", "1e-3", 1e-3), ("number", "5", 5), ("number", "2.5", 2.5), ("any", "none", None),
-        ("any", "True", True), ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"), ("str", "5", "5"),
+        ("any", "True", True), ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"),
+        ("str", "5", "5"),
         ("ints", ("64", "32"), (64, 32)), ("ints", ("64,32",), (64, 32)), ("ints", ("none",), ()),
         ("numbers", ("0.5", "1"), (0.5, 1)),
     ],
@@ -443,7 +512,8 @@ def test_text_to_values(kind, text, value):
 def test_positionals_stand_anywhere_before_the_groups():
     split = cli_args.positionals
     assert split(["ppo", "E", "--seed", "3"], 2) == (["ppo", "E"], ["--seed", "3"])
-    assert split(["--seed", "3", "ppo", "--no-preset", "E"], 2) == (["ppo", "E"], ["--seed", "3", "--no-preset"])
+    assert split(["--seed", "3", "ppo", "--no-preset", "E"], 2) == (["ppo", "E"],
+                                                                    ["--seed", "3", "--no-preset"])
     assert split(["--seed=3", "ppo", "E", "x"], 2) == (["ppo", "E"], ["--seed=3", "x"])
     assert split(["--seed", "-1", "ppo", "E"], 2) == (["ppo", "E"], ["--seed", "-1"])
     assert split(["ppo", "--algo.hidden", "64", "E"], 2) == (["ppo"], ["--algo.hidden", "64", "E"])
@@ -452,7 +522,8 @@ def test_positionals_stand_anywhere_before_the_groups():
 @pytest.mark.parametrize(("code", "expected"), [("licence lost", 1), (None, 0), (7, 7)])
 def test_a_library_that_exits_is_reported(code, expected, run_cli):
     """As Python does it: a text is printed, and is a failure."""
-    assert run_cli(*ends_with(SystemExit(code))) == (expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
+    assert run_cli(*ends_with(SystemExit(code))) == (
+        expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
 
 
 @pytest.mark.parametrize(
@@ -465,6 +536,7 @@ def test_a_library_that_exits_is_reported(code, expected, run_cli):
     ],
 )
 def test_errors_and_warnings_are_a_line_each(error, says, run_cli):
-    warning, last = run_cli(*ends_with(error, "\x1b[31mERROR: of a\nlibrary\x1b[0m"))[2].splitlines()
+    warning, last = (
+        run_cli(*ends_with(error, "\x1b[31mERROR: of a\nlibrary\x1b[0m"))[2].splitlines())
     assert warning == "jaxrl-fast: warning: ERROR: of a library"
     assert last.startswith("jaxrl-fast: error: ") and last.endswith(says) and len(last) < 1100

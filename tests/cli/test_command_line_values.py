@@ -1,4 +1,5 @@
-"""Hostile text for every flag of every command: exit code 2, one line on stderr, nothing written, nothing compiled."""
+"""Hostile text for every flag of every command: exit code 2, one line on stderr, nothing written,
+nothing compiled."""
 
 # ruff: noqa: RUF001 - digits that are not ASCII
 
@@ -13,31 +14,37 @@ from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli.ladder import command as cli_ladder
 
-NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none", "nan", "-inf", "1e999",
+NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none",
+              "nan", "-inf", "1e999",
               "9" * 5000, "\0", "é")  # fmt: skip
-NO_NUMBER = ("", " ", "²", "١٢", "1,2", "1e-3,,", "0x10", "1e", "--", "none", "true", "1_", "9" * 5000, "\0", "nan(1)")
+NO_NUMBER = ("", " ", "²", "١٢", "1,2", "1e-3,,", "0x10", "1e", "--", "none", "true", "1_",
+             "9" * 5000, "\0", "nan(1)")
 NO_PATH = ("", " ", "\t", "\0", "a\0b", "x" * 300, "y/" + "x" * 300, "z" * 5000)
 BAD = {  # of every kind
     "int": NO_INTEGER,
     "float": NO_NUMBER,
     "rate": NO_NUMBER,
     "number": NO_NUMBER,
-    "ints": ("", " ", ",", "64,", ",64", "64,,64", "²", "64,²", "64,none", ";;", "١٢", "1.5", "nan", "\0"),
+    "ints": ("", " ", ",", "64,", ",64", "64,,64", "²", "64,²", "64,none", ";;", "١٢", "1.5", "nan",
+             "\0"),
     "numbers": ("", ",", "1,", "1,,2", "²", "none", ";;", "1;2", "\0"),
     "path": NO_PATH,
     "file": (*NO_PATH, ".", "/", "/proc/nowhere/x.png"),
     "word": ("", " ", "\n"),
     "append": ("", " ", "no such module\n", "a=\0", "²"),
     "devices": ("", "0", "-1", "²", "١", "1,", "none", "1.5", "2;", "9" * 5000),
-    "mesh": ("", ",", "env", "env=", "env=²", "env=0", "env=-1", "env=1,", "env=1,env=1", "rows=1", "env=١", "=1",
+    "mesh": ("", ",", "env", "env=", "env=²", "env=0", "env=-1", "env=1,", "env=1,env=1", "rows=1",
+             "env=١", "=1",
              "env=" + "9" * 5000),
     "bool": ("", "1", "yes", "\0"),
     "any": ("²", "(", "[[]]", "{[]: 1}", "wörd", "\0", "1,,", "'"),
     "str": ("²", "\0", "no\nsuch"),
 }  # fmt: skip
 COMMANDS = [
-    "train dqn CartPole-v1", "train ppo brax/ant", "sweep ppo CartPole-v1", "plan c51 CartPole-v1", "train --resume .",
-    "sweep --resume .", "eval .", "plot .", "compare . .", "experience a b", "list", "doctor", "ladder pong",
+    "train dqn CartPole-v1", "train ppo brax/ant", "sweep ppo CartPole-v1", "plan c51 CartPole-v1",
+    "train --resume .",
+    "sweep --resume .", "eval .", "plot .", "compare . .", "experience a b", "list", "doctor",
+    "ladder pong",
     "forecast ppo CartPole-v1", "bench", "tune-speed ppo CartPole-v1",
 ]  # fmt: skip
 
@@ -65,11 +72,14 @@ def flags_of(line: str) -> list[cli_args.Option]:
 
 
 def refused(argv: list[str], capsys, names: str = "") -> str | None:
-    """What is wrong with how a bad line is refused; None where it is right. names: a word that the message holds."""
+    """What is wrong with how a bad line is refused; None where it is right. names: a word that the
+    message holds."""
     code = cli.main(argv)
     printed = capsys.readouterr()
-    lines = [line for line in printed.err.splitlines() if not line.startswith("jaxrl-fast: warning: ")]
-    right = code == 2 and not printed.out and len(lines) == 1 and lines[0].startswith("jaxrl-fast: error: ")
+    lines = [line
+             for line in printed.err.splitlines() if not line.startswith("jaxrl-fast: warning: ")]
+    right = code == 2 and not printed.out and len(lines) == 1 and lines[0].startswith(
+        "jaxrl-fast: error: ")
     if right and len(lines[0]) < 700 and names.replace("_", "-") in lines[0].replace("_", "-"):
         return None
     return f"{argv!r:.200}: exit {code}, {printed.out!r:.300} {printed.err!r:.700}"
@@ -86,19 +96,26 @@ def check_all(lines, capsys, folder) -> None:
 @pytest.mark.parametrize("line", COMMANDS)
 def test_hostile_text_is_refused_by_every_flag(line, offline, capsys):
     lines = []
-    same = flags_of("plan ppo CartPole-v1") if line.startswith(("forecast", "tune-speed")) else ()  # read alike
+    # read alike
+    same = flags_of("plan ppo CartPole-v1") if line.startswith(("forecast", "tune-speed")) else ()
     for option in (o for o in flags_of(line) if o.flag not in {o.flag for o in same}):
-        if option.kind in ("any", "str") and "brax" in line:  # read when the environment is built, which takes long
+        # read when the environment is built, which takes long
+        if option.kind in ("any", "str") and "brax" in line:
             continue
         # a module or a choice is looked at after the run directory, and here is none
         name = "" if line.endswith(" .") and option.kind in ("append", "str") else option.name
         lines += [([*line.split(), f"{option.flag}={text}"], name) for text in BAD[option.kind]]
-        lines += [([*line.split(), option.flag], option.name)] if option.kind != "bool" and option.name != "wandb" else []
-        lines += [([*line.split(), f"{option.off}=1"], option.name)] if option.kind == "bool" else []
+        lines += [
+            ([*line.split(), option.flag], option.name)
+        ] if option.kind != "bool" and option.name != "wandb" else []
+        lines += [
+            ([*line.split(), f"{option.off}=1"], option.name)] if option.kind == "bool" else []
     check_all(lines, capsys, offline)
 
 
-@pytest.mark.parametrize("line", ["eval", "plot", "compare .", "experience", "experience a", "train --resume", "sweep --resume",
+@pytest.mark.parametrize("line",
+                         ["eval", "plot", "compare .", "experience", "experience a",
+                          "train --resume", "sweep --resume",
                                   "train --config", "sweep --config", "plan --config"])  # fmt: skip
 def test_hostile_paths_are_refused(line, offline, capsys):
     check_all([([*line.split(), text], "") for text in NO_PATH], capsys, offline)
@@ -106,25 +123,32 @@ def test_hostile_paths_are_refused(line, offline, capsys):
 
 SWEEP = "sweep ppo CartPole-v1 --total-steps 64"
 GRIDS = (
-    "algo.learning-rate=1e-3,,", "algo.learning-rate=,", "algo.learning-rate=,1e-3", "algo.learning-rate=", "=1",
-    "algo.learning-rate", "algo.learning-rate=²", "algo.learning-rate=١", "algo.learning-rate=1e-3,1e-3", "algo.hidden=;;",
+    "algo.learning-rate=1e-3,,", "algo.learning-rate=,", "algo.learning-rate=,1e-3",
+    "algo.learning-rate=", "=1",
+    "algo.learning-rate", "algo.learning-rate=²", "algo.learning-rate=١",
+    "algo.learning-rate=1e-3,1e-3", "algo.hidden=;;",
     "algo.hidden=64,;32",
-    "algo.hidden=64,64;", "algo.hidden=64;;32", "algo.hidden=64 ²", "algo.num-envs=4,²", "algo.clip-value=true,2", "seeds=1,2",
+    "algo.hidden=64,64;", "algo.hidden=64;;32", "algo.hidden=64 ²", "algo.num-envs=4,²",
+    "algo.clip-value=true,2", "seeds=1,2",
     "algo.network=mlp,", "env.gravity=9.8;9.9", "algo.learning-rate=[1,2]",
 )  # fmt: skip
 PRIORS = (
-    "algo.learning-rate=uniform:", "algo.learning-rate=uniform:1", "algo.learning-rate=uniform:1,2,",
+    "algo.learning-rate=uniform:", "algo.learning-rate=uniform:1",
+    "algo.learning-rate=uniform:1,2,",
     "algo.learning-rate=uniform:١,٢",
-    "algo.learning-rate=uniform:²,3", "algo.learning-rate=integer:1,²", "algo.learning-rate=choice:1,,2",
+    "algo.learning-rate=uniform:²,3", "algo.learning-rate=integer:1,²",
+    "algo.learning-rate=choice:1,,2",
     "algo.learning-rate=choice:",
-    "algo.learning-rate=gauss:0,1", "algo.learning-rate=uniform:2,1", "algo.learning-rate=uniform:nan,1", "uniform:1,2",
+    "algo.learning-rate=gauss:0,1", "algo.learning-rate=uniform:2,1",
+    "algo.learning-rate=uniform:nan,1", "uniform:1,2",
 )  # fmt: skip
 
 
 def test_hostile_grids_and_priors_are_refused(offline, capsys):
     lines = [([*SWEEP.split(), "--grid", text], "") for text in GRIDS]
     lines += [([*SWEEP.split(), "--members", "2", "--sample", text], "") for text in PRIORS]
-    lines += [([*SWEEP.split(), "--members", "2", "--pbt", "--sample", text], "") for text in PRIORS]
+    lines += [([*SWEEP.split(), "--members", "2", "--pbt", "--sample", text], "")
+              for text in PRIORS]
     check_all(lines, capsys, offline)
 
 
@@ -180,9 +204,12 @@ def test_wrong_command_lines_are_refused(offline, capsys):
     [
         ("int", "+5", 5), ("int", "1_000", 1000), ("int", "1E3", 1000), ("int", "2.0", 2),
         ("float", "-.5", -0.5), ("float", "1.", 1.0),
-        ("float", "1_0.5e-1_0", 10.5e-10), ("float", "-Infinity", float("-inf")), ("ints", ("64, 32",), (64, 32)),
-        ("ints", ("64,32", "16"), (64, 32, 16)), ("ints", ("None",), ()), ("devices", "ALL", "all"), ("devices", "2", 2),
-        ("mesh", "population=4, env=2", {"population": 4, "env": 2}), ("path", "new folder/x", "new folder/x"), ("str", "", ""),
+        ("float", "1_0.5e-1_0", 10.5e-10), ("float", "-Infinity", float("-inf")),
+        ("ints", ("64, 32",), (64, 32)),
+        ("ints", ("64,32", "16"), (64, 32, 16)), ("ints", ("None",), ()), ("devices", "ALL", "all"),
+        ("devices", "2", 2),
+        ("mesh", "population=4, env=2", {"population": 4, "env": 2}),
+        ("path", "new folder/x", "new folder/x"), ("str", "", ""),
     ],
 )  # fmt: skip
 def test_valid_text_is_accepted(kind, text, value):

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-SETTINGS = "ppo CartPole-v1 --total-steps 640 --algo.num-envs 4 --algo.num-steps 8 --algo.hidden 8 --eval-episodes 2"
+SETTINGS = (
+    "ppo CartPole-v1 --total-steps 640 --algo.num-envs 4 --algo.num-steps 8 --algo.hidden 8 "
+    "--eval-episodes 2"
+)
 CODE = """
 import collections, sys
 import jax
@@ -22,10 +25,14 @@ print(code, seen["cache_hits"], seen["cache_misses"])
 
 
 def run(line: str, folder: Path, cache: Path) -> tuple[list[int], set[str], str]:
-    """Run a command line in `folder` -> ([exit code, hits, misses], programs in the cache, its output)."""
+    """Run a command line in `folder` -> ([exit code, hits, misses], programs in the cache, its
+    output)."""
     folder.mkdir()
-    own = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))}
-    ended = subprocess.run([sys.executable, "-c", CODE, *line.split()], env=own | {"JAXRL_FAST_CACHE": str(cache)},
+    own = {k: v
+           for k, v in os.environ.items() if not k.startswith(
+               ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE"))}
+    ended = subprocess.run([sys.executable, "-c", CODE, *line.split()],
+                           env=own | {"JAXRL_FAST_CACHE": str(cache)},
                            cwd=folder, capture_output=True, text=True, timeout=280)  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     *text, last = ended.stdout.splitlines()
@@ -38,18 +45,24 @@ def test_a_second_process_in_another_folder_hits_the_cache(tmp_path):
     assert code == 0 and hits == 0 and made
     assert f"compile cache: {cache}" in text and "init, chunk, evaluate" in text
     assert not list((tmp_path / "first").iterdir())
-    (code, hits, _), after, _ = run(f"train {SETTINGS} --seed 5 --no-pictures --no-tensorboard", tmp_path / "second", cache)
+    (code, hits, _), after, _ = run(f"train {SETTINGS} --seed 5 --no-pictures --no-tensorboard",
+                                    tmp_path / "second", cache)
     names = lambda files: {name.split("-")[0] for name in files}
-    assert code == 0 and hits == len(made) and {"jit__lambda", "jit_score"} <= names(made)  # the chunk, the evaluation
-    assert not names(after - made) & names(made)  # a program under 0.2 s may be kept by one of the two
+    # the chunk, the evaluation
+    assert code == 0 and hits == len(made) and {"jit__lambda", "jit_score"} <= names(made)
+    # a program under 0.2 s may be kept by one of the two
+    assert not names(after - made) & names(made)
 
 
 @pytest.mark.parametrize(
     ("line", "cache", "error"),
     [
-        ("compile ppo gym:CartPole-v1", None, "environment must be one on the device, got 'CartPole-v1'"),
-        ("compile ppo CartPole-v1", "off", "JAXRL_FAST_CACHE must be a folder or unset, got 'off': compile fills"),
-        ("compile ppo", None, "ENV must be an environment, got none: jaxrl-fast compile ppo CartPole-v1"),
+        ("compile ppo gym:CartPole-v1", None,
+         "environment must be one on the device, got 'CartPole-v1'"),
+        ("compile ppo CartPole-v1", "off",
+         "JAXRL_FAST_CACHE must be a folder or unset, got 'off': compile fills"),
+        ("compile ppo", None,
+         "ENV must be an environment, got none: jaxrl-fast compile ppo CartPole-v1"),
     ],
 )
 def test_nothing_to_fill(line, cache, error, run_cli, monkeypatch):

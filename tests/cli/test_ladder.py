@@ -1,4 +1,5 @@
-"""The ladder: its rungs, how long they are climbed, and what it prints. On an environment that costs nothing."""
+"""The ladder: its rungs, how long they are climbed, and what it prints. On an environment that
+costs nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, MissingExtraError, NonFiniteError, RunError
 from jaxrl_fast.runs.signals import Stopped
 
-SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64, hidden=(4,))
-EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{counters.ID}", run=dict(ahead=1), published=(10,
+SMALL = dict(num_envs=2, num_steps=4, batch_size=8, buffer_size=256, learning_starts=64,
+             hidden=(4,))
+EASY = ladder.Rung("easy", "a counter", settings=SMALL, environment=f"gym:{counters.ID}",
+                   run=dict(ahead=1), published=(10,
     20))
 
 
@@ -32,7 +35,8 @@ def counter():
 
 
 def test_a_rung_is_climbed_until_it_is_solved():
-    """Every game of the counter scores above 18: it is solved where it is looked at after the hundredth game."""
+    """Every game of the counter scores above 18: it is solved where it is looked at after the
+    hundredth game."""
     heard = []
     found = ladder.climb(ladder.Climb(EASY), None, say=lambda climb: heard.append(climb.solved))
     assert found.solved == found.seconds > 0 and found.steps < 20_000
@@ -40,12 +44,16 @@ def test_a_rung_is_climbed_until_it_is_solved():
 
 
 def test_a_rung_is_climbed_for_its_minutes():
-    found = ladder.climb(ladder.Climb(dataclasses.replace(EASY, solved=1e9)), 6 / 60)  # a busy machine compiles for most of it
+    # a busy machine compiles for most of it
+    found = ladder.climb(ladder.Climb(dataclasses.replace(EASY, solved=1e9)), 6 / 60)
     assert found.solved is None and 6 <= found.seconds < 60
     assert found.curve[-1][1] <= found.steps and np.isfinite(found.rate)
     content = found.as_dict()
     assert content["frames_per_second"] == pytest.approx(4 * content["steps_per_second"], rel=1e-2)
-    assert content["published"] == {"steps_per_second": 10, "minutes": 20} and content["solved_seconds"] is None
+    assert (
+        content["published"] == {"steps_per_second": 10, "minutes": 20}
+        and content["solved_seconds"] is None
+    )
 
 
 def test_a_rung_ends_when_its_learning_rate_is_zero():
@@ -80,7 +88,8 @@ def test_rungs_are_chosen_by_name(modules):
     with pytest.raises(ConfigError, match="rungs must be .*'torch', 'one'.*got 'bot'.*mean 'both'"):
         ladder.choose(["bot"])
     for package, extra, rungs in [
-        ("torch", "torch", ["torch"]), ("cv2", "atari", ["one", "three", "actor"]), ("envpool", "envpool", ["envpool"]),
+        ("torch", "torch", ["torch"]), ("cv2", "atari", ["one", "three", "actor"]),
+        ("envpool", "envpool", ["envpool"]),
         ("ale_py", "atari", [r.name for r in ladder.RUNGS if r.name not in ("torch", "envpool")]),
     ]:  # fmt: skip
         modules(**{package: None})
@@ -94,7 +103,10 @@ def test_rungs_are_chosen_by_name(modules):
 def test_a_ladder_without_rungs(tmp_path, modules, capsys):
     modules(**dict.fromkeys(PACKAGES))
     assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
-    assert "the ladder needs the extra [atari]" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert (
+        "the ladder needs the extra [atari]" in capsys.readouterr().err
+        and not list(tmp_path.iterdir())
+    )
 
 
 def accepted(rung):
@@ -108,7 +120,8 @@ def accepted(rung):
         backend_of(env).check(env, algo, RunConfig(**rung.run))
 
 
-@pytest.mark.parametrize("rung", [r for r in ladder.RUNGS if r.environment.startswith("ale:")], ids=lambda r: r.name)
+@pytest.mark.parametrize("rung", [r for r in ladder.RUNGS if r.environment.startswith("ale:")],
+                         ids=lambda r: r.name)
 def test_a_rung_is_a_run(rung):
     accepted(rung)
 
@@ -123,20 +136,29 @@ def test_the_command(tmp_path, capsys):
     both = EASY, dataclasses.replace(EASY, name="other", published=None)
     cli_ladder.ladder(["pong", "--full", "--out", str(tmp_path / "l")], both)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == cli_ladder.head() and lines[1].startswith("easy ") and lines[2].startswith("other ")
+    assert (
+        lines[0] == cli_ladder.head() and lines[1].startswith("easy ")
+        and lines[2].startswith("other ")
+    )
     assert "10 steps/s, 20 min" in lines[1] and "a counter" in lines[2]
     content = json.loads((tmp_path / "l" / "ladder.json").read_text())
-    assert [r["rung"] for r in content["rungs"]] == ["easy", "other"] and content["rungs"][0]["solved_seconds"] > 0
+    assert (
+        [r["rung"] for r in content["rungs"]] == ["easy", "other"]
+        and content["rungs"][0]["solved_seconds"] > 0
+    )
     assert (tmp_path / "l" / "ladder.png").stat().st_size > 5_000
     assert cli.main(["ladder", "pong", "--out", str(tmp_path / "l")]) == 2
     assert "a folder without an earlier ladder" in capsys.readouterr().err
 
 
 def rungs(out):
-    return [(r["rung"], r["steps"] > 0, r["ended"]) for r in json.loads((out / "ladder.json").read_text())["rungs"]]
+    return [(r["rung"], r["steps"] > 0, r["ended"])
+            for r in json.loads((out / "ladder.json").read_text())["rungs"]]
 
 
-@pytest.mark.parametrize("error", [NonFiniteError("no longer finite"), RuntimeError("no longer finite")], ids=["ours", "any"])
+@pytest.mark.parametrize("error",
+                         [NonFiniteError("no longer finite"), RuntimeError("no longer finite")],
+                         ids=["ours", "any"])
 def test_a_failed_rung_does_not_stop_the_ladder(error, tmp_path, capsys):
     climb = ladder.climb
 
@@ -150,9 +172,13 @@ def test_a_failed_rung_does_not_stop_the_ladder(error, tmp_path, capsys):
         cli_ladder.ladder(["pong", "--full", "--out", str(tmp_path / "l")], (broken, EASY), failing)
     shown = capsys.readouterr()
     assert "no longer finite" in shown.out
-    assert "  1.0  " in next(line for line in shown.out.splitlines() if line.startswith("easy "))  # the first that has a rate
+    # the first that has a rate
+    assert "  1.0  " in next(line for line in shown.out.splitlines() if line.startswith("easy "))
     (name, moved, ended), easy = rungs(tmp_path / "l")
-    assert (name, moved) == ("broken", False) and ended.endswith("no longer finite") and easy == ("easy", True, "")
+    assert (
+        (name, moved) == ("broken", False) and ended.endswith("no longer finite")
+        and easy == ("easy", True, "")
+    )
     with pytest.raises(type(error)):
         cli_ladder.ladder(["pong", "--full", "--out", str(tmp_path / "m")], (broken,), failing)
 
@@ -166,7 +192,8 @@ def test_a_rung_with_a_failing_environment(tmp_path):
 
 @pytest.mark.parametrize("stop", ["ours", "plain", "terminated"])
 def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path):
-    """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it comes."""
+    """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it
+    comes."""
     climb = ladder.climb
 
     def interrupted(found, minutes, seed, say):
@@ -175,19 +202,26 @@ def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path):
         if stop != "ours":
             found.reach(7, 1.0, False)
             signal.raise_signal(signal.SIGINT if stop == "plain" else signal.SIGTERM)
-        return climb(found, minutes, seed, lambda climb: climb.steps > 90 and os.kill(os.getpid(), signal.SIGINT))
+        return climb(found, minutes, seed,
+                     lambda climb: climb.steps > 90 and os.kill(os.getpid(), signal.SIGINT))
 
     never = dataclasses.replace(EASY, name="never")
     name, code = ("SIGTERM", 143) if stop == "terminated" else ("SIGINT", 130)
-    with pytest.raises(Stopped, match=f"stopped by {name} in the rung never; the finished part is in") as stopped:
-        cli_ladder.ladder(["pong", "--full", "--out", str(tmp_path / "l")], (EASY, never, EASY), interrupted)
+    with pytest.raises(
+        Stopped, match=f"stopped by {name} in the rung never; the finished part is in"
+    ) as stopped:
+        cli_ladder.ladder(
+            ["pong", "--full", "--out", str(tmp_path / "l")], (EASY, never, EASY), interrupted
+        )
     assert stopped.value.exit_code == code
     assert rungs(tmp_path / "l") == [("easy", True, ""), ("never", True, name)]
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("", "task must be given, got none"), ("pongg", "got 'pongg'; did you mean 'pong'"), ("pong --rungs nine", "got 'nine'"),
-    ("pong --minutes 0", "minutes must be a finite number in (0, inf), got 0"), ("pong --minute 3", "did you mean '--minutes'"),
+    ("", "task must be given, got none"), ("pongg", "got 'pongg'; did you mean 'pong'"),
+    ("pong --rungs nine", "got 'nine'"),
+    ("pong --minutes 0", "minutes must be a finite number in (0, inf), got 0"),
+    ("pong --minute 3", "did you mean '--minutes'"),
     ("pong --seed -1", "seed must be an integer from 0 to 4294967295, got -1"),
     ("pong --full --minutes 3", "--minutes must be left out with --full"),
 ])  # fmt: skip

@@ -42,7 +42,8 @@ def test_a_new_algorithm_trains_and_passes_its_tests(place, run_cli):
 
 def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     assert run_cli("new", "environment", "fresh-env")[0] == 0
-    line = ["train", "ppo", "fresh_env", "--import", "fresh_env", "--algo.hidden", "8", "--out", "run", *SMALL]
+    line = ["train", "ppo", "fresh_env", "--import", "fresh_env", "--algo.hidden", "8", "--out",
+            "run", *SMALL]
     assert cli.main(line) == 0
     run_tests(place, "test_fresh_env.py")
     assert "skeleton" not in (place / "fresh_env.py").read_text().lower()
@@ -52,11 +53,13 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
     assert run_cli("new", "project", "fresh-things")[0] == 0
     project = place / "fresh-things"
     groups = tomllib.loads((project / "pyproject.toml").read_text())["project"]["entry-points"]
-    package = {str(x.relative_to(project)): x.read_text() for x in project.glob("fresh_things/*.py")}
+    package = {str(x.relative_to(project)): x.read_text()
+               for x in project.glob("fresh_things/*.py")}
     (place / "site").mkdir()
     monkeypatch.syspath_prepend(str(place / "site"))
     packages.install(place / "site", "fresh-things", groups, package)
-    line = ["train", "fresh-things", "fresh-things/walk", "--algo.hidden", "8", "--out", "run", *SMALL]
+    line = ["train", "fresh-things", "fresh-things/walk", "--algo.hidden", "8", "--out", "run",
+            *SMALL]
     assert cli.main(line) == 0
     check_env(jf.make("fresh-things/walk", length=4), num_envs=4)
     for file in ("test_algorithm.py", "test_environment.py"):
@@ -77,7 +80,10 @@ def test_bad_names_write_nothing(words, message, place, run_cli):
     (place / "there.py").write_text("mine")
     code, _, err = run_cli("new", *words)
     assert code == 2 and message in err and err.count("\n") == 1
-    assert [x.name for x in place.iterdir()] == ["there.py"] and (place / "there.py").read_text() == "mine"
+    assert (
+        [x.name for x in place.iterdir()] == ["there.py"]
+        and (place / "there.py").read_text() == "mine"
+    )
 
 
 COMPLETE = """
@@ -117,10 +123,12 @@ def test_the_overview_fits_a_screen(run_cli):
 
 
 COMMANDS = re.findall("^  ([a-z][a-z-]*)", overview.HELP, flags=re.M)
-RUNS = [f"{name} ppo CartPole-v1" for name in ("train", "sweep", "plan", "forecast", "compile", "profile")]
+RUNS = [f"{name} ppo CartPole-v1"
+        for name in ("train", "sweep", "plan", "forecast", "compile", "profile")]
 
 
-@pytest.mark.parametrize("words", [*dict.fromkeys(COMMANDS), "train --resume RUN", *RUNS, "train rainbow ale:Pong"])
+@pytest.mark.parametrize(
+    "words", [*dict.fromkeys(COMMANDS), "train --resume RUN", *RUNS, "train rainbow ale:Pong"])
 def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli(*words.split(), "--help")
@@ -129,7 +137,12 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
 
 
 def test_the_first_screen_names_the_way_to_all_flags(run_cli):
-    first, whole = (run_cli("train", "ppo", "CartPole-v1", flag)[1] for flag in ("--help", "--help-all"))
-    assert first.endswith("jaxrl-fast train ppo CartPole-v1 --help-all\n") and len(whole.splitlines()) > 200
+    first, whole = (run_cli("train", "ppo", "CartPole-v1", flag)[1]
+                    for flag in ("--help", "--help-all"))
+    assert (
+        first.endswith("jaxrl-fast train ppo CartPole-v1 --help-all\n")
+        and len(whole.splitlines()) > 200
+    )
     flags = set(re.findall("^  (--[a-z.-]+)", first, flags=re.M))
-    assert {"--total-steps", "--seeds", "--out", "--algo.learning-rate"} <= flags and all(flag in whole for flag in flags)
+    assert {"--total-steps", "--seeds", "--out", "--algo.learning-rate"} <= flags and all(
+        flag in whole for flag in flags)

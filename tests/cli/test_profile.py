@@ -9,20 +9,27 @@ import pytest
 from jaxrl_fast.cli.args import replaced
 from jaxrl_fast.cli.profile import as_config
 
-SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--algo.num-epochs", "1",
+SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--algo.num-epochs",
+         "1",
          "--total-steps", "1000", "--seconds", "0.05")  # fmt: skip
 
 
 def test_the_whole_command(run_cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, err = run_cli("profile", "ppo", "CartPole-v1", *SMALL, "--trace", "traced", "--try", "--busy")
+    code, out, err = run_cli("profile", "ppo", "CartPole-v1", *SMALL, "--trace", "traced", "--try",
+                             "--busy")
     assert code == 0, err
     folder = tmp_path / "profiles" / "ppo-CartPole-v1-1"
     read = json.loads((folder / "profile.json").read_text())
     assert sum(part["share"] for part in read["parts"]) == pytest.approx(1)
-    assert read["steps_per_second"] > 0 and read["source"] == "trace" and read["limits"]["bandwidth"] > 0
-    assert {tuple(trial["flags"]) for trial in read["trials"]} == {tuple(a["flags"]) for a in read["advice"]}
-    timed = [trial for trial in read["trials"] if trial["flags"][0] != "--chunk-seconds"]  # no trial can time that
+    assert (
+        read["steps_per_second"] > 0 and read["source"] == "trace"
+        and read["limits"]["bandwidth"] > 0
+    )
+    assert {tuple(trial["flags"]) for trial in read["trials"]} == {tuple(a["flags"])
+                                                                   for a in read["advice"]}
+    # no trial can time that
+    timed = [trial for trial in read["trials"] if trial["flags"][0] != "--chunk-seconds"]
     assert timed and all(trial["refused"] or trial["gain"] > 0 for trial in timed)
     assert (folder / "profile.png").stat().st_size > 5_000
     assert list((tmp_path / "traced").rglob("perfetto_trace.json.gz"))
@@ -35,11 +42,13 @@ def test_the_whole_command(run_cli, tmp_path, monkeypatch):
         (("--seconds", "0"), "--seconds must be above 0, got 0"),
         (("--out", "afile"), "--out must be a folder that can be written, got 'afile'"),
         (("--trace", "full"), "--trace must be a new or empty folder, got 'full'"),
-        (("--ablation", "--seeds", "2", "--devices", "1"), "--ablation must be left out with several members"),
+        (("--ablation", "--seeds", "2", "--devices", "1"),
+         "--ablation must be left out with several members"),
         (("--algo.num-env", "8"), "--algo.num-envs"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_written(flags, message, run_cli, tmp_path, monkeypatch):
+def test_bad_input_is_one_line_and_nothing_is_written(flags, message, run_cli, tmp_path,
+                                                      monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "afile").write_text("")
     (tmp_path / "full").mkdir()
@@ -75,6 +84,7 @@ def test_a_run_is_profiled_with_its_settings_beside_its_files(tmp_path):
 
 
 def test_flags_of_a_suggestion_replace_the_users():
-    given = ["ppo", "X", "--algo.hidden", "64", "64", "--no-algo.dueling", "--seed=3", "--unroll", "2"]
+    given = ["ppo", "X", "--algo.hidden", "64", "64", "--no-algo.dueling", "--seed=3", "--unroll",
+             "2"]
     assert replaced(given, ["--algo.hidden", "8"]) == ["ppo", "X", *given[5:]]
     assert replaced(given, ["--algo.dueling", "--seed", "--unroll"]) == given[:5]

@@ -37,7 +37,8 @@ def test_a_flag_that_xla_does_not_know_is_named_with_the_line_to_type(monkeypatc
     monkeypatch.setenv("XLA_FLAGS", f"{ready.runtime.HANG_FLAG}=false")
     check_flags()  # no flag of the user's: nothing is started
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_b")
-    message = "XLA_FLAGS must be flags that this XLA knows, got '--xla_b': export XLA_FLAGS='--xla_a=1'"
+    message = (
+        "XLA_FLAGS must be flags that this XLA knows, got '--xla_b': export XLA_FLAGS='--xla_a=1'")
     with pytest.raises(ConfigError, match=message):
         check_flags()
     monkeypatch.setattr(ready.runtime, "backend_started", lambda: True)

@@ -1,4 +1,5 @@
-"""With jax_enable_x64 on every algorithm and environment runs, in the dtypes that it has without. By tracing alone."""
+"""With jax_enable_x64 on every algorithm and environment runs, in the dtypes that it has without.
+By tracing alone."""
 
 from __future__ import annotations
 
@@ -13,13 +14,17 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.envs import registry
 
-NATIVE = [name for name, listed in registry.list_environments().items() if listed.source in ("native", "probe")]
-MIXED = ["DiscountingChain-bsuite", "MetaMaze-misc", "BernoulliBandit-misc"]  # fail in gymnax itself
+NATIVE = [name
+          for name, listed in registry.list_environments().items()
+          if listed.source in ("native", "probe")]
+# fail in gymnax itself
+MIXED = ["DiscountingChain-bsuite", "MetaMaze-misc", "BernoulliBandit-misc"]
 PPO = dict(num_envs=4, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(4,))
 
 
 def traced(algo, env):
-    """(states before and after, metrics, an evaluation) of a warm-up and an iteration, as shapes."""
+    """(states before and after, metrics, an evaluation) of a warm-up and an iteration, as
+    shapes."""
     algo = algo.bind(env.spec)
     run = tree.as_float32(iteration.Run(env, algo, 10.0))
 
@@ -33,7 +38,8 @@ def traced(algo, env):
 
 
 def wide(shapes):
-    return [jax.tree_util.keystr(path) for path, x in jax.tree_util.tree_leaves_with_path(shapes) if "64" in str(x.dtype)]
+    return [jax.tree_util.keystr(path)
+            for path, x in jax.tree_util.tree_leaves_with_path(shapes) if "64" in str(x.dtype)]
 
 
 @pytest.mark.parametrize("name", tools.SETTINGS)

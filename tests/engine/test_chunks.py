@@ -1,4 +1,5 @@
-"""Results do not depend on the chunk; rows fall on fixed iterations; a program is traced and compiled once."""
+"""Results do not depend on the chunk; rows fall on fixed iterations; a program is traced and
+compiled once."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
 @pytest.fixture
 def rows_of_a_chunk(monkeypatch):
-    """Set how many rows fit a chunk; what the chunks really held is appended to the list that comes back."""
+    """Set how many rows fit a chunk; what the chunks really held is appended to the list that comes
+    back."""
 
     def limit(rows):
         held, chunk = [], programs.Programs.chunk
@@ -39,7 +41,8 @@ def rows_of_a_chunk(monkeypatch):
 @pytest.mark.parametrize(("name", "rows", "seconds"), [
     ("dqn", 64, 1e-9), ("dqn", 64, 1e9), ("dqn", 3, 1e9), ("ppo", 64, 1e-9),
 ])  # fmt: skip
-def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_of_a_chunk, tmp_path):
+def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_of_a_chunk,
+                                            tmp_path):
     whole, whole_dir = unbroken(name)
     held = rows_of_a_chunk(rows)
     session = tools.train(name, tmp_path / "run", chunk_seconds=seconds)
@@ -54,7 +57,8 @@ def test_evaluation_does_not_touch_training(name, unbroken):
     whole, _ = unbroken(name)
     session = tools.train(name, eval_every=0, chunk_seconds=1e9)
     tools.assert_same(session.state, whole.state)
-    drop = lambda rows: [{k: v for k, v in r.items() if k != "eval_return"} for r in tools.through_json(rows)]
+    drop = lambda rows: [{k: v for k, v in r.items() if k != "eval_return"}
+                         for r in tools.through_json(rows)]
     assert drop(session.history) == drop(whole.history)
 
 
@@ -82,7 +86,8 @@ def test_one_program_from_make_train_is_the_same_run(name, unbroken):
     rows = np.isin(metrics["env_steps"], steps)  # in which an episode ended
     np.testing.assert_array_equal(metrics["env_steps"][rows], steps[trained])
     np.testing.assert_array_equal(np.isfinite(metrics["episode_return"]), rows)
-    np.testing.assert_allclose(metrics["episode_return"][rows][:4], returns[trained][:4, 0], rtol=1e-5)
+    np.testing.assert_allclose(metrics["episode_return"][rows][:4], returns[trained][:4, 0],
+                               rtol=1e-5)
     tools.assert_same(state.key, whole.state.key)
     assert jax.tree.structure(state) == jax.tree.structure(whole.state)
 
@@ -92,26 +97,34 @@ def test_a_frame_of_a_run(unbroken, modules):
     modules(pandas=types.SimpleNamespace(DataFrame=lambda rows: rows))
     whole, _ = unbroken("ppo")
     rows = whole.frame()
-    assert [r["env_steps"] for r in rows] == [r.env_steps for r in whole.history] and {r["seed"] for r in rows} == {0}
+    assert [r["env_steps"] for r in rows] == [r.env_steps for r in whole.history] and {
+        r["seed"] for r in rows} == {0}
     assert all(np.ndim(value) == 0 for row in rows for value in row.values())
     steps, scores = whole.curve("eval_return")
-    assert steps.tolist() == [320, 640, 960, 1280] and scores.shape == (4, 1) and np.isfinite(scores).all()
+    assert (
+        steps.tolist() == [320, 640, 960, 1280] and scores.shape == (4, 1)
+        and np.isfinite(scores).all()
+    )
     assert [r["eval_return"] for r in rows if "eval_return" in r] == scores[:, 0].tolist()
-    with pytest.raises(jf.ConfigError, match="metric must be one of .*, got 'episode_retrun'.*'episode_return'"):
+    with pytest.raises(jf.ConfigError,
+                       match="metric must be one of .*, got 'episode_retrun'.*'episode_return'"):
         whole.curve("episode_retrun")
 
 
 def test_make_train_evaluates_on_its_grid():
     train = jf.make_train(
-        tools.algorithm("ppo"), tools.environment(), 640, log_every=64, eval_every=128, eval_episodes=4
+        tools.algorithm("ppo"), tools.environment(), 640, log_every=64, eval_every=128,
+        eval_episodes=4
     )
     _, metrics = jax.jit(train)(jax.random.key(0))
     np.testing.assert_array_equal(np.isfinite(metrics["eval_return"]), np.arange(1, 11) % 2 == 0)
 
 
 compiles = Counter()
-jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: compiles.update([event]))
-TRACE, COMPILE = "/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/backend_compile_duration"
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **_: compiles.update([event]))
+TRACE, COMPILE = (
+    "/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/backend_compile_duration")
 
 
 @BOTH
@@ -139,8 +152,10 @@ def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
 
 
 def test_an_unrolled_rollout_is_the_same():
-    runs = [tools.train("ppo", total_steps=64, log_every=32, eval_every=0, unroll=unroll) for unroll in (1, 3)]
+    runs = [tools.train("ppo", total_steps=64, log_every=32, eval_every=0, unroll=unroll)
+            for unroll in (1, 3)]
     tools.assert_close(*(run.state for run in runs))
     made = [(run.lanes.programs, run.state) for run in runs]
-    loops = [one._chunk.lower(one.run, state, np.int32(0), np.int32(1)).as_text() for one, state in made]
+    loops = [one._chunk.lower(one.run, state, np.int32(0), np.int32(1)).as_text()
+             for one, state in made]
     assert len(loops[1]) > len(loops[0])  # three steps stand there

@@ -1,4 +1,5 @@
-"""Returns and lengths of finished episodes against a plain loop, over blocks that cut episodes anywhere."""
+"""Returns and lengths of finished episodes against a plain loop, over blocks that cut episodes
+anywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ T, B, BLOCKS = 4, 6, 5
 
 
 def loop(reward, done):
-    """Per block (sum of returns, sum of lengths, episodes) of those that ended in it; and what is still running."""
+    """Per block (sum of returns, sum of lengths, episodes) of those that ended in it; and what is
+    still running."""
     ret, length = np.zeros(B), np.zeros(B, int)
     rows = []
     for block in range(BLOCKS):
@@ -29,7 +31,8 @@ def loop(reward, done):
 
 
 def test_blocks_of_random_episodes_equal_a_plain_loop():
-    scan = jax.jit(lambda start, xs: jax.lax.scan(lambda e, x: episode_statistics(e, *x), start, xs))
+    scan = jax.jit(
+        lambda start, xs: jax.lax.scan(lambda e, x: episode_statistics(e, *x), start, xs))
     start = Episodes(jnp.zeros(B), jnp.zeros(B, jnp.int32), jnp.zeros(B))
     for seed, share in enumerate((0.0, 0.05, 0.3, 0.7, 1.0)):
         rng = np.random.default_rng(seed)
@@ -37,7 +40,8 @@ def test_blocks_of_random_episodes_equal_a_plain_loop():
         done = rng.random((BLOCKS, T, B)) < share
         after, metrics = scan(start, (reward, done))
         rows, ret, length = loop(reward, done)
-        np.testing.assert_allclose(metrics["episode_return"].total, rows[:, 0], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(metrics["episode_return"].total, rows[:, 0], rtol=1e-4,
+                                   atol=1e-4)
         np.testing.assert_array_equal(metrics["episode_length"].total, rows[:, 1])
         np.testing.assert_array_equal(metrics["episode_return"].count, rows[:, 2])
         np.testing.assert_array_equal(metrics["episode_length"].count, rows[:, 2])
@@ -50,7 +54,8 @@ def test_environments_without_a_finished_episode_do_not_count():
     start = Episodes(jnp.array([100.0, 5.0]), jnp.array([50, 2], jnp.int32), jnp.zeros(2))
     reward, done = jnp.ones((3, 2)), jnp.array([[False, False], [False, True], [False, False]])
     after, metrics = episode_statistics(start, reward, done)
-    assert float(metrics["episode_return"].total) == 7.0 and float(metrics["episode_return"].count) == 1
+    assert float(metrics["episode_return"].total) == 7.0 and float(
+        metrics["episode_return"].count) == 1
     assert float(metrics["episode_length"].total) == 4.0
     np.testing.assert_array_equal(after.ret, [103, 1])
     np.testing.assert_array_equal(after.length, [53, 1])

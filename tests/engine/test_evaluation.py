@@ -24,12 +24,14 @@ def bound(env, name="ppo", **settings):
 
 
 def first_lengths(env, algo, key, episodes):
-    """The lengths of the episodes that an evaluation with this key begins with, read from their first states."""
+    """The lengths of the episodes that an evaluation with this key begins with, read from their
+    first states."""
     return np.asarray(rollout.init(env, algo, random.split(key)[0], episodes).env[0])
 
 
 def test_every_environment_plays_exactly_one_episode(key):
-    """Lengths from 1 to 60, across the blocks that evaluation steps in: the return is the first episode's length."""
+    """Lengths from 1 to 60, across the blocks that evaluation steps in: the return is the first
+    episode's length."""
     env = tools.Lengths()
     algo = bound(env)
     found = evaluate(env, algo, algo.init(key), jax.random.key(5), episodes=64)
@@ -85,9 +87,11 @@ def test_greedy_and_sampled_play_differ(key):
 def test_the_logged_score_is_the_current_agents(name):
     """Its key depends on the seed and the row alone, and the agent is the one after that row."""
     agents = {}
-    keep = lambda s, rows: agents.update({s.rows: jax.tree.map(lambda x: np.asarray(x).copy(), s.state.agent)})
+    keep = lambda s, rows: agents.update(
+        {s.rows: jax.tree.map(lambda x: np.asarray(x).copy(), s.state.agent)})
     session = tools.train(name, hooks=[keep], seed=4)
-    scores = {r.env_steps: r.metrics["eval_return"][0] for r in session.history if "eval_return" in r.metrics}
+    scores = {r.env_steps: r.metrics["eval_return"][0]
+              for r in session.history if "eval_return" in r.metrics}
     assert len(scores) >= 3
     for steps, score in scores.items():
         rows = session.grid.rows - (session.env_steps - steps) // 64
@@ -98,8 +102,12 @@ def test_the_logged_score_is_the_current_agents(name):
 
 def test_the_final_score_uses_eval_episodes(tmp_path):
     session = tools.train(
-        "ppo", tmp_path / "run", env=tools.Lengths(longest=1), total_steps=64, eval_episodes=7, seeds=2
+        "ppo", tmp_path / "run", env=tools.Lengths(longest=1), total_steps=64, eval_episodes=7,
+        seeds=2
     )
     result = tools.read(tmp_path / "run" / "result.json")
-    assert result["eval_return"] == [1.0, 1.0] and result["eval_episodes"] == 7 and result["seeds"] == [0, 1]
+    assert (
+        result["eval_return"] == [1.0, 1.0] and result["eval_episodes"] == 7
+        and result["seeds"] == [0, 1]
+    )
     np.testing.assert_array_equal(session.eval_return, [1.0, 1.0])

@@ -83,7 +83,8 @@ def test_the_host_waits_for_a_loop_without_a_trip_count():
 
 SMALL = {
     "ppo": ("CartPole-v1", dict(num_envs=8, num_steps=16, hidden=(32,))),
-    "dqn": ("Breakout-MinAtar", dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
+    "dqn": ("Breakout-MinAtar",
+            dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
     "physics": ("brax/inverted_pendulum", dict(num_envs=8, num_steps=4, hidden=(32,))),
 }
 ASKED = {
@@ -96,7 +97,8 @@ ASKED = {
 @pytest.mark.parametrize("precision", ASKED)
 @pytest.mark.parametrize("name", SMALL)
 def test_products_of_a_compiled_program_round_as_named(name, precision):
-    """Torsos as the setting says, in XLA's kernels and in libraries; physics and heads in float32."""
+    """Torsos as the setting says, in XLA's kernels and in libraries; physics and heads in
+    float32."""
     import _aot_hlo as hlo
     import _aot_programs as aot
 
@@ -108,7 +110,8 @@ def test_products_of_a_compiled_program_round_as_named(name, precision):
     program = aot.build("iteration", aot.Work(algo, jf.make(env), 20_000), target)
     found = _aot_compile.compiled(program, target, KEEP)
     products = list(hlo.each_product(hlo.parse((KEEP / found["digest"] / "hlo.txt").read_text())))
-    of_torsos = [p for p in products if "MLP" in p.op_name or "CNN" in p.op_name or "conv" in p.op_name]
+    of_torsos = [
+        p for p in products if "MLP" in p.op_name or "CNN" in p.op_name or "conv" in p.op_name]
     others = [p for p in products if p not in of_torsos]
     assert {p[:2] for p in others} == {("f32", "highest")}
     assert of_torsos and {p[:2] for p in of_torsos} <= ASKED[precision]

@@ -1,4 +1,5 @@
-"""One member divided over devices: what a program of several devices computes is what one with as many groups does."""
+"""One member divided over devices: what a program of several devices computes is what one with as
+many groups does."""
 
 from __future__ import annotations
 
@@ -12,7 +13,14 @@ from helpers import runs as tools
 from jaxrl_fast import random
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.population import population_of
-from jaxrl_fast.memory import PrioritizedMemory, RolloutMemory, Row, SequenceMemory, UniformMemory, grouped
+from jaxrl_fast.memory import (
+    PrioritizedMemory,
+    RolloutMemory,
+    Row,
+    SequenceMemory,
+    UniformMemory,
+    grouped,
+)
 from jaxrl_fast.types import Clock
 
 MESH = """
@@ -21,17 +29,24 @@ from helpers import runs as tools
 import jax, numpy as np
 from jaxrl_fast.envs.physics import api as physics
 
-physics.BLOCK_BYTES, physics.BLOCK_ENVS = 1, 1  # each device's two environments are stepped one after the other
-ALL = r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast)\\((.*)"
+# each device's two environments are stepped one after the other
+physics.BLOCK_BYTES, physics.BLOCK_ENVS = 1, 1
+ALL = (
+    r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|"
+    r"collective-broadcast)\\((.*)"
+)
 BASE = dict(total_steps=256, log_every=64, eval_every=0)
 CASES = {
     "ppo": (dict(total_steps=32, log_every=32), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "anew": (dict(total_steps=32, log_every=32), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
     "dqn": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
-    "prioritized": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
+    "prioritized": (dict(total_steps=136, log_every=8), dict(mesh={"env": 2}),
+                    dict(devices=1, groups=2)),
     "sac": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
-    # with starts from a pool, masses of their own, and statistics of observations that all devices share
-    "physics": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}), dict(devices=1, groups=2)),
+    # with starts from a pool, masses of their own, and statistics of observations that all devices
+    # share
+    "physics": (dict(total_steps=72, log_every=8), dict(mesh={"env": 2}),
+                dict(devices=1, groups=2)),
     "both": (dict(total_steps=32, log_every=32, seeds=3), dict(mesh={"population": 2, "env": 2}),
              dict(devices=1, groups=2, batching="map")),
 }
@@ -52,7 +67,8 @@ for case in sys.argv[2:]:
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(several.state)} == {devices}
     divided = [x.sharding.spec for x in jax.tree.leaves((several.state.env, several.state.memory))]
     assert divided and all("env" in spec for spec in divided), divided
-    tools.assert_close_arrays(tools.arrays(tools.state(several)), tools.arrays(tools.state(one)), rtol=1e-4, atol=1e-5)
+    tools.assert_close_arrays(tools.arrays(tools.state(several)), tools.arrays(tools.state(one)),
+                              rtol=1e-4, atol=1e-5)
     for a, b in zip(several.history, one.history, strict=True):
         for key, value in a.metrics.items():
             np.testing.assert_allclose(value, b.metrics[key], rtol=1e-3, atol=1e-4, err_msg=key)
@@ -60,7 +76,8 @@ for case in sys.argv[2:]:
     found = re.findall(ALL, text)
     moved = [(kind, shape) for shape, kind, _ in found if kind != "all-reduce"]
     assert any(kind == "all-reduce" for _, kind, _ in found)
-    # no experience goes from device to device: at most the random bits of a batch's actions do, and a return an environment
+    # no experience goes from device to device: at most the random bits of a batch's actions do, and
+    # a return an environment
     few = ("u32[", *{"ppo": ["f32[4]"], "both": ["f32[2,4]"]}.get(case, ()))  # of two members
     assert all(shape.startswith(few) for _, shape in moved), moved
     if case == "both":  # sums stay among the two devices of a member
@@ -71,12 +88,15 @@ for case in sys.argv[2:]:
 
 @pytest.mark.parametrize(
     "cases",
-    [("prioritized", "both", "physics"), pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)],
+    [("prioritized", "both", "physics"),
+     pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)],
     ids="-".join,
 )
 def test_devices_along_the_environments(cases, tmp_path):
-    """The state after the run, optimizer included (a gradient counted twice would show in Adam's moments), and its logs."""
-    ended = tools.python(MESH, tmp_path, *cases, timeout=580, XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    """The state after the run, optimizer included (a gradient counted twice would show in Adam's
+    moments), and its logs."""
+    ended = tools.python(MESH, tmp_path, *cases, timeout=580,
+                         XLA_FLAGS="--xla_force_host_platform_device_count=4")
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
@@ -84,11 +104,13 @@ CLOCK = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0.5))
 
 
 def rows(time, envs, t=0):
-    """Every row is its own (time, environment), so that whatever is sampled tells where it is from."""
+    """Every row is its own (time, environment), so that whatever is sampled tells where it is
+    from."""
     at = jnp.arange(t, t + time)[:, None] + jnp.zeros((1, envs), jnp.int32)
     env = jnp.zeros((time, 1), jnp.int32) + jnp.arange(envs)
     no = jnp.zeros((time, envs), bool)
-    return Row(jnp.stack([at, env], -1).astype(jnp.float32), env, (1000 * env + at).astype(jnp.float32), no, no)
+    return Row(jnp.stack([at, env], -1).astype(jnp.float32), env,
+               (1000 * env + at).astype(jnp.float32), no, no)
 
 
 def filled(memory, blocks=6, time=2, envs=4):
@@ -106,7 +128,10 @@ def test_each_group_samples_its_own_environments():
     seen = set()
     for i in range(50):
         batch, _ = memory.fetch(mem, jax.tree.map(lambda x, i=i: x[i], plan))
-        assert batch.obs.shape == (8, 2) and batch.reward.shape == (2, 8) and batch.boot_obs.shape == (8, 2)
+        assert (
+            batch.obs.shape == (8, 2) and batch.reward.shape == (2, 8)
+            and batch.boot_obs.shape == (8, 2)
+        )
         at, env = np.asarray(batch.obs).T
         assert set(env[:4]) <= {0, 1} and set(env[4:]) <= {2, 3}
         np.testing.assert_array_equal(batch.reward[0], 1000 * env + at)
@@ -116,7 +141,8 @@ def test_each_group_samples_its_own_environments():
 
 
 def test_priorities_of_groups_are_weighed_together():
-    """A weight is (N P)^-beta over the largest, where P is a row's share of its own group's sum, over the groups."""
+    """A weight is (N P)^-beta over the largest, where P is a row's share of its own group's sum,
+    over the groups."""
     memory = grouped(PrioritizedMemory(64, 2, 4, 8, 1, 1, 1.0, 1.0, 0.0), 2)
     mem, key = filled(memory), jax.random.key(1)
     for i in range(8):  # until priorities differ well
@@ -128,7 +154,8 @@ def test_priorities_of_groups_are_weighed_together():
     share = np.concatenate([leaves[g][np.asarray(handle[g])] / leaves[g].sum() for g in range(2)])
     np.testing.assert_allclose(batch.weight, share.min() / share, rtol=1e-5)
     assert len(set(np.round(share, 6))) > 3
-    assert np.asarray(memory.watch(mem)).shape == (2,) and len(set(np.asarray(mem.top))) == 1  # new rows: one priority for all
+    # new rows: one priority for all
+    assert np.asarray(memory.watch(mem)).shape == (2,) and len(set(np.asarray(mem.top))) == 1
     assert float(mem.top[0]) == leaves.max() or float(mem.top[0]) > leaves.max()
 
 
@@ -139,16 +166,21 @@ def test_an_epoch_hands_out_every_row_once():
     for epoch in range(2):
         got = [memory.fetch(mem, plan[3 * epoch + i])[0].reward for i in range(3)]
         assert sorted(np.concatenate(got)) == sorted(np.asarray(rows(3, 4).reward).reshape(-1))
-        assert all({int(x) // 1000 for x in r[:2]} <= {0, 1} and {int(x) // 1000 for x in r[2:]} <= {2, 3} for r in got)
+        assert (
+            all({int(x) // 1000 for x in r[:2]} <= {0, 1}
+                and {int(x) // 1000 for x in r[2:]} <= {2, 3} for r in got)
+        )
 
 
 def test_groups_hold_whole_environments():
-    """As V-trace takes them: the time axis stays, each group gives half of the environments of a batch."""
+    """As V-trace takes them: the time axis stays, each group gives half of the environments of a
+    batch."""
     memory = grouped(RolloutMemory(3, 8, 2, by_env=True), 2)
     mem = memory.add(memory.init(jax.eval_shape(lambda: rows(3, 8))), rows(3, 8), jnp.int32(0))
     plan = memory.plan(jax.random.key(0), 4, jnp.int32(1), CLOCK)
     for epoch in range(2):
-        got = np.stack([memory.fetch(mem, plan[2 * epoch + i])[0].obs for i in range(2)])  # [2, T, b, (time, env)]
+        # [2, T, b, (time, env)]
+        got = np.stack([memory.fetch(mem, plan[2 * epoch + i])[0].obs for i in range(2)])
         assert got.shape == (2, 3, 4, 2) and (got[..., 0] == np.arange(3)[:, None]).all()
         env = got[:, 0, :, 1]
         assert (got[..., 1] == env[:, None]).all() and sorted(env.reshape(-1)) == list(range(8))
@@ -165,7 +197,10 @@ def test_sequences_of_groups():
         mem = memory.add(mem, block(2 * w), jnp.int32(w))
     plan = memory.plan(jax.random.key(0), 1, jnp.int32(6), CLOCK)
     batch, _ = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
-    assert batch.steps.reward.shape == (5, 4) and batch.use.shape == (5, 4) and batch.carry.shape == (4,)
+    assert (
+        batch.steps.reward.shape == (5, 4) and batch.use.shape == (5, 4)
+        and batch.carry.shape == (4,)
+    )
     env = np.asarray(batch.steps.obs[..., 1])
     assert (env == env[0]).all() and set(env[0, :2]) <= {0, 1} and set(env[0, 2:]) <= {2, 3}
 
@@ -187,7 +222,9 @@ def test_bad_meshes(settings, message):
 
 
 def test_more_devices_than_exist_are_refused(monkeypatch):
-    with pytest.raises(jf.ConfigError, match=r"devices must be at most the \d+ .*got 64.*host_platform_device_count"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"devices must be at most the \d+ .*got "
+                             r"64.*host_platform_device_count"):
         population_of(RunConfig(devices=64))
     monkeypatch.setattr(jax, "devices", lambda: jax.local_devices()[:1] * 4)
     with pytest.raises(jf.ConfigError, match="whose product is devices = 3"):
@@ -197,7 +234,9 @@ def test_more_devices_than_exist_are_refused(monkeypatch):
 
 
 def test_indivisible_members_are_refused():
-    with pytest.raises(jf.ConfigError, match="groups must be 1, got 2: apg compares or differentiates whole rollouts"):
+    with pytest.raises(jf.ConfigError,
+                       match="groups must be 1, got 2: apg compares or differentiates whole "
+                             "rollouts"):
         tools.train("apg", groups=2)
     with pytest.raises(jf.ConfigError, match="num_minibatches = 2 divides"):
         tools.train(tools.algorithm("ppo", num_envs=4, num_steps=1, num_minibatches=2), groups=4)

@@ -27,9 +27,11 @@ def test_dqn_learns_a_probe_from_random_episodes(name, settings, shuffled):
     episodes = random_episodes(env, 256)
     algo = dataclasses.replace(DQN, **settings)
     if shuffled:
-        join = lambda name, cut=slice(None): jax.tree.map(lambda *x: np.concatenate([y[cut] for y in x]),
+        join = lambda name, cut=slice(None): jax.tree.map(lambda
+                                                          *x: np.concatenate([y[cut] for y in x]),
                                                           *[e[name] for e in episodes])  # fmt: skip
-        parts = (join("observations", slice(-1)), join("actions"), join("rewards"), join("observations", slice(1, None)),
+        parts = (join("observations", slice(-1)), join("actions"), join("rewards"),
+                 join("observations", slice(1, None)),
                  join("terminations"))  # fmt: skip
         order = np.random.default_rng(0).permutation(len(parts[2]))
         rows = transitions_to_rows(*jax.tree.map(lambda x: x[order], parts), env.spec)
@@ -41,7 +43,8 @@ def test_dqn_learns_a_probe_from_random_episodes(name, settings, shuffled):
     known = env.known_values(0.9)
     q = np.asarray(algo.bind(env.spec).action_values(agent.params, known.obs))
     legal = known.q > -50
-    np.testing.assert_allclose(q[legal], known.q[legal], atol=0.05 * max(1.0, abs(known.value).max()))
+    np.testing.assert_allclose(q[legal], known.q[legal],
+                               atol=0.05 * max(1.0, abs(known.value).max()))
     assert metrics["updates"].tolist() == [300, 600, 900, 1200]
     assert all(x.shape == (4,) and np.isfinite(x).all() for x in metrics.values())
 
@@ -57,7 +60,8 @@ def test_log_interval_and_seeds_change_nothing():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), agent, other)
     keys = jnp.stack([jax.random.key(0), jax.random.key(1)])
     seeds, _ = quick(jax.vmap(train(12), (0, None)), keys, data.store)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[1], rtol=1e-4, atol=1e-5), agent, seeds)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b[1], rtol=1e-4, atol=1e-5), agent,
+                 seeds)
 
 
 def test_bad_offline_runs_are_refused():
@@ -72,13 +76,15 @@ def test_bad_offline_runs_are_refused():
         jf.make_offline_train(DQN, env, data, 0)
     with pytest.raises(ConfigError, match="log_every must be .*got 0"):
         jf.make_offline_train(DQN, env, data, 10, 0)
-    with pytest.raises(ConfigError, match=r"data.obs must be float32\[2\], as .*got 'float32\[4\]'"):
+    with pytest.raises(ConfigError,
+                       match=r"data.obs must be float32\[2\], as .*got 'float32\[4\]'"):
         jf.make_offline_train(DQN, jf.make("probe/reward-at-end", length=2), data, 10)
     with pytest.raises(ConfigError, match="n_step must be 1, as the memory of the data .*got 3"):
         jf.make_offline_train(dataclasses.replace(DQN, n_step=3), env, data, 10)
     with pytest.raises(ConfigError, match=r"prioritized must be False, got True.*UniformMemory"):
         jf.make_offline_train(dataclasses.replace(DQN, prioritized=True), env, data, 10)
-    with pytest.raises(ConfigError, match="batch_size must be at most 32, got 64: the data has no more steps"):
+    with pytest.raises(ConfigError,
+                       match="batch_size must be at most 32, got 64: the data has no more steps"):
         jf.make_offline_train(DQN, env, data, 10)
     with pytest.raises(ConfigError, match="data must be .*got '0 blocks"):
         jf.make_offline_train(DQN, env, dataclasses.replace(data, w=0), 10)
@@ -86,8 +92,10 @@ def test_bad_offline_runs_are_refused():
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_shuffled_transitions_hold_whole_stacks(prioritized):
-    env, algo = jf.make("probe/reward-at-end", stack=2), dataclasses.replace(DQN, batch_size=3, prioritized=prioritized)
-    parts = np.arange(24.0).reshape(3, 8), np.zeros(3, int), np.ones(3), np.ones((3, 8)), np.zeros(3)
+    env, algo = jf.make("probe/reward-at-end", stack=2), dataclasses.replace(
+        DQN, batch_size=3, prioritized=prioritized)
+    parts = (
+        np.arange(24.0).reshape(3, 8), np.zeros(3, int), np.ones(3), np.ones((3, 8)), np.zeros(3))
     data = jf.offline_memory(algo, env, transitions_to_rows(*parts, env.spec))
     train = jf.make_offline_train(algo, env, data, 10)
     agent, _ = jax.eval_shape(train, jax.random.key(0), data.store)

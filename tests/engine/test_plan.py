@@ -1,4 +1,5 @@
-"""The memory plan: the forecast against what XLA and the device say, and refusals whose advice holds."""
+"""The memory plan: the forecast against what XLA and the device say, and refusals whose advice
+holds."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(200)
-REPLAY = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=20_000, learning_starts=64, hidden=(8,))
+REPLAY = dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=20_000, learning_starts=64,
+              hidden=(8,))
 ALGORITHMS = {
     "ppo": jf.PPO(num_envs=4, num_steps=64, num_epochs=2, num_minibatches=2, hidden=(32,)),
     "dqn": jf.DQN(**REPLAY),
@@ -39,7 +41,8 @@ class Frames(jf.SingleEnv):
 
     @property
     def spec(self):
-        return jf.EnvSpec("test/frames", jf.Box(0, 255, (84, 84, 1), jnp.uint8), jf.Discrete(4), 100, stack=4)
+        return jf.EnvSpec("test/frames", jf.Box(0, 255, (84, 84, 1), jnp.uint8), jf.Discrete(4),
+                          100, stack=4)
 
     def reset_one(self, key):
         return jnp.int32(0), jnp.zeros((84, 84, 1), jnp.uint8)
@@ -51,7 +54,8 @@ class Frames(jf.SingleEnv):
 def prepared(name: str, seeds: int = 1, mode: str = "map") -> Prepared:
     """On one device, whatever there is."""
     env = Frames() if name == "pixels" else tools.environment()
-    made = prepare(ALGORITHMS[name], env, RunConfig(5000, seeds=seeds, batching=mode, eval_episodes=4))
+    made = prepare(ALGORITHMS[name], env,
+                   RunConfig(5000, seeds=seeds, batching=mode, eval_episodes=4))
     return dataclasses.replace(made, population=plan_population(seeds, mode, jax.devices()[:1]))
 
 
@@ -64,16 +68,21 @@ def close(forecast: float, found: float) -> bool:
 
 
 CASES = [*((name, 1, "map") for name in ALGORITHMS), ("dqn", 3, "map"), ("prioritized", 3, "vmap")]
-CASES += [pytest.param(name, 3, "map", marks=pytest.mark.slow) for name in ALGORITHMS if name not in ("dqn", "pixels")]
+CASES += [pytest.param(name, 3, "map", marks=pytest.mark.slow)
+          for name in ALGORITHMS if name not in ("dqn", "pixels")]
 
 
 @pytest.mark.parametrize("name, seeds, mode", CASES)
 def test_the_forecast_equals_xlas_count(name, seeds, mode):
-    """Arguments and results of the chunk to 10%; a replay that takes turns also in the temporaries."""
+    """Arguments and results of the chunk to 10%; a replay that takes turns also in the
+    temporaries."""
     found = prepared(name, seeds, mode)
     plan, made = found.plan, programs.Programs(found)
     state = jax.eval_shape(made._init, plan.run, plan.population.keys(range(plan.population.size)))
-    assert plan.state_bytes * seeds == tree.nbytes(state) and plan.agent * seeds == tree.nbytes(state.agent)
+    assert (
+        plan.state_bytes * seeds == tree.nbytes(state)
+        and plan.agent * seeds == tree.nbytes(state.agent)
+    )
     zero = jax.ShapeDtypeStruct((), jnp.int32)
     found = made._chunk.lower(plan.run, state, zero, zero).compile().memory_analysis()
     assert close(plan.arguments, found.argument_size_in_bytes)
@@ -81,7 +90,10 @@ def test_the_forecast_equals_xlas_count(name, seeds, mode):
     assert found.alias_size_in_bytes == tree.nbytes(state)  # donated, so it is there once
     copies = sum(size * count for _, size, count in plan.passing()[:-1])
     if seeds > 1 and name != "ppo":
-        assert close(copies, found.temp_size_in_bytes) if mode == "map" else found.temp_size_in_bytes < plan.state_bytes
+        assert (
+            close(copies, found.temp_size_in_bytes) if mode == "map"
+            else found.temp_size_in_bytes < plan.state_bytes
+        )
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -90,10 +102,13 @@ def test_the_forecast_equals_the_device_memory(name):
     plan, made = found.plan, programs.Programs(found)
     state = made.init(plan.population.keys(range(plan.population.size)))
     snapshot = made.snapshot(state)
-    plain = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+    plain = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype,
+                                                                      jax.dtypes.prng_key) else x
     size = lambda x: sum(plain(leaf).on_device_size_in_bytes() for leaf in jax.tree.leaves(x))
-    assert close(plan.state_bytes, size(state)) and close(dict(rows(plan))["a checkpoint's snapshot"], size(snapshot))
-    assert close(plan.agent, size(state.agent)) and close(plan.state.get("replay", 0), size(state.memory))
+    assert close(plan.state_bytes, size(state)) and close(
+        dict(rows(plan))["a checkpoint's snapshot"], size(snapshot))
+    assert close(plan.agent, size(state.agent)) and close(plan.state.get("replay", 0),
+                                                          size(state.memory))
     assert close(plan.settings, size(made.run))
 
 
@@ -105,15 +120,20 @@ def test_temporaries_count_once_they_are_known():
     plan = planned("dqn")
     known = dataclasses.replace(plan, temporaries=10 * MIB)
     assert known.need == 10 * MIB + sum(size for _, size in rows(plan)) > plan.need
-    evaluation = sum(size * count for _, size, count in plan.passing()[-1:])  # its program may not be compiled yet
+    # its program may not be compiled yet
+    evaluation = sum(size * count for _, size, count in plan.passing()[-1:])
     unknown = dataclasses.replace(plan, temporaries=0)
-    assert unknown.need == evaluation + sum(size for _, size in rows(plan)) > sum(size for _, size in rows(plan))
+    assert unknown.need == evaluation + sum(size for _, size in rows(plan)) > sum(
+        size for _, size in rows(plan))
 
 
 def test_a_run_whose_temporaries_do_not_fit_is_refused_before_it_learns(device_memory):
     """The forecast just fits, what XLA says of the compiled chunk does not."""
     settings = dict(total_steps=tools.TOTAL, eval_every=0, eval_episodes=4)
-    algo, env = jf.DQN(**REPLAY | dict(hidden=(256,), batch_size=512, buffer_size=2000)), tools.environment()
+    algo, env = (
+        jf.DQN(**REPLAY | dict(hidden=(256,), batch_size=512, buffer_size=2000)),
+        tools.environment()
+    )
     device_memory(jf.plan(algo, env, **settings).need)
     jf.plan(algo, env, **settings).check()
     rows = []
@@ -127,17 +147,21 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
 
 @pytest.mark.parametrize(
     "name, seeds, mode, part, expected",
-    [("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}), ("prioritized", 1, "map", 0.3, {"buffer_size"}),
+    [("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}),
+     ("prioritized", 1, "map", 0.3, {"buffer_size"}),
      ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
      ("batches", 1, "map", 0.7, {"batch_size"})],
 )  # fmt: skip
 def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_memory):
-    batches = jf.DQN(**REPLAY | dict(batch_size=16_384))  # larger than what a smaller buffer would hold
+    # larger than what a smaller buffer would hold
+    batches = jf.DQN(**REPLAY | dict(batch_size=16_384))
     algo = dataclasses.replace(ALGORITHMS.get(name, batches), num_envs=32)
-    plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode, eval_episodes=4)
+    plan = lambda algo, seeds: jf.plan(algo, tools.environment(), 5000, seeds=seeds, batching=mode,
+                                       eval_episodes=4)
     limit = int(part * plan(algo, seeds).need)
     device_memory(limit)
-    with pytest.raises(jf.ConfigError, match=r"memory must be at most the .*, got '[\d.]+ \w+'") as refused:
+    with pytest.raises(jf.ConfigError,
+                       match=r"memory must be at most the .*, got '[\d.]+ \w+'") as refused:
         plan(algo, seeds).check()
     advice = {name: int(value) for name, value in ADVICE.findall(refused.value.valid)}
     assert advice.keys() == expected
@@ -146,14 +170,16 @@ def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_me
             tried = lambda n: plan(algo, n)
             assert not tried(value + 1).fits
         else:
-            tried = lambda n, setting=setting: plan(dataclasses.replace(algo, **{setting: n}), seeds)
+            tried = lambda n, setting=setting: plan(dataclasses.replace(algo, **{setting: n}),
+                                                    seeds)
             assert not tried(int(value * 1.2) if setting == "buffer_size" else 2 * value).fits
         tried(value).check()
 
 
 def test_errors_without_a_single_remedy(device_memory):
     device_memory(1000)
-    with pytest.raises(jf.ConfigError, match="1,000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
+    with pytest.raises(jf.ConfigError,
+                       match="1,000 B of .*lower buffer_size, hidden, num_envs or num_steps"):
         jf.plan(ALGORITHMS["dqn"], tools.environment(), 5000, seeds=3).check()
 
 
@@ -172,11 +198,13 @@ def test_an_unknown_memory_refuses_nothing(device_memory):
 
 
 def test_host_devices_share_one_memory():
-    """On however many of them, while each accelerator holds its own members only; padding counts."""
+    """On however many of them, while each accelerator holds its own members only; padding
+    counts."""
     plan = planned("dqn", 3)
 
     def total(platform, count, size=4, mode="vmap"):
-        devices = (SimpleNamespace(platform=platform, device_kind=platform, process_index=0),) * count
+        devices = (
+            SimpleNamespace(platform=platform, device_kind=platform, process_index=0),) * count
         return dataclasses.replace(plan, population=Population(size, mode, devices))
 
     whole = total("cpu", 1)
@@ -191,25 +219,33 @@ def test_host_devices_share_one_memory():
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_a_frame_is_kept_once(prioritized):
-    """A transition of stacked frames costs one frame and a few bytes: a million of them 7 GB, and nothing is allocated."""
+    """A transition of stacked frames costs one frame and a few bytes: a million of them 7 GB, and
+    nothing is allocated."""
     algo = jf.DQN(prioritized=prioritized, buffer_size=1_000_000, n_step=3, hidden=(64,))
     plan = jf.plan(algo, Frames(), 2_000_000)
     assert 84 * 84 < plan.state["replay"] / 1_000_000 <= 7300
 
 
 def test_printed(capsys):
-    line = "plan dqn CartPole-v1 --algo.hidden 8 --algo.buffer-size 20000 --seeds 3 --batching map --eval-episodes 4"
+    line = (
+        "plan dqn CartPole-v1 --algo.hidden 8 --algo.buffer-size 20000 --seeds 3 --batching map "
+        "--eval-episodes 4"
+    )
     assert cli.main(line.split()) == 0
     out, err = capsys.readouterr()
     assert err == "" and out.startswith("dqn on CartPole-v1: 3 members by map on ")
-    for part in ("parameters", "target network", "optimizer", "replay", "environments", "a checkpoint's snapshot",
+    for part in ("parameters", "target network", "optimizer", "replay", "environments",
+                 "a checkpoint's snapshot",
                  "rollout", "batch of an update", "evaluation", "total"):  # fmt: skip
         assert re.search(rf"^  {part} .*\d (B|KiB|MiB)$", out, re.M), part
     assert re.search(r"^fits: 0% of the [\d.]+ GiB of cpu", out, re.M)
 
 
 def test_printed_with_compiled_sizes(capsys):
-    line = "plan ppo CartPole-v1 --no-preset --algo.hidden 8 --algo.num-steps 8 --eval-episodes 4 --compile"
+    line = (
+        "plan ppo CartPole-v1 --no-preset --algo.hidden 8 --algo.num-steps 8 --eval-episodes 4 "
+        "--compile"
+    )
     assert cli.main(line.split()) == 0
     out = capsys.readouterr().out
     for part in ("compiled temporaries", "init", "chunk", "evaluate", "forecast for the chunk"):
@@ -229,9 +265,13 @@ def test_a_plan_that_does_not_fit_is_printed_and_refused(capsys, device_memory):
 def test_bad_input(capsys):
     with pytest.raises(jf.ConfigError, match="a setting of train"):
         jf.plan(jf.PPO(), tools.environment(), sedes=3)
-    for line in ("plan", "plan ppo", "plan ppo CartPole-v1 --out x", "plan ppo CartPole-v1 --resume x"):
+    for line in ("plan", "plan ppo", "plan ppo CartPole-v1 --out x",
+                 "plan ppo CartPole-v1 --resume x"):
         assert cli.main(line.split()) == 2, line
-    assert "ALGO ENV must be an algorithm and an environment, got none: jaxrl-fast plan ppo" in capsys.readouterr().err
+    assert (
+        "ALGO ENV must be an algorithm and an environment, got none: jaxrl-fast plan ppo"
+        in capsys.readouterr().err
+    )
     assert cli.main(["plan", "--help"]) == 0 and "jaxrl-fast train" not in capsys.readouterr().out
 
 

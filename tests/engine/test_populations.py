@@ -23,20 +23,24 @@ from jaxrl_fast.envs.native.cartpole import CartPole
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 compiles = Counter()
-jax.monitoring.register_event_duration_secs_listener(lambda event, seconds, **_: compiles.update([event]))
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **_: compiles.update([event]))
 COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
 @pytest.mark.parametrize("name", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
-def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles, as_users_have_it):
+def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles,
+                                                                     as_users_have_it):
     with as_users_have_it():
-        session = tools.train(name, seeds=3, batching="map", total_steps=tools.HALF, horizon=tools.TOTAL, eval_every=0)
+        session = tools.train(name, seeds=3, batching="map", total_steps=tools.HALF,
+                              horizon=tools.TOTAL, eval_every=0)
     assert session.population.mode == "map"
     rows = tools.through_json(session.history)
     for i, single in enumerate(singles(name)):
         tools.assert_same(tools.member(session.state, i), single.state)
         alone = tools.through_json(single.history)
-        assert [{k: v[i : i + 1] if isinstance(v, list) else v for k, v in r.items()} for r in rows] == alone
+        assert [{k: v[i : i + 1] if isinstance(v, list) else v for k, v in r.items()}
+                for r in rows] == alone
 
 
 @BOTH
@@ -48,7 +52,8 @@ def test_members_in_one_batch_are_the_single_runs_to_rounding(name):
         single = tools.train(name, seed=1 + i, **settings)
         tools.assert_close(tools.member(tools.state(session), i), single.state)
         for key in ("episode_return", "loss" if name == "dqn" else "value_loss"):
-            np.testing.assert_allclose(session.curve(key)[1][:, i], single.curve(key)[1][:, 0], rtol=1e-4)
+            np.testing.assert_allclose(session.curve(key)[1][:, i], single.curve(key)[1][:, 0],
+                                       rtol=1e-4)
 
 
 def test_members_of_a_run_differ(singles):
@@ -67,7 +72,8 @@ def quick(fn, *args):
     [
         "ppo", "dqn", "es",
         *(pytest.param(x, marks=pytest.mark.slow) for x in (
-            "rainbow", "pqn", "apg", "iqn", "apex", "sac", "td3", "tqc", "crossq", "c51", "qr_dqn", "ars")),
+            "rainbow", "pqn", "apg", "iqn", "apex", "sac", "td3", "tqc", "crossq", "c51", "qr_dqn",
+            "ars")),
     ],
 )  # fmt: skip
 def test_vmap_over_keys_of_make_train(name):
@@ -103,14 +109,18 @@ def test_a_sweep_is_a_vmap_and_one_compile():
         algo_i = dataclasses.replace(algo, learning_rate=rate)
         state, _ = jax.jit(jf.make_train(algo_i, env, total_steps=96, log_every=32))(key)
         tools.assert_close(tools.member(params, i), state.agent.params)
-    start = jax.jit(lambda key: jf.make_train(dataclasses.replace(algo, learning_rate=0.0), env, 32)(key))(key)[0]
+    start = jax.jit(
+        lambda key: jf.make_train(dataclasses.replace(algo, learning_rate=0.0), env, 32)(key)
+    )(key)[0]
     tools.assert_close(tools.member(params, 3), start.agent.params)
 
 
 def test_a_sweep_of_learning_rates_from_replay():
-    """Each member has a replay and optimizers of its own and the rate that it was given, whoever is beside it."""
+    """Each member has a replay and optimizers of its own and the rate that it was given, whoever is
+    beside it."""
     algo, env = tools.algorithm("sac"), tools.environment("sac")
-    train = lambda rate: jf.make_train(dataclasses.replace(algo, learning_rate=rate), env, total_steps=96, log_every=32)
+    train = lambda rate: jf.make_train(dataclasses.replace(algo, learning_rate=rate), env,
+                                       total_steps=96, log_every=32)
     rates = jnp.array([1e-3, 0.0, 1e-2])
     sweep = jax.jit(jax.vmap(lambda rate: train(rate)(jax.random.key(0))))
     sweep = sweep.lower(rates).compile({"xla_backend_optimization_level": 0})
@@ -128,7 +138,10 @@ def test_a_sweep_of_the_environment():
 
     def lengths(gravity):
         env = CartPole(gravity=gravity, max_steps_in_episode=200)
-        return jf.make_train(algo, env, total_steps=512, log_every=512)(jax.random.key(0))[1]["episode_length"]
+        return (
+            jf.make_train(algo, env, total_steps=512,
+                          log_every=512)(jax.random.key(0))[1]["episode_length"]
+        )
 
     found = np.asarray(jax.jit(jax.vmap(lengths))(jnp.array([9.8, 9.8, 90.0])))
     assert found[0] == found[1] != found[2]
@@ -140,7 +153,8 @@ def devices(platform, count):
 
 @pytest.mark.parametrize(("jaxlib", "hangs"), [("0.10.2", True), ("0.11.0", False)])
 def test_placement_of_members(jaxlib, hangs):
-    plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(population.plan_population(*args, jaxlib=jaxlib))
+    plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(
+        population.plan_population(*args, jaxlib=jaxlib))
     assert plan(4, "auto", devices("gpu", 1)) == ("vmap", 1, 4)
     assert plan(5, "auto", devices("gpu", 4)) == ("vmap", 4, 8)
     assert plan(4, "auto", devices("cpu", 1)) == ("map", 1, 4)
@@ -152,13 +166,17 @@ def test_placement_of_members(jaxlib, hangs):
         assert plan(3, "auto", devices("cpu", 2)) == ("map", 2, 4)
         assert plan(3, "vmap", devices("cpu", 2)) == ("vmap", 1, 3)
     else:
-        assert plan(3, "auto", devices("cpu", 2)) == plan(3, "vmap", devices("cpu", 2)) == ("vmap", 2, 4)
+        assert (
+            plan(3, "auto", devices("cpu", 2)) == plan(3, "vmap", devices("cpu", 2))
+            == ("vmap", 2, 4)
+        )
 
 
 def test_idle_cores_are_mentioned():
     cpu = devices("cpu", 1)
     text = population.of_idle_cores(3, "auto", 3, cpu)
-    assert re.match("3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3", text)
+    assert re.match(
+        "3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3", text)
     assert population.of_idle_cores(3, "vmap", 3, cpu, "0.11.0") == text
     assert population.of_idle_cores(3, "vmap", 3, cpu, "0.10.2") is None  # takes one device there
     assert population.of_idle_cores(1, "auto", 1, cpu) is None
@@ -167,7 +185,8 @@ def test_idle_cores_are_mentioned():
 
 
 def test_idle_cores_are_mentioned_once(monkeypatch):
-    """JAX has started in this process, so there will be no more devices; one that the user asked for is enough."""
+    """JAX has started in this process, so there will be no more devices; one that the user asked
+    for is enough."""
     idle = len(jax.devices("cpu")) < min(17, runtime.cpu_count()) and jax.default_backend() == "cpu"
     for flags, expected in (("--xla_force_host_platform_device_count=1", 0), ("", idle), ("", 0)):
         monkeypatch.setenv("XLA_FLAGS", flags)
@@ -179,7 +198,8 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
 
 TWO_DEVICES = """
 import re, shutil, sys
-from helpers import runs as tools  # imports jaxrl_fast, which must see the flag before the backend starts
+# imports jaxrl_fast, which must see the flag before the backend starts
+from helpers import runs as tools
 import jax, numpy as np
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import population
@@ -195,30 +215,38 @@ for mode in ("map",) if hangs else ("map", "vmap"):
     assert (session.population.mode, session.population.padded) == (mode, 4)
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(session.state)} == {2}
     text = session.lanes.programs._compiled["chunk"].as_text()
-    found = re.findall(r"all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|collective-broadcast", text)
+    found = (
+        re.findall(r"all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|"
+                   r"collective-broadcast", text)
+    )
     assert not found, found
     assert "num_partitions=2" in text
     np.savez(f"{sys.argv[1]}/{mode}.npz", **tools.arrays(tools.state(session)))
     whole = tools.train("dqn", total_steps=tools.HALF, **settings)
     copy = shutil.copytree(f"{sys.argv[1]}/{mode}", f"{sys.argv[1]}/{mode}-copy")
     tools.assert_same(tools.state(tools.resume(copy, tools.HALF)), tools.state(whole))
-rates = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 4e-3]}  # two devices, then one for the one member that is left
-left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(2), eval_every=0)
+# two devices, then one for the one member that is left
+rates = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 4e-3]}
+left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(2),
+                   eval_every=0)
 assert len(left.lanes) == len(left.population.devices) == 1 and left.env_steps == 512
 """
 
 
 def test_three_members_on_two_devices(tmp_path):
-    """They equal single runs (to rounding: a partitioned program is fused differently), one pads the devices, nothing
-    is sent between them, a resumed run equals an unbroken one bit for bit, and one device can take over."""
-    ended = tools.python(TWO_DEVICES, tmp_path, timeout=280, XLA_FLAGS="--xla_force_host_platform_device_count=2")
+    """They equal single runs (to rounding: a partitioned program is fused differently), one pads
+    the devices, nothing is sent between them, a resumed run equals an unbroken one bit for bit, and
+    one device can take over."""
+    ended = tools.python(TWO_DEVICES, tmp_path, timeout=280,
+                         XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert ended.returncode == 0, ended.stderr[-3000:]
     settings = dict(total_steps=128, horizon=tools.TOTAL, eval_every=0)
     singles = {i: tools.train("dqn", seed=i, **settings) for i in (0, 2)}
     for file in tmp_path.glob("*.npz"):
         with np.load(file) as found:
             for i, single in singles.items():
-                tools.assert_close_arrays({k: v[i] for k, v in found.items()}, tools.arrays(single.state))
+                tools.assert_close_arrays({k: v[i] for k, v in found.items()},
+                                          tools.arrays(single.state))
     with np.load(tmp_path / "map.npz") as found:
         session = tools.resume(tmp_path / "map")  # on the devices of this process
         tools.assert_same_arrays(tools.arrays(tools.state(session)), dict(found))

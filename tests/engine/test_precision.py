@@ -20,9 +20,12 @@ from jaxrl_fast.runs import config_json
 from jaxrl_fast.tree import as_float32
 from jaxrl_fast.types import Clock, Outcome
 
-HIGHEST, HIGH, DEFAULT = ((x,) * 2 for x in (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGH, jax.lax.Precision.DEFAULT))
+HIGHEST, HIGH, DEFAULT = (
+    (x,) * 2 for x in (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGH, jax.lax.Precision.DEFAULT)
+)
 BF16 = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
-OF_TORSOS = {"highest": HIGHEST, "tf32": DEFAULT, "bf16": BF16}  # on a GPU: "high" is float32 to XLA's kernels
+# on a GPU: "high" is float32 to XLA's kernels
+OF_TORSOS = {"highest": HIGHEST, "tf32": DEFAULT, "bf16": BF16}
 ON_A_TPU = OF_TORSOS | {"tf32": HIGH}
 PRODUCTS = ("dot_general", "conv_general_dilated")
 
@@ -31,14 +34,17 @@ def products(jaxpr, platform: str = "cuda", width: int | None = None) -> collect
     """{precision: products}; width: only those with an axis of this size."""
     found = [e for e in equations(jaxpr, platform) if e.primitive.name in PRODUCTS]
     axes = lambda e: {n for v in (*e.invars, *e.outvars) for n in v.aval.shape}
-    return collections.Counter(e.params["precision"] for e in found if width is None or width in axes(e))
+    return collections.Counter(e.params["precision"]
+                               for e in found if width is None or width in axes(e))
 
 
 @pytest.mark.parametrize(("name", "precision"), [
-    *((name, "bf16") for name in ON_A_CPU), ("ppo", "tf32"), ("dqn", "tf32"), ("ppo", "highest"), ("dqn", "highest"),
+    *((name, "bf16") for name in ON_A_CPU), ("ppo", "tf32"), ("dqn", "tf32"), ("ppo", "highest"),
+    ("dqn", "highest"),
 ])  # fmt: skip
 def test_a_training_program_holds_no_product_of_unstated_precision(name, precision):
-    """Torsos as the setting says; heads, optimizers (Muon), search steps and the sum tree in float32."""
+    """Torsos as the setting says; heads, optimizers (Muon), search steps and the sum tree in
+    float32."""
     row = log_row(name, precision=precision)
     counts = products(row)
     linear = name == "ars"  # no torso
@@ -60,10 +66,13 @@ def test_heads_multiply_in_float32(name):
     env = tools.environment(name)
     algo = tools.algorithm(name, precision="bf16").bind(env.spec)
     agent = jax.eval_shape(algo.init, jax.random.key(0))
-    act = lambda agent, noise: algo.act(algo.acting(agent), algo.init_carry(3), stacking.example(algo.spec, (3,)), noise,
-                                        Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0)), "greedy")  # fmt: skip
+    act = lambda agent, noise: algo.act(algo.acting(agent), algo.init_carry(3),
+                                        stacking.example(algo.spec, (3,)), noise,
+                                        Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0)),
+                                        "greedy")  # fmt: skip
     noise = jax.eval_shape(lambda: jax.tree.map(lambda x: x[0], algo.draw(jax.random.key(0), 1, 3)))
-    counts = products(jax.make_jaxpr(act)(agent, noise).jaxpr, "tpu")  # a GPU multiplies some by terms
+    # a GPU multiplies some by terms
+    counts = products(jax.make_jaxpr(act)(agent, noise).jaxpr, "tpu")
     assert (counts[BF16], counts[HIGHEST], counts.total()) == (*PARTS[name], sum(PARTS[name]))
 
 
@@ -87,11 +96,16 @@ def test_environments_multiply_in_float32(platform):
     env = Turning()
     run = as_float32(Run(env, tools.algorithm("ppo", precision="bf16").bind(env.spec), 100.0))
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
-    row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 1, True))(state).jaxpr
-    turns = [e.params["precision"] for e in equations(row, platform) if e.primitive.name == "dot_general"
+    row = (
+        jax.make_jaxpr(
+            lambda state: iteration.iterations(run, state, jnp.int32(0), 1, True))(state).jaxpr
+    )
+    turns = [e.params["precision"]
+             for e in equations(row, platform) if e.primitive.name == "dot_general"
              and e.invars[1].aval.shape == (5, 5)]  # fmt: skip
     assert turns and set(turns) == {HIGHEST}
-    assert set(products(jax.make_jaxpr(lambda: env.init(jax.random.key(0), 3))().jaxpr)) == {HIGHEST}
+    assert (
+        set(products(jax.make_jaxpr(lambda: env.init(jax.random.key(0), 3))().jaxpr)) == {HIGHEST})
 
 
 def test_physics_multiply_in_float32():
@@ -99,7 +113,8 @@ def test_physics_multiply_in_float32():
     state, _ = jax.eval_shape(lambda: env.init(jax.random.key(0), 2))
     noise = jax.eval_shape(lambda: env.draw(jax.random.key(0), 4, 2, jnp.int32(0)))
     step = lambda state, noise: env.step(noise.at(0), state, jnp.zeros((2, 1)))
-    for program in (jax.make_jaxpr(step)(state, noise), jax.make_jaxpr(lambda: env.init(jax.random.key(0), 2))()):
+    for program in (jax.make_jaxpr(step)(state, noise),
+                    jax.make_jaxpr(lambda: env.init(jax.random.key(0), 2))()):
         counts = products(program.jaxpr)
         assert counts and set(counts) == {HIGHEST}
 
@@ -109,15 +124,21 @@ def test_convolutions_multiply_as_the_torso(precision):
     """In bfloat16 by their operands: XLA's convolutions take no such precision. Gradients too."""
     env = jf.make("Breakout-MinAtar")
     algo = jf.DQN(hidden=(8,), precision=precision).bind(env.spec)
-    params, obs = jax.eval_shape(algo.init, jax.random.key(0)).params, stacking.example(algo.spec, (3,))
-    grads = jax.make_jaxpr(jax.grad(lambda params: algo.networks.features(params, obs).sum()))(params).jaxpr
+    params, obs = (
+        jax.eval_shape(algo.init, jax.random.key(0)).params, stacking.example(algo.spec, (3,)))
+    grads = (
+        jax.make_jaxpr(
+            jax.grad(lambda params: algo.networks.features(params, obs).sum()))(params).jaxpr
+    )
     for platform, asked in (("cuda", OF_TORSOS), ("tpu", ON_A_TPU)):
-        found = [e for e in equations(grads, platform) if e.primitive.name == "conv_general_dilated"]
+        found = [e
+                 for e in equations(grads, platform) if e.primitive.name == "conv_general_dilated"]
         kinds = {(e.invars[0].aval.dtype.name, e.invars[1].aval.dtype.name) for e in found}
         kind = "bfloat16" if precision == "bf16" else "float32"
         assert len(found) == 2 and kinds == {(kind, kind)}
         assert {e.params["precision"] for e in found} == {asked[precision]}
-    assert {e.outvars[0].aval.dtype.name for e in grads.eqns} <= {"float32", "bool", "int32", "uint8"}
+    assert {e.outvars[0].aval.dtype.name for e in grads.eqns} <= {"float32", "bool", "int32",
+                                                                  "uint8"}
 
 
 def test_a_cpu_gives_the_same_bits_under_every_precision():
@@ -125,7 +146,9 @@ def test_a_cpu_gives_the_same_bits_under_every_precision():
     algos = [jf.DQN(hidden=(8,), precision=precision).bind(env.spec) for precision in OF_TORSOS]
     params = algos[0].init_params(jax.random.key(0))
     obs = jax.random.uniform(jax.random.key(1), (5, 10, 10, 4))
-    step = lambda algo: jax.jit(jax.value_and_grad(lambda params: jnp.square(algo.action_values(params, obs)).sum()))(params)
+    step = lambda algo: jax.jit(
+        jax.value_and_grad(lambda params: jnp.square(algo.action_values(params, obs)).sum())
+    )(params)
     first, *others = map(step, algos)
     for other in others:
         tools.assert_same(first, other)
@@ -133,14 +156,19 @@ def test_a_cpu_gives_the_same_bits_under_every_precision():
 
 @pytest.mark.parametrize("value", ["float32", "", None, 32])
 def test_other_precisions_are_refused(value):
-    with pytest.raises(ConfigError, match="precision must be one of 'highest', 'tf32', 'bf16', got"):
+    with pytest.raises(ConfigError,
+                       match="precision must be one of 'highest', 'tf32', 'bf16', got"):
         jf.PPO(precision=value)
 
 
 def test_a_run_says_what_is_in_force(tmp_path):
-    run = tools.train(tools.algorithm("ppo", precision="bf16"), tmp_path / "run", total_steps=64, eval_every=0)
+    run = tools.train(tools.algorithm("ppo", precision="bf16"), tmp_path / "run", total_steps=64,
+                      eval_every=0)
     content = config_json.read_config(run.out.path)
-    assert content["algorithm"]["settings"]["precision"] == "bf16" and content["products"] == "products in float32"
+    assert (
+        content["algorithm"]["settings"]["precision"] == "bf16"
+        and content["products"] == "products in float32"
+    )
     plan = str(jf.plan(run.algo, run.env, 64))
     assert "products in float32" in plan.splitlines()
     assert in_force("bf16", "gpu") == "torsos multiply in bfloat16, all else in float32"
@@ -152,4 +180,5 @@ def test_runs_without_the_setting_multiply_as_they_did():
     entry = config_json.encode_algorithm(jf.PPO())
     del entry["settings"]["precision"]
     assert config_json.decode_algorithm(entry).precision == "tf32"
-    assert config_json.decode_algorithm(config_json.encode_algorithm(jf.PPO())).precision == "highest"
+    assert (
+        config_json.decode_algorithm(config_json.encode_algorithm(jf.PPO())).precision == "highest")

@@ -1,4 +1,5 @@
-"""Two processes as one run: what they compute and write is what one process with as many devices does."""
+"""Two processes as one run: what they compute and write is what one process with as many devices
+does."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def members():
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(found.state)} == {2}
 
 def divided():
-    tools.train("dqn", f"{out}/divided", total_steps=136, log_every=8, eval_every=0, mesh={"env": 2})
+    tools.train("dqn", f"{out}/divided", total_steps=136, log_every=8, eval_every=0,
+                mesh={"env": 2})
 
 def pbt():
     selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=320)
@@ -46,7 +48,8 @@ def halved():
     assert len(found.lanes) == 2, found.lanes
 
 def swept():
-    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), 256, grid={"algo.num_envs": [4, 8]}, seeds=2,
+    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), 256,
+                     grid={"algo.num_envs": [4, 8]}, seeds=2,
                      out=f"{out}/swept", eval_episodes=4)
     assert np.isfinite(found.final).all()
 
@@ -63,12 +66,14 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def together(code: str, *args: str, given=lambda address, i: (address, str(i)), **more: str) -> list[subprocess.Popen]:
+def together(code: str, *args: str, given=lambda address, i: (address, str(i)),
+             **more: str) -> list[subprocess.Popen]:
     """Two processes of one run, each with a device of its own."""
     address = f"127.0.0.1:{free_port()}"
     env = tools.subprocess_environment(XLA_FLAGS=ONE_DEVICE, **more)
     return [
-        subprocess.Popen([sys.executable, "-c", code, *args, *given(address, i)], cwd=tools.TESTS, env=env, text=True,
+        subprocess.Popen([sys.executable, "-c", code, *args, *given(address, i)], cwd=tools.TESTS,
+                         env=env, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for i in range(2)
     ]  # fmt: skip
@@ -85,7 +90,8 @@ def ends(processes: list[subprocess.Popen], timeout: float = 300) -> list[tuple[
     return [(p.returncode, *map(ours, texts)) for p, texts in zip(processes, found, strict=True)]
 
 
-FLAGS = lambda address, i: ("--distributed", "--coordinator", address, "--processes", "2", "--process", str(i))
+FLAGS = lambda address, i: ("--distributed", "--coordinator", address, "--processes", "2",
+                            "--process", str(i))
 TINY = ("--log-every", "64", "--eval-every", "320", "--eval-episodes", "4", "--algo.num-envs", "4",
         "--algo.num-steps", "8", "--algo.num-minibatches", "2", "--algo.hidden", "8")  # fmt: skip
 TRAIN = ("train", "ppo", "CartPole-v1", "--no-preset", "--seeds", "2", *TINY, "--total-steps")
@@ -95,7 +101,8 @@ TRAIN = ("train", "ppo", "CartPole-v1", "--no-preset", "--seeds", "2", *TINY, "-
     "cases", ["members", pytest.param("divided pbt halved swept", marks=pytest.mark.slow)]
 )  # fmt: skip
 def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
-    """Members, padding, a member divided over processes, both selections and a sweep: logs, results and files."""
+    """Members, padding, a member divided over processes, both selections and a sweep: logs, results
+    and files."""
     two = ends(together(RUNS, str(tmp_path / "two"), cases), 560)
     assert [code for code, *_ in two] == [0, 0], two[0][2][-2000:] + two[1][2][-2000:]
     assert [out.splitlines()[-1:] for _, out, _ in two] == [["first"], []]  # one logs
@@ -104,17 +111,22 @@ def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
     for name in cases.replace("swept", "swept/parts/00 swept/parts/01").split():
         a, b = tmp_path / "two" / name, tmp_path / "one" / name
         assert tools.logged(a) == tools.logged(b), name
-        results = [{k: v for k, v in tools.read(x / "result.json").items() if "second" not in k} for x in (a, b)]
+        results = [{k: v for k, v in tools.read(x / "result.json").items() if "second" not in k}
+                   for x in (a, b)]
         assert results[0] == results[1], name
         assert sorted(p.name for p in a.iterdir()) == sorted(p.name for p in b.iterdir())
     if "swept" in cases:
-        assert (tmp_path / "two/swept/table.csv").read_text() == (tmp_path / "one/swept/table.csv").read_text()
+        assert (
+            (tmp_path / "two/swept/table.csv").read_text()
+            == (tmp_path / "one/swept/table.csv").read_text()
+        )
 
 
 @pytest.mark.slow
 def test_sigterm_to_one_stops_all_and_resume_goes_on(tmp_path):
     out = tmp_path / "run"
-    processes = together(CLI, *TRAIN, "400000", "--out", str(out), "--chunk-seconds", "0.01", given=FLAGS)
+    processes = together(CLI, *TRAIN, "400000", "--out", str(out), "--chunk-seconds", "0.01",
+                         given=FLAGS)
     began = time.monotonic()
     while not (out / "metrics.jsonl").exists() and time.monotonic() - began < 120:
         time.sleep(0.1)
@@ -128,7 +140,10 @@ def test_sigterm_to_one_stops_all_and_resume_goes_on(tmp_path):
     assert [code for code, *_ in whole] == [0, 0], whole
     assert "return " in whole[0][1] and not whole[1][1]  # one prints
     assert tools.logged(out)[: len(rows)] == rows
-    unbroken = ends(together(CLI, *TRAIN, steps, "--out", str(tmp_path / "b"), "--horizon", "400000", given=FLAGS))
+    unbroken = (
+        ends(together(
+            CLI, *TRAIN, steps, "--out", str(tmp_path / "b"), "--horizon", "400000", given=FLAGS))
+    )
     assert [code for code, *_ in unbroken] == [0, 0], unbroken
     assert tools.logged(tmp_path / "b") == tools.logged(out)
 
@@ -150,7 +165,9 @@ def test_processes_that_differ_are_refused_by_all(tmp_path):
     given = lambda address, i: (*FLAGS(address, i), "--algo.learning-rate", ("1e-3", "2e-3")[i])
     found = ends(together(CLI, *TRAIN, "1280", "--out", str(tmp_path / "run"), given=given))
     for code, _, error in found:
-        assert code == 2 and "learning_rate: 0.002 and 0.001 in process 1 and process 0'" in error, error
+        assert (
+            code == 2 and "learning_rate: 0.002 and 0.001 in process 1 and process 0'" in error
+        ), error
     assert not (tmp_path / "run").exists()
 
 
@@ -163,7 +180,9 @@ def test_an_error_of_the_first_ends_all(tmp_path):
 
 
 def test_bad_input(run_cli):
-    with pytest.raises(ValueError, match="processes must be given, got None: coordinator, processes and process"):
+    with pytest.raises(
+        ValueError, match="processes must be given, got None: coordinator, processes and process"
+    ):
         distributed.start("127.0.0.1:1", None, 0)
     with pytest.raises(ValueError, match="process must be from 0 to 1, below processes = 2, got 2"):
         distributed.start("127.0.0.1:1", 2, 2)
@@ -181,5 +200,8 @@ def test_different_settings_are_named():
     a = {"run": {"seed": 1, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
     b = {"run": {"seed": 0, "mesh": None}, "configurations": [{"x": 1}, {"x": 2}]}
     assert distributed.difference(a, b) == "run.seed: 1 and 0"
-    assert distributed.difference(a, a | {"configurations": [{"x": 1}, {"x": 3}]}) == "configurations.1.x: 2 and 3"
+    assert (
+        distributed.difference(a, a | {"configurations": [{"x": 1}, {"x": 3}]})
+        == "configurations.1.x: 2 and 3"
+    )
     assert distributed.difference({"x": [1]}, {"x": [1, 2]}) == "x: [1] and [1, 2]"

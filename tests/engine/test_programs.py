@@ -1,4 +1,5 @@
-"""What the compiled programs are: no callbacks, no implicit transfers, small metrics, the same for every platform."""
+"""What the compiled programs are: no callbacks, no implicit transfers, small metrics, the same for
+every platform."""
 
 from __future__ import annotations
 
@@ -52,9 +53,11 @@ def traced(name, **settings):
 def callbacks(traced_program) -> list[str]:
     """Names of host callbacks in a program, before and after XLA has lowered it."""
     jaxpr = re.findall(r"\w*(?:callback|debug_print|infeed|outfeed)\w*", str(traced_program.jaxpr))
-    custom = re.findall(r'custom_call @(\S*callback\S*?)\(|custom_call_target ?= ?"([^"]*callback[^"]*)"',
+    custom = re.findall(r'custom_call @(\S*callback\S*?)\(|custom_call_target ?= '
+                        r'?"([^"]*callback[^"]*)"',
                         traced_program.lower().as_text())  # fmt: skip
-    return jaxpr + ["".join(found) for found in custom] + [str(effect) for effect in traced_program.jaxpr.effects]
+    return jaxpr + ["".join(found) for found in custom] + [
+        str(effect) for effect in traced_program.jaxpr.effects]
 
 
 @BOTH
@@ -66,16 +69,19 @@ def test_no_callback_in_any_program(name, members):
 
 @BOTH
 def test_no_callback_in_make_train(name):
-    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
+    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320,
+                          eval_episodes=4)
     assert callbacks(jax.jit(train).trace(KEY)) == []
     assert (
-        callbacks(jax.jit(jax.vmap(train)).trace(jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
+        callbacks(jax.jit(jax.vmap(train)).trace(
+            jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 3)))) == []
     )
 
 
 @ONE
 def test_no_lapack_in_any_program(name):
-    """A batch of LAPACK calls deadlocks on two CPU devices with jaxlib 0.10: `networks.layers.orthonormal_rows`."""
+    """A batch of LAPACK calls deadlocks on two CPU devices with jaxlib 0.10:
+    `networks.layers.orthonormal_rows`."""
     for program in traced(name).values():
         assert program is None or "lapack" not in program.lower().as_text()
 
@@ -110,7 +116,8 @@ def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
         with pytest.raises(Exception, match="[Dd]isallowed"):  # the guard is awake
             jnp.add(jnp.ones(3), np.ones(3)).block_until_ready()
         chunk = made.chunk(state, 1000, 2)
-        assert not chunk.ready and (chunk.iterations, chunk.stopped) == (1000 + 2 * whole.grid.row, None)
+        assert not chunk.ready and (chunk.iterations, chunk.stopped) == (
+            1000 + 2 * whole.grid.row, None)
         agent = made.snapshot(chunk.state.agent)
         metrics, finite = chunk.fetch()
     assert finite and jax.tree.leaves(agent)
@@ -119,7 +126,8 @@ def test_a_chunk_runs_without_implicit_transfers(name, unbroken):
 
 @BOTH
 def test_the_state_is_donated(name, unbroken):
-    """Every byte of the state that goes in is reused; what a checkpoint took before is not touched."""
+    """Every byte of the state that goes in is reused; what a checkpoint took before is not
+    touched."""
     whole, _ = unbroken(name)
     made = whole.lanes.programs
     old = made.snapshot(whole.state)
@@ -133,17 +141,23 @@ def test_the_state_is_donated(name, unbroken):
 def test_metrics_are_a_sum_and_a_count_a_row(name):
     """Their size depends on neither environments, steps, updates nor the length of a row."""
     wide = (
-        dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo" else dict(num_envs=16, updates_per_iteration=3)
+        dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo"
+        else dict(num_envs=16, updates_per_iteration=3)
     )
     for settings in ({}, wide):
         made, state = build(name, total=51_200, **settings)
         zero = jax.ShapeDtypeStruct((), jnp.int32)
         after, metrics, finite = jax.eval_shape(made._chunk, made.run, state, zero, zero)
-        assert metrics.sums.shape == (programs.ROWS, metrics.structure.num_leaves) and finite.shape == ()
-        assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+        assert (
+            metrics.sums.shape == (programs.ROWS, metrics.structure.num_leaves)
+            and finite.shape == ()
+        )
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), state)
     train = jf.make_train(tools.algorithm(name), tools.environment(), 51_200, log_every=5120)
     _, metrics = jax.eval_shape(train, KEY)
-    assert len({x.shape for x in jax.tree.leaves(metrics)}) == 1 and len(metrics["env_steps"].shape) == 1
+    assert len({x.shape for x in jax.tree.leaves(metrics)}) == 1 and len(
+        metrics["env_steps"].shape) == 1
     assert metrics["env_steps"].shape[0] <= 10
 
 
@@ -156,9 +170,11 @@ def test_no_leaf_of_the_state_is_weakly_typed(name):
     assert not any(x.weak_type for x in jax.tree.leaves(made.run))
 
 
-@pytest.mark.parametrize(("cores", "everything", "beside"), [(2, False, False), (4, False, True), (2, True, True)])
+@pytest.mark.parametrize(("cores", "everything", "beside"),
+                         [(2, False, False), (4, False, True), (2, True, True)])
 def test_programs_compiled_before_the_first_update(cores, everything, beside, monkeypatch):
-    """On few cores not the evaluation: the updates would wait for it. And what runs once is compiled quickly."""
+    """On few cores not the evaluation: the updates would wait for it. And what runs once is
+    compiled quickly."""
     options, compile = [], jax.stages.Lowered.compile
     seen = lambda lowered, given=None: (options.append(given), compile(lowered, given))[1]
     monkeypatch.setattr(jax.stages.Lowered, "compile", seen)
@@ -171,7 +187,8 @@ def test_programs_compiled_before_the_first_update(cores, everything, beside, mo
 
 def test_functions_live_as_long_as_their_runs_and_those_of_the_latest_run():
     cartpole = jf.make("CartPole-v1")
-    started = lambda width: programs.Programs(prepare(jf.PPO(num_envs=2, num_steps=4, hidden=(width,)), cartpole, RunConfig()))
+    started = lambda width: programs.Programs(
+        prepare(jf.PPO(num_envs=2, num_steps=4, hidden=(width,)), cartpole, RunConfig()))
     found = lambda run: weakref.ref(run._functions)
     first, again = started(4), started(4)
     assert first._functions is again._functions
@@ -195,7 +212,8 @@ def test_a_program_that_runs_once():
 
 @BOTH
 def test_float_settings_and_the_horizon_are_arguments(name):
-    """Another learning rate, discount or length of the run is the same program, so the compile cache has it."""
+    """Another learning rate, discount or length of the run is the same program, so the compile
+    cache has it."""
     zero = jax.ShapeDtypeStruct((), jnp.int32)
     texts = []
     for total, rate, discount in ((tools.TOTAL, 1e-3, 0.9), (2 * tools.TOTAL, 7e-4, 0.99)):
@@ -208,7 +226,8 @@ def test_float_settings_and_the_horizon_are_arguments(name):
 def test_the_run_lowers_for_every_platform(name):
     """On a machine that has none of them."""
     platforms = ("cpu", "cuda", "tpu")
-    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320, eval_episodes=4)
+    train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320,
+                          eval_episodes=4)
     lowered = export.export(jax.jit(train), platforms=platforms)(KEY)
     assert lowered.platforms == platforms and lowered.mlir_module()
     for platform in platforms:
@@ -219,7 +238,8 @@ def test_the_run_lowers_for_every_platform(name):
 def test_a_chunk_of_a_population_lowers_for_every_platform(name, mode):
     made, state = build(name, members=3, mode=mode)
     zero = jax.ShapeDtypeStruct((), jnp.int32)
-    lowered = export.export(made._chunk, platforms=("cpu", "cuda", "tpu"))(made.run, state, zero, zero)
+    lowered = export.export(made._chunk, platforms=("cpu", "cuda", "tpu"))(
+        made.run, state, zero, zero)
     assert lowered.platforms == ("cpu", "cuda", "tpu")
 
 
@@ -229,31 +249,45 @@ from helpers import runs as tools
 import _aot_compile as compile_, _aot_hlo as hlo, _aot_programs as aot
 import jax, jax.numpy as jnp
 
-SENDS = r"stablehlo[.](all_reduce|all_gather|all_to_all|collective_permute|reduce_scatter|collective_broadcast)"
+SENDS = (
+    r"stablehlo[.](all_reduce|all_gather|all_to_all|collective_permute|reduce_scatter|"
+    r"collective_broadcast)"
+)
 for name in sys.argv[1:]:
     work = aot.Work(tools.algorithm(name), tools.environment(name), 640, seeds=4)
     text = compile_.lower(aot.chunk(work, jax.devices()), "cuda").as_text()
-    assert text.count("module @") == 1 and not re.search(SENDS, text) and not re.search(hlo.CALLBACKS, text), name
-mesh = jax.make_mesh((2,), "p", axis_types=(jax.sharding.AxisType.Auto,))  # that the search would find a collective
+    assert (
+        text.count("module @") == 1
+        and not re.search(SENDS, text)
+        and not re.search(hlo.CALLBACKS, text)
+    ), name
+# that the search would find a collective
+mesh = jax.make_mesh((2,), "p", axis_types=(jax.sharding.AxisType.Auto,))
 P = jax.sharding.PartitionSpec
-talks = jax.jit(jax.shard_map(lambda x: jax.lax.psum(x, "p"), mesh=mesh, in_specs=P("p"), out_specs=P()))
+talks = jax.jit(
+    jax.shard_map(lambda x: jax.lax.psum(x, "p"), mesh=mesh, in_specs=P("p"), out_specs=P()))
 x = jax.ShapeDtypeStruct((2,), "float32", sharding=jax.sharding.NamedSharding(mesh, P("p")))
 assert re.search(SENDS, compile_.lower(aot.Program(talks, (x,), None), "cuda").as_text())
-calls = jax.jit(lambda x: jax.pure_callback(lambda v: v, x, x))  # and a callback, as it is lowered for a CPU
+# and a callback, as it is lowered for a CPU
+calls = jax.jit(lambda x: jax.pure_callback(lambda v: v, x, x))
 assert re.search(hlo.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
 """
 
 
 def test_a_population_on_two_gpus_sends_nothing(tmp_path):
-    """What XLA gets for CUDA is one module, without collectives or callbacks. `gpu_aot` compiles it."""
+    """What XLA gets for CUDA is one module, without collectives or callbacks. `gpu_aot` compiles
+    it."""
     scripts = str(Path(__file__).resolve().parents[2] / "scripts")
-    ended = tools.python(CUDA, "ppo", "dqn", timeout=240, XLA_FLAGS="--xla_force_host_platform_device_count=2",
-                         PYTHONPATH=os.pathsep.join([scripts, os.environ.get("PYTHONPATH", "")]))  # fmt: skip
+    ended = tools.python(CUDA, "ppo", "dqn", timeout=240,
+                         XLA_FLAGS="--xla_force_host_platform_device_count=2",
+                         PYTHONPATH=os.pathsep.join(
+                             [scripts, os.environ.get("PYTHONPATH", "")]))  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 
 def test_a_population_keeps_branches_and_slices():
-    """Under vmap the target's period stays a branch and the ring's write a slice: t is not batched."""
+    """Under vmap the target's period stays a branch and the ring's write a slice: t is not
+    batched."""
     made, state = build("dqn", members=3, mode="vmap")
     zero = jax.ShapeDtypeStruct((), jnp.int32)
     text = made._chunk.lower(made.run, state, zero, zero).compile().as_text()
@@ -271,10 +305,16 @@ print(runtime.enable_compile_cache())
 
 def test_compiled_programs_are_kept_in_the_users_folder(tmp_path):
     """In a folder that they chose for JAX, else in ours; nowhere where it is off."""
-    folder = lambda *args, **more: tools.python(CACHE, *args, JAX_COMPILATION_CACHE_DIR="", **more).stdout.strip()
+    folder = (
+        lambda *args, **more: tools.python(
+            CACHE, *args, JAX_COMPILATION_CACHE_DIR="", **more).stdout.strip()
+    )
     assert folder(JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "ours")
     assert folder(JAXRL_FAST_CACHE="off") == "None"
-    assert folder(tmp_path / "theirs", JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "theirs")
+    assert (
+        folder(tmp_path / "theirs", JAXRL_FAST_CACHE=str(tmp_path / "ours"))
+        == str(tmp_path / "theirs")
+    )
 
 
 SETTINGS = """

@@ -1,4 +1,5 @@
-"""A setting of a run is one field: its check, its flag, its help and its line in docs/settings.md follow from it."""
+"""A setting of a run is one field: its check, its flag, its help and its line in docs/settings.md
+follow from it."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 class Postcards:
     """Postcards from the run."""
 
-    postcard_rows: int | None = setting(None, "log rows between postcards", low=2, high=9, none="no postcard is written")
+    postcard_rows: int | None = setting(None, "log rows between postcards", low=2, high=9,
+                                        none="no postcard is written")
     postcard_size: str = setting("small", "size of a postcard", choices=("small", "large"))
 
 
@@ -34,7 +36,8 @@ class MoreConfig(Postcards, RunConfig):
 
 @pytest.fixture
 def more(monkeypatch):
-    """The package with `MoreConfig` in place of `RunConfig`; nothing else is told of the new settings."""
+    """The package with `MoreConfig` in place of `RunConfig`; nothing else is told of the new
+    settings."""
     for module in (engine_config, cli_train):
         monkeypatch.setattr(module, "RunConfig", MoreConfig)
 
@@ -44,13 +47,16 @@ def test_a_new_field_is_a_flag_with_its_help_and_its_checks(more, capsys, tmp_pa
     assert cli.main(["train", "ppo", "CartPole-v1", "--help-all"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", "").split())
     assert "postcards options" in text and "training options" in text
-    assert "--postcard-rows INT log rows between postcards (default: no postcard is written)" in text
+    assert (
+        "--postcard-rows INT log rows between postcards (default: no postcard is written)" in text)
     assert "--postcard-size {small,large} size of a postcard (default: small)" in text
     for command in ("train", "plan"):
         for flags, message in (
             ("--postcard-rows 1", "postcard_rows must be an integer from 2 to 9, got 1"),
-            ("--postcard-rows none", "--postcard-rows must be an integer, such as 500000, 500_000 or 5e5, got 'none'"),
-            ("--postcard-size larg", "postcard_size must be one of 'small', 'large', got 'larg'; did you mean 'large'?"),
+            ("--postcard-rows none",
+             "--postcard-rows must be an integer, such as 500000, 500_000 or 5e5, got 'none'"),
+            ("--postcard-size larg",
+             "postcard_size must be one of 'small', 'large', got 'larg'; did you mean 'large'?"),
         ):
             assert cli.main([command, "ppo", "CartPole-v1", *flags.split()]) == 2
             assert message in capsys.readouterr().err
@@ -61,18 +67,23 @@ def test_a_new_field_is_a_flag_with_its_help_and_its_checks(more, capsys, tmp_pa
 
 def test_a_new_field_is_a_keyword(more):
     assert run_config(64, {"postcard_rows": 3}).postcard_rows == 3
-    with pytest.raises(jf.ConfigError, match=r"postcards must be a setting of train .*got 3; did you mean 'postcard_"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"postcards must be a setting of train .*got 3; did you mean "
+                             r"'postcard_"):
         run_config(64, {"postcards": 3})
 
 
 def test_groups_hold_every_setting_once():
     groups = by_group()
-    assert [group.__name__ for group in groups] == ["Training", "Logging", "Evaluation", "Placement", "Host", "Experience"]
+    assert [group.__name__ for group in groups] == ["Training", "Logging", "Evaluation",
+                                                    "Placement", "Host", "Experience"]
     names = [field.name for fields in groups.values() for field in fields]
     assert names == list(RunConfig.__dataclass_fields__) and len(set(names)) == len(names)
     undeclared = [f.name for f in dataclasses.fields(RunConfig) if not help_of(RunConfig, f.name)]
     assert not undeclared, "declare them by `fields.setting`"
-    unexplained = [f.name for f in dataclasses.fields(RunConfig) if f.default is None and not f.metadata["none"]]
+    unexplained = [f.name
+                   for f in dataclasses.fields(RunConfig)
+                   if f.default is None and not f.metadata["none"]]
     assert not unexplained, "say what None stands for"
 
 
@@ -96,7 +107,8 @@ BAD = [
     ("experience_fraction", 0.25, "left out without experience"),
     ("start_from", 3, "a run directory, or None"),
     ("population", {"algo.discount": []}, "at least one"),
-    ("population", {"algo.discount": [1], "algo.gae_lambda": [1, 2]}, "as many values for each setting"),
+    ("population", {"algo.discount": [1], "algo.gae_lambda": [1, 2]},
+     "as many values for each setting"),
     ("selection", "pbt", "a jf.PBT or jf.Halving, or None"),
 ]
 
@@ -109,7 +121,8 @@ def test_a_bad_setting_is_named_with_its_valid_values(name, value, valid):
 
 
 def test_settings_go_through_config_json_and_back(tmp_path):
-    settings = {"population": {"algo.discount": [0.9, 0.99]}, "selection": jf.Halving(1), "mesh": {"env": 2}, "groups": 4}
+    settings = {"population": {"algo.discount": [0.9, 0.99]}, "selection": jf.Halving(1),
+                "mesh": {"env": 2}, "groups": 4}
     made = RunConfig(total_steps=64, start_from=tmp_path, **settings)
     assert made.start_from == str(tmp_path)
     assert decode_run(encode_run(made)) == made
@@ -122,7 +135,9 @@ def test_the_reference_page_is_the_declaration():
     script = runpy.run_path(str(ROOT / "scripts" / "settings_page.py"))
     text = script["page"]()
     assert script["PAGE"].read_text() == text, "run: python scripts/settings_page.py"
-    assert script["KEYWORDS"].read_text() == script["keywords"](), "run: python scripts/settings_page.py"
+    assert script["KEYWORDS"].read_text() == script["keywords"](), (
+        "run: python scripts/settings_page.py"
+    )
     for field in dataclasses.fields(RunConfig):
         assert f"| `{field.name}` |" in text
 
@@ -148,7 +163,8 @@ def test_optional_fields_take_none_and_are_checked(first):
     exec(compile(first + OPTIONAL, "mine.py", "exec", dont_inherit=True), names)
     mine = names["Mine"]
     assert (mine(size=3, rate=None).size, mine(rate=1).rate, mine().size) == (3, 1.0, None)
-    bad = (("size", 1, "from 2"), ("size", 2.5, "an integer"), ("rate", "x", "a number"), ("name", 3, "a text"))
+    bad = (("size", 1, "from 2"), ("size", 2.5, "an integer"), ("rate", "x", "a number"),
+           ("name", 3, "a text"))
     for name, value, valid in bad:
         with pytest.raises(jf.ConfigError, match=f"{name} must be .*{valid}"):
             mine(**{name: value})

@@ -14,7 +14,8 @@ pytestmark = [pytest.mark.tpu_aot, pytest.mark.timeout(900)]
 SMALL = {
     "ppo": dict(num_envs=8, num_steps=16),
     "dqn": dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(64,)),
-    "sac": dict(num_envs=4, buffer_size=4096, learning_starts=256, hidden=(64,), critic_hidden=(64,)),
+    "sac": dict(num_envs=4, buffer_size=4096, learning_starts=256, hidden=(64,),
+                critic_hidden=(64,)),
 }
 HBM = 16 * 2**30  # of a v5e chip; a v6e chip has 32
 
@@ -32,7 +33,8 @@ def chunk(name, target, members, env_devices=1):
     import _aot_targets as targets
 
     env = jf.make("Pendulum-v1" if name == "sac" else "CartPole-v1")
-    work = aot.Work(jf.preset(name, env.spec.name, **SMALL[name]), env, 20_000, members, env_devices)
+    work = aot.Work(jf.preset(name, env.spec.name, **SMALL[name]), env, 20_000, members,
+                    env_devices)
     place = targets.parse(target)
     return _aot_compile.compiled(aot.build("chunk", work, place), place)
 
@@ -86,7 +88,8 @@ ASKED = {
 }
 TORSOS = {
     "ppo": ("CartPole-v1", dict(num_envs=8, num_steps=16, hidden=(32,))),
-    "dqn": ("Breakout-MinAtar", dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
+    "dqn": ("Breakout-MinAtar",
+            dict(num_envs=8, buffer_size=4096, learning_starts=256, hidden=(32,))),
     "physics": ("brax/inverted_pendulum", dict(num_envs=8, num_steps=4, hidden=(32,))),
 }
 
@@ -105,8 +108,10 @@ def test_products_of_a_compiled_program_round_as_named(name, precision, tmp_path
     target = targets.parse("v5e:2x2")
     program = aot.build("chunk", aot.Work(algo, jf.make(env), 20_000, 4), target)
     found = _aot_compile.compiled(program, target, tmp_path)
-    products = list(hlo.each_product(hlo.parse((tmp_path / found["digest"] / "hlo.txt").read_text())))
-    of_torsos = [p for p in products if "MLP" in p.op_name or "CNN" in p.op_name or "conv" in p.op_name]
+    products = list(
+        hlo.each_product(hlo.parse((tmp_path / found["digest"] / "hlo.txt").read_text())))
+    of_torsos = [
+        p for p in products if "MLP" in p.op_name or "CNN" in p.op_name or "conv" in p.op_name]
     others = [p for p in products if p not in of_torsos]
     assert {p[:2] for p in others} == {("f32", "highest")}
     assert of_torsos and {p[:2] for p in of_torsos} <= ASKED[precision]

@@ -22,7 +22,8 @@ def test_a_player_is_drawn_at_every_position_with_its_copies():
         wanted = np.zeros((160, 160), int)
         for start in starts:
             for i in range(8):
-                wanted[np.arange(160), (np.arange(160) + start + i) % 160] |= graphics >> (7 - i) & 1
+                wanted[np.arange(160),
+                       (np.arange(160) + start + i) % 160] |= graphics >> (7 - i) & 1
         np.testing.assert_array_equal(drawn, wanted)
 
 
@@ -55,9 +56,12 @@ def test_hmove_at_the_start_of_a_line_moves_by_the_signed_register():
 def test_cycles_and_lengths_of_documented_instructions():
     table = opcodes.control_words()[:, 0]
     documented = {  # opcode: bytes, cycles
-        0x69: (2, 2), 0x65: (2, 3), 0x7D: (3, 4), 0x71: (2, 5), 0x61: (2, 6), 0x0A: (1, 2), 0x1E: (3, 7),
-        0x00: (2, 7), 0x20: (3, 6), 0x40: (1, 6), 0x60: (1, 6), 0x4C: (3, 3), 0x6C: (3, 5), 0x48: (1, 3),
-        0x68: (1, 4), 0x9D: (3, 5), 0x91: (2, 6), 0x96: (2, 4), 0xEA: (1, 2), 0xD0: (2, 2), 0xC6: (2, 5),
+        0x69: (2, 2), 0x65: (2, 3), 0x7D: (3, 4), 0x71: (2, 5), 0x61: (2, 6), 0x0A: (1, 2),
+        0x1E: (3, 7),
+        0x00: (2, 7), 0x20: (3, 6), 0x40: (1, 6), 0x60: (1, 6), 0x4C: (3, 3), 0x6C: (3, 5),
+        0x48: (1, 3),
+        0x68: (1, 4), 0x9D: (3, 5), 0x91: (2, 6), 0x96: (2, 4), 0xEA: (1, 2), 0xD0: (2, 2),
+        0xC6: (2, 5),
     }  # fmt: skip
     for code, wanted in documented.items():
         assert tuple(opcodes.ADDRESS.get(table[code], n) for n in ("length", "cycles")) == wanted

@@ -1,4 +1,5 @@
-"""The native Breakout equals gymnax's, step by step, over 10^5 steps of play that keeps the ball alive."""
+"""The native Breakout equals gymnax's, step by step, over 10^5 steps of play that keeps the ball
+alive."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def to_gymnax(theirs, state):
     like, _ = jax.eval_shape(lambda key: theirs.init(key, NUM_ENVS), jax.random.key(0))
     bricks = jnp.zeros((NUM_ENVS, 10, 10)).at[:, 1:4].set(state.bricks)
     filled = like.replace(
-        ball_y=state.ball_y, ball_x=state.ball_x, ball_dir=state.direction, pos=state.paddle, brick_map=bricks,
+        ball_y=state.ball_y, ball_x=state.ball_x, ball_dir=state.direction, pos=state.paddle,
+        brick_map=bricks,
         strike=state.strike, last_y=state.last_y, last_x=state.last_x, time=state.time,
         terminal=jnp.zeros(NUM_ENVS, bool),
     )  # fmt: skip
@@ -33,18 +35,22 @@ def test_native_breakout_equals_gymnax_step_by_step(minimal):
 
     def one(state, key):
         act_key, key = jax.random.split(key)
-        # Most actions follow the ball, so that walls are cleared, bricks respawn and limits are met.
-        follow = jnp.where(state.ball_x < state.paddle, left, jnp.where(state.ball_x > state.paddle, right, 0))
+        # Most actions follow the ball, so that walls are cleared, bricks respawn and limits are
+        # met.
+        follow = jnp.where(state.ball_x < state.paddle, left,
+                           jnp.where(state.ball_x > state.paddle, right, 0))
         random = ours.spec.action.sample(act_key, (NUM_ENVS,))
         lazy = jax.random.bernoulli(key, jnp.linspace(0.0, 0.8, NUM_ENVS) ** 3)
         action = jnp.where(lazy, random, follow)
         noise = jax.tree.map(lambda x: x[0], ours.draw(key, 1, NUM_ENVS, 0))
-        their_state, expected = theirs.transition(jax.random.split(key, NUM_ENVS), to_gymnax(theirs, state), action)
+        their_state, expected = theirs.transition(jax.random.split(key, NUM_ENVS),
+                                                  to_gymnax(theirs, state), action)
         raw, _ = ours.transition((), state, action)
         next_state, _, outcome = ours.step(noise, state, action)
         same = [jnp.array_equal(a, b) for a, b in zip(outcome[:4], expected[:4], strict=True)]
         again = to_gymnax(theirs, raw).replace(terminal=their_state.terminal)
-        same += [jnp.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (again, their_state)), strict=True)]
+        same += [jnp.array_equal(a, b)
+                 for a, b in zip(*map(jax.tree.leaves, (again, their_state)), strict=True)]
         cleared = (~raw.bricks).sum((1, 2)).max()
         seen = (outcome.reward.sum(), outcome.terminated.sum(), outcome.truncated.sum(), cleared)
         return next_state, (jnp.stack(same), seen)
@@ -61,7 +67,8 @@ def test_native_breakout_equals_gymnax_step_by_step(minimal):
 
 def test_first_observations_equal_gymnax():
     ours, theirs = registry.make("Breakout-MinAtar"), registry.make("gymnax:Breakout-MinAtar")
-    sets = [{np.asarray(o).tobytes() for o in e.init(jax.random.key(0), 32)[1]} for e in (ours, theirs)]
+    sets = [{np.asarray(o).tobytes() for o in e.init(jax.random.key(0), 32)[1]}
+            for e in (ours, theirs)]
     assert sets[0] == sets[1] and len(sets[0]) == 2
 
 

@@ -1,4 +1,5 @@
-"""Environments on the host as `Vector`s: whatever their auto-reset mode, the true successors and both kinds of end."""
+"""Environments on the host as `Vector`s: whatever their auto-reset mode, the true successors and
+both kinds of end."""
 
 from __future__ import annotations
 
@@ -63,8 +64,14 @@ def test_every_row_is_a_real_transition(kind):
         np.testing.assert_array_equal(obs, [at] * 3)
         np.testing.assert_array_equal(step.next_obs, [successor] * 3)
         np.testing.assert_array_equal(step.reward, reward + action + 1)  # actions begin at 1 there
-        assert (step.terminated == terminated).all() and (step.truncated == truncated).all() and step.real is None
-        assert (step.over == (terminated or truncated)).all() and step.obs.dtype == step.reward.dtype == np.float32
+        assert (
+            (step.terminated == terminated).all() and (step.truncated == truncated).all()
+            and step.real is None
+        )
+        assert (
+            (step.over == (terminated or truncated)).all()
+            and step.obs.dtype == step.reward.dtype == np.float32
+        )
         assert (step.next_obs is step.obs) == (not step.over.any())
     vector.close()
 
@@ -73,20 +80,30 @@ def test_a_reset_in_the_next_step_is_marked_and_nothing_else_changes():
     vector, found = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0), []
     for obs, _, step in played(vector, 60):
         if step.real is None or step.real.all():
-            found.append((tuple(obs[0]), tuple(step.next_obs[0]), bool(step.terminated[0]), bool(step.truncated[0])))
+            found.append((tuple(obs[0]), tuple(step.next_obs[0]), bool(step.terminated[0]),
+                          bool(step.truncated[0])))
         else:
-            assert not step.real.any() and step.truncated.all() and not step.terminated.any() and not step.over.any()
+            assert (
+                not step.real.any() and step.truncated.all() and not step.terminated.any()
+                and not step.over.any()
+            )
             assert (step.reward == 0).all() and (step.score == 0).all()
-            np.testing.assert_array_equal(step.next_obs, obs)  # the terminal observation, not the next episode's
-    assert found == [(at, to, end, cut) for at, to, _, end, cut in tools.expected(len(found))] and len(found) > 40
+            # the terminal observation, not the next episode's
+            np.testing.assert_array_equal(step.next_obs, obs)
+    assert (
+        found == [(at, to, end, cut) for at, to, _, end, cut in tools.expected(len(found))]
+        and len(found) > 40
+    )
 
 
 def test_replay_learns_truncated_steps_and_no_resets():
     vector = gymnasium_adapter.GymnasiumVector(tools.Counters(2, "NEXT_STEP"), 0)
     spec = jf.EnvSpec("counters", jf.Box(0.0, 99.0, (2,)), jf.Discrete(3), 4)
-    algo = jf.DQN(num_envs=2, num_steps=40, buffer_size=160, batch_size=64, hidden=(4,), truncation_interval=1).bind(spec)
+    algo = jf.DQN(num_envs=2, num_steps=40, buffer_size=160, batch_size=64, hidden=(4,),
+                  truncation_interval=1).bind(spec)
     actor, steps, seen = play.begin(algo, vector.reset(), of=2), None, None
-    agent, noise, clock = algo.init(jax.random.key(0)), algo.draw(jax.random.key(1), 40, 2), play.start_clock()
+    agent, noise, clock = (
+        algo.init(jax.random.key(0)), algo.draw(jax.random.key(1), 40, 2), play.start_clock())
     first = actor
     for i in range(40):
         actor, steps, action = play.step(algo, agent, actor, steps, seen, noise, clock, i, "random")
@@ -95,11 +112,13 @@ def test_replay_learns_truncated_steps_and_no_resets():
     _, trajectory = play.end(algo, first, actor, steps, seen, 39)
     memory, rows = algo.memory(), algo.prepare(agent, trajectory)
     mem = memory.add(memory.init(rows), rows, jnp.int32(0))
-    window, (row, env) = memory.fetch(mem, tree.take(memory.plan(jax.random.key(2), 1, jnp.int32(1), clock), 0))
+    window, (row, env) = memory.fetch(
+        mem, tree.take(memory.plan(jax.random.key(2), 1, jnp.int32(1), clock), 0))
     real, cut = ~trajectory.steps.reset_only[row, env], trajectory.steps.truncated[row, env]
     np.testing.assert_array_equal(window.weight, real)
     assert (real & cut).any() and (~real).any()
-    wanted = trajectory.steps.next_obs[row, env]  # the episode's own next step, terminal ones left aside
+    # the episode's own next step, terminal ones left aside
+    wanted = trajectory.steps.next_obs[row, env]
     alive = np.asarray(real & (window.boot > 0))
     np.testing.assert_array_equal(window.boot_obs[alive], wanted[alive])
 
@@ -128,18 +147,24 @@ def test_a_lost_life_is_an_episode_for_the_learner_alone():
         def receive(self):
             self.t += 1
             over = np.array([False, self.t == 4])
-            self.lives = np.array([[3, 3], [2, 3], [2, 2], [2, 3]][self.t - 1])  # the second one begins a new game with 3
+            # the second one begins a new game with 3
+            self.lives = np.array([[3, 3], [2, 3], [2, 2], [2, 3]][self.t - 1])
             obs, none = np.full((2, 1), self.t, np.float32), np.zeros(2, bool)
-            return HostStep(obs, obs, np.ones(2, np.float32), over, none, np.ones(2, np.float32), over)
+            return HostStep(obs, obs, np.ones(2, np.float32), over, none, np.ones(2, np.float32),
+                            over)
 
     found = [step for _, _, step in played(Lives(Game()), 4)]
-    assert [list(s.terminated) for s in found] == [[False, False], [True, False], [False, True], [False, True]]
+    assert [list(s.terminated) for s in found] == [[False, False], [True, False], [False, True],
+                                                   [False, True]]
     assert [list(s.over) for s in found] == [[False, False]] * 3 + [[False, True]]
 
 
 def test_the_spec_and_its_stand_in():
     env = jf.make(f"gym:{tools.ID}", stack=2)
-    assert env.spec.stack == 2 and env.spec.action == spaces.Discrete(3) and env.spec.max_episode_steps is None
+    assert (
+        env.spec.stack == 2 and env.spec.action == spaces.Discrete(3)
+        and env.spec.max_episode_steps is None
+    )
     assert env.spec.observation.shape == (2,) and env.spec.observation.dtype == np.float32
     stand_in = backend_of(env).placed(env, jf.PPO(), RunConfig())
     assert stand_in.spec == env.spec
@@ -150,11 +175,15 @@ def test_the_spec_and_its_stand_in():
 
 
 def test_the_two_kinds_are_siblings():
-    for name, cls, runs_on in (("CartPole-v1", jf.Env, "device"), (f"gym:{tools.ID}", jf.HostEnv, "host")):
+    for name, cls, runs_on in (("CartPole-v1", jf.Env, "device"),
+                               (f"gym:{tools.ID}", jf.HostEnv, "host")):
         env = jf.make(name)
         assert [kind for kind in (jf.Env, jf.HostEnv) if isinstance(env, kind)] == [cls]
         assert isinstance(env, jf.envs.Environment) and env.runs_on == runs_on
-        assert hasattr(env, "init") == (runs_on == "device") and copy.deepcopy(env) == env == pickle.loads(pickle.dumps(env))
+        assert (
+            hasattr(env, "init") == (runs_on == "device")
+            and copy.deepcopy(env) == env == pickle.loads(pickle.dumps(env))
+        )
 
 
 def test_a_host_environment_by_its_class():
@@ -176,16 +205,26 @@ def test_an_error_of_a_property_is_not_hidden():
 
 
 def test_settings_are_the_constructor_s():
-    assert jf.make("gym:CartPole-v1", max_episode_steps=7, sutton_barto_reward=True).spec.max_episode_steps == 7
+    assert (
+        jf.make(
+            "gym:CartPole-v1", max_episode_steps=7, sutton_barto_reward=True
+        ).spec.max_episode_steps == 7
+    )
     assert jf.make("gym:CartPole-v1") is jf.make("gym:CartPole-v1")
     assert jf.make("gym:CartPole-v1").spec.max_episode_steps == 500
     vector = jf.make("gym:CartPole-v1", max_episode_steps=3).open(2, 0)
-    assert [bool(s.truncated.all()) for _, _, s in played(_small(vector), 6)] == [False, False, True] * 2
+    assert (
+        [bool(s.truncated.all()) for _, _, s in played(_small(vector), 6)] == [False, False, True]
+        * 2
+    )
 
 
 def test_a_module_in_the_name(tmp_path, monkeypatch):
     """It is imported, the working directory included, and registers its environment."""
-    text = "import gymnasium\ngymnasium.register('Temporary-v0', entry_point='helpers.counters:Counter')"
+    text = (
+        "import gymnasium\ngymnasium.register('Temporary-v0', "
+        "entry_point='helpers.counters:Counter')"
+    )
     (tmp_path / "temporary_envs.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [*sys.path])
@@ -206,7 +245,8 @@ def test_a_module_in_the_name(tmp_path, monkeypatch):
 def test_a_native_vector_that_is_not_the_single_environment():
     """ale-py's: its spaces, its settings, and pictures whose channels come first."""
     name = "gym:ale_py:ALE/Pong-v5"
-    env = jf.make(name, vectorization="native", stack_num=1, noop_max=0, max_num_frames_per_episode=80, stack=2)
+    env = jf.make(name, vectorization="native", stack_num=1, noop_max=0,
+                  max_num_frames_per_episode=80, stack=2)
     assert env.spec.observation.shape == (84, 84, 1) and env.spec.stack == 2
     rows = played(env.open(2, 0), 25)
     assert rows[0][0].shape == (2, 84, 84, 1) and sum(step.over.all() for _, _, step in rows) == 1
@@ -214,7 +254,11 @@ def test_a_native_vector_that_is_not_the_single_environment():
         jf.make(name, noop_max=0)
     with pytest.raises(ConfigError, match=r"env\.max_episode_steps must be .*got 9"):
         jf.make(name, vectorization="native", max_episode_steps=9)
-    assert jf.make("gym:CartPole-v1", vectorization="native", max_episode_steps=9).spec.max_episode_steps == 9
+    assert (
+        jf.make(
+            "gym:CartPole-v1", vectorization="native", max_episode_steps=9
+        ).spec.max_episode_steps == 9
+    )
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
@@ -222,8 +266,13 @@ def test_an_environment_that_ends_the_program(vectorization):
     gymnasium.register("Quits-v0", "helpers.counters:Counter", kwargs={"fault": "quits", "at": 2})
     try:
         vector = jf.make("gym:helpers.counters:Quits-v0", vectorization=vectorization).open(2, 0)
-        message = "SystemExit: licence lost" if vectorization == "sync" else "the process of one of .* died .*exit code 1"
-        with pytest.raises(host.HostError, match=rf"^helpers\.counters:Quits-v0 failed in (send|receive): {message}"):
+        message = (
+            "SystemExit: licence lost" if vectorization == "sync"
+            else "the process of one of .* died .*exit code 1"
+        )
+        with pytest.raises(host.HostError,
+                           match=rf"^helpers\.counters:Quits-v0 failed in (send|receive): "
+                                 rf"{message}"):
             played(vector, 3)
         vector.close()
     finally:
@@ -238,7 +287,9 @@ class Refused(gymnasium.Env):
 def test_a_refused_connection_is_no_dead_process():
     gymnasium.register("Refused-v0", Refused)
     try:
-        with pytest.raises(host.HostError, match="^Refused-v0 failed in spec: ConnectionRefusedError: nobody listens"):
+        with pytest.raises(host.HostError,
+                           match="^Refused-v0 failed in spec: ConnectionRefusedError: nobody "
+                                 "listens"):
             jf.make("gym:Refused-v0", vectorization="async")
     finally:
         del gymnasium.registry["Refused-v0"]
@@ -271,7 +322,8 @@ def test_processes_and_seeds():
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP], ids=lambda way: way.name)
 def test_no_process_outlives_its_vector(way):
-    """Whether one was killed in the middle of a step, or hangs in it. What asks a run to stop, they do not hear."""
+    """Whether one was killed in the middle of a step, or hangs in it. What asks a run to stop, they
+    do not hear."""
     vector = jf.make("gym:CartPole-v1", vectorization="async").open(2, 0)
     vector.reset()
     processes = vector.vector.processes
@@ -286,7 +338,9 @@ def test_no_process_outlives_its_vector(way):
     assert vector.vector.parent_pipes[1].poll(30)  # the other one has made its step
     os.kill(processes[0].pid, way)
     if way == signal.SIGKILL:
-        with pytest.raises(host.HostError, match=rf"^CartPole-v1 failed in receive: .* died \({processes[0].pid}, SIGKILL\)"):
+        with pytest.raises(host.HostError,
+                           match=rf"^CartPole-v1 failed in receive: .* died \({processes[0].pid}, "
+                                 rf"SIGKILL\)"):
             vector.receive()
     began = time.monotonic()
     vector.close()
@@ -303,7 +357,8 @@ if __name__ == "__main__":
 
 
 def test_an_open_vector_does_not_keep_its_program(tmp_path):
-    """multiprocessing would ask its processes by SIGTERM, which they do not hear, and wait for them."""
+    """multiprocessing would ask its processes by SIGTERM, which they do not hear, and wait for
+    them."""
     (tmp_path / "left.py").write_text(LEFT)
     assert subprocess.run([sys.executable, tmp_path / "left.py"], timeout=60).returncode == 0
 
@@ -334,12 +389,17 @@ if __name__ == "__main__":
 def test_an_opening_vector_does_not_keep_its_program(tmp_path):
     """It was given up: one of its environments hangs where it is made."""
     (tmp_path / "stuck.py").write_text(STUCK)
-    assert subprocess.run([sys.executable, tmp_path / "stuck.py"], timeout=60, stderr=subprocess.DEVNULL).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, tmp_path / "stuck.py"], timeout=60, stderr=subprocess.DEVNULL
+        ).returncode == 0
+    )
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "async"])
 def test_reused_buffers_are_copied(vectorization):
-    """The terminal observation is not that of the reset; and another shape is an error, not what a flat copy makes of it."""
+    """The terminal observation is not that of the reset; and another shape is an error, not what a
+    flat copy makes of it."""
     gymnasium.register("Buffer-v0", "helpers.counters:Buffer")
     try:
         env = jf.make("gym:helpers.counters:Buffer-v0", vectorization=vectorization)
@@ -351,10 +411,12 @@ def test_reused_buffers_are_copied(vectorization):
         vector.close()
         assert [step.next_obs["a"][0, 0, 0] for step in found] == [1, 2, 3, 1]
         assert [step.obs["a"][1, 1, 1] for step in found] == [1, 2, 0, 1]
-        vector = jf.make("gym:helpers.counters:Buffer-v0", vectorization=vectorization, wrong=True).open(2, 0)
+        vector = jf.make("gym:helpers.counters:Buffer-v0", vectorization=vectorization,
+                         wrong=True).open(2, 0)
         message = r"observations\['a'\] of shape \[3, 2\], where their space has \[2, 3\]"
         with warnings.catch_warnings(), pytest.raises(host.HostError, match=message):
-            warnings.simplefilter("error")  # Gymnasium's log of the traceback in the other process is one
+            # Gymnasium's log of the traceback in the other process is one
+            warnings.simplefilter("error")
             played(vector, 3)
         vector.close()
     finally:
@@ -393,7 +455,8 @@ def test_spaces_and_their_values(space, ours):
     assert space_of(space) == ours
     space.seed(0)
     samples = [space.sample() for _ in range(4)]
-    batch = gymnasium.vector.utils.concatenate(space, samples, gymnasium.vector.utils.create_empty_array(space, 4))
+    batch = gymnasium.vector.utils.concatenate(space, samples,
+                                               gymnasium.vector.utils.create_empty_array(space, 4))
     found = own_form(space).encode(batch)
     shapes = jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), found)
     assert shapes == jax.tree.map(lambda x: (x.shape, np.dtype(x.dtype)), spaces.zeros(ours, (4,)))
@@ -407,11 +470,14 @@ def test_spaces_and_their_values(space, ours):
     (theirs.Text(5), theirs.Discrete(2), "mine: observation_space must be .*got 'Text'"),
     (theirs.Dict(a=theirs.Dict(b=theirs.Sequence(theirs.Discrete(2)))), theirs.Discrete(2),
         r"space\['a'\]\['b'\] must be .*got 'Sequ"),
-    (theirs.Discrete(2), theirs.OneOf([theirs.Discrete(2)]), "mine: action_space must be .*got 'OneOf'"),
-    (theirs.Discrete(2), None, "mine: action_space must be .*got 'NoneType'"), (theirs.Dict(), theirs.Discrete(2),
+    (theirs.Discrete(2), theirs.OneOf([theirs.Discrete(2)]),
+     "mine: action_space must be .*got 'OneOf'"),
+    (theirs.Discrete(2), None, "mine: action_space must be .*got 'NoneType'"),
+    (theirs.Dict(), theirs.Discrete(2),
         "at least one space"),
     (theirs.Box(-1, 1, (0,)), theirs.Discrete(2), "at least one entry"),
-    (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2), r"observation_space\[1\] must be .*got 'Text'"),
+    (theirs.Tuple((theirs.Discrete(2), theirs.Text(3))), theirs.Discrete(2),
+     r"observation_space\[1\] must be .*got 'Text'"),
 ], ids=str)  # fmt: skip
 def test_an_unknown_space_is_named(observation, action, message):
     with pytest.raises(ConfigError, match=message):
@@ -435,13 +501,16 @@ def test_pictures_have_their_channels_last():
 def test_atari():
     """Pong by ale-py: single grey frames, rewards clipped, a game that its limit cuts."""
     env = jf.make("ale:Pong", max_num_frames_per_episode=120, frameskip=4)
-    assert env.spec.observation.shape == (84, 84, 1) and env.spec.stack == 4 and env.spec.action.n == 6
+    assert (
+        env.spec.observation.shape == (84, 84, 1) and env.spec.stack == 4 and env.spec.action.n == 6
+    )
     assert env.spec.max_episode_steps == 30 and env.reward_clip == 1.0
     vector = env.open(2, 5)
     rows = played(vector, 45)
     assert all(obs.shape == (2, 84, 84, 1) and obs.dtype == np.uint8 for obs, _, _ in rows)
     cut = [step for _, _, step in rows if step.over.any()]
-    assert cut and all(step.truncated[step.over].all() and not step.terminated.any() for step in cut)
+    assert cut and all(step.truncated[step.over].all() and not step.terminated.any()
+                       for step in cut)
     for step in cut:  # the game goes on from a fresh frame, and its last one is kept
         assert (step.next_obs[step.over] != step.obs[step.over]).any()
     assert vector.render().shape == (252, 252, 3)
@@ -458,7 +527,8 @@ def test_atari():
         ("gym:Acrobot-v1", {"vectorization": "native"}, "has no vector version"),
         ("gym:CartPole-v1", {"gravity": 1.0}, "a setting of gym:CartPole-v1 "),
         ("gym:CartPole-v1", {"max_episode_steps": 0}, "env.max_episode_steps must be .*got 0"),
-        ("gym:CartPole-v1", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*own settings"),
+        ("gym:CartPole-v1", {"action_repeat": 2},
+         "env.action_repeat must be 1 .*got 2.*own settings"),
         ("gym:CartPole-v1", {"time_limit": 2}, "env.time_limit must be .*got 2"),
         ("gym:CartPole-v1", {"reward_clip": -1.0}, "env.reward_clip"),
         ("gym:CartPole-v1", {"stack": 0}, "env.stack must be .*got 0"),
@@ -484,18 +554,24 @@ def test_unsupported_spaces(space, message):
 
 
 @pytest.mark.parametrize(("name", "settings"), [
-    (f"gym:{tools.ID}", {}), ("gym:CartPole-v1", {}), ("gym:CartPole-v1", {"vectorization": "native"}),
+    (f"gym:{tools.ID}", {}), ("gym:CartPole-v1", {}),
+    ("gym:CartPole-v1", {"vectorization": "native"}),
     ("gym:CartPole-v1", {"vectorization": "async"}),
-    ("gym:Pendulum-v1", {}), ("gym:Blackjack-v1", {}), ("ale:Pong", {"max_num_frames_per_episode": 300}),
+    ("gym:Pendulum-v1", {}), ("gym:Blackjack-v1", {}),
+    ("ale:Pong", {"max_num_frames_per_episode": 300}),
 ], ids=str)  # fmt: skip
 def test_conforms(name, settings):
     report = check_env(jf.make(name, **settings), num_envs=2, num_steps=210)
-    assert report.steps == 420 and report.terminated + report.truncated > 0 and report.longest <= LONGEST[name]
+    assert (
+        report.steps == 420 and report.terminated + report.truncated > 0
+        and report.longest <= LONGEST[name]
+    )
     if name.startswith("gym:"):  # games begin with frames that their seeds do not show
         assert report.random_resets == (name != f"gym:{tools.ID}")
 
 
-LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200, "gym:Blackjack-v1": 20, "ale:Pong": 75}
+LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200,
+           "gym:Blackjack-v1": 20, "ale:Pong": 75}
 
 
 class Broken(Wrapped):
@@ -524,12 +600,15 @@ class Broken(Wrapped):
 
 
 @pytest.mark.parametrize(("fault", "message"), [
-    ("successor", "continuity"), ("both ends", "both set"), ("reward", "float64"), ("not an end", "over in a step"),
-    ("shape", r"float32\[2, 1\], not float32\[2, 4\]"), ("no terminal observation", "successor: where an episode ends"),
+    ("successor", "continuity"), ("both ends", "both set"), ("reward", "float64"),
+    ("not an end", "over in a step"),
+    ("shape", r"float32\[2, 1\], not float32\[2, 4\]"),
+    ("no terminal observation", "successor: where an episode ends"),
     ("failures truncated", r"time limit: \d+ episodes are truncated before"),
 ])  # fmt: skip
 def test_the_kit_finds(fault, message):
-    env = Around(inner=jf.make("gym:CartPole-v1"), around=lambda vector, training: Broken(vector, fault))
+    env = Around(inner=jf.make("gym:CartPole-v1"),
+                 around=lambda vector, training: Broken(vector, fault))
     with pytest.raises(AssertionError, match=message):
         check_env(env, num_envs=2, num_steps=60)
 
@@ -552,7 +631,8 @@ def test_an_environment_that_never_opens():
 
 
 def test_not_inside_programs():
-    env, algo = jf.make("gym:CartPole-v1"), jf.PPO(num_envs=2, num_steps=4, num_minibatches=2, hidden=(4,))
+    env, algo = jf.make("gym:CartPole-v1"), jf.PPO(num_envs=2, num_steps=4, num_minibatches=2,
+                                                   hidden=(4,))
     with pytest.raises(ConfigError, match=r"on the host.*jf\.train"):
         jf.make_train(algo, env, 64)(jax.random.key(0))
     with pytest.raises(ConfigError, match="on the host"):
@@ -566,7 +646,8 @@ def test_not_inside_programs():
 
 
 def test_an_algorithm_with_its_own_rollouts_is_refused_on_the_host():
-    """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors' all the same."""
+    """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors'
+    all the same."""
 
     @jf.settings
     class Twice(jf.PPO):
@@ -574,15 +655,19 @@ def test_an_algorithm_with_its_own_rollouts_is_refused_on_the_host():
             iteration.collect(jax.tree.map(jnp.zeros_like, agent))
             return super().learn(agent, mem, iteration)
 
-    with pytest.raises(ConfigError, match="on the device, got 'CartPole-v1': ppo learns from rollouts of agents that it makes"):
-        jf.train(Twice(num_envs=2, num_steps=4, num_minibatches=2, hidden=(4,)), jf.make("gym:CartPole-v1"), 64)
+    with pytest.raises(ConfigError,
+                       match="on the device, got 'CartPole-v1': ppo learns from rollouts of agents "
+                             "that it makes"):
+        jf.train(Twice(num_envs=2, num_steps=4, num_minibatches=2, hidden=(4,)),
+                 jf.make("gym:CartPole-v1"), 64)
 
 
 def test_atari_is_evaluated_by_few_games_with_some_exploration():
     """A greedy policy may wait for ever."""
     for algorithm in ("dqn", "rainbow", "pqn", "apex", "ppo", "impala"):
         run = find_preset(algorithm, "ale:Breakout").run
-        assert run == find_preset(algorithm, "envpool:Breakout-v5").run and run["eval_episodes"] == 30
+        assert (
+            run == find_preset(algorithm, "envpool:Breakout-v5").run and run["eval_episodes"] == 30)
         assert run["eval_mode"] == "sample"
         RunConfig(**run)
 
@@ -598,17 +683,24 @@ def test_a_missing_package_of_the_environment(monkeypatch, modules):
     modules(Box2D=None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)
-    line = r"one whose package is installed, got 'gym:LunarLander-v3': pip install 'jaxrl_fast\[gymnasium\]'"  # our extra has it
+    # our extra has it
+    line = (
+        r"one whose package is installed, got 'gym:LunarLander-v3': pip install "
+        r"'jaxrl_fast\[gymnasium\]'"
+    )
     with pytest.raises(ConfigError, match=line) as error:
         jf.make("gym:LunarLander-v3", max_episode_steps=12)
     assert error.value.exit_code == 2
 
     def missing():
-        raise gymnasium.error.DependencyNotInstalled("MuJoCo is not installed, run `pip install ...`")
+        raise gymnasium.error.DependencyNotInstalled(
+            "MuJoCo is not installed, run `pip install ...`")
 
     gymnasium.register("Missing-v0", missing)
     try:
-        with pytest.raises(ConfigError, match="whose package is installed, got 'gym:Missing-v0': MuJoCo is not installed, run"):
+        with pytest.raises(ConfigError,
+                           match="whose package is installed, got 'gym:Missing-v0': MuJoCo is not "
+                                 "installed, run"):
             jf.make("gym:Missing-v0")
     finally:
         del gymnasium.registry["Missing-v0"]

@@ -1,7 +1,8 @@
-"""Every leaf that docs/physics.md names for randomised physics changes what an agent sees, on the backend it is named for.
+"""Every leaf that docs/physics.md names for randomised physics changes what an agent sees, on the
+backend it is named for.
 
-Read or not is found by tracing (test_physics.py); this computes. One environment and one step by default, for a step
-on each backend takes up to a minute to compile.
+Read or not is found by tracing (test_physics.py); this computes. One environment and one step by
+default, for a step on each backend takes up to a minute to compile.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from jaxrl_fast.envs.physics import randomize
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "physics.md"
 # Where each of them is not 0 and read.
 DRIVEN = ("gravity", "actuator.gear", "actuator.gain", "link.inertia.mass")
-SOFT = (*DRIVEN, "geom_friction", "link.inertia.i", "ang_damping", "link.constraint_vel_damping", "link.constraint_ang_damping")
-MJX = ("opt.gravity", "geom_friction", "body_mass", "body_inertia", "body_ipos", "dof_damping", "dof_armature",
+SOFT = (*DRIVEN, "geom_friction", "link.inertia.i", "ang_damping", "link.constraint_vel_damping",
+        "link.constraint_ang_damping")
+MJX = ("opt.gravity", "geom_friction", "body_mass", "body_inertia", "body_ipos", "dof_damping",
+       "dof_armature",
        "jnt_stiffness", "actuator_gear", "actuator_gainprm")  # fmt: skip
 CASES = [
-    ("spring", "brax/halfcheetah", (*SOFT, "link.constraint_stiffness", "link.constraint_limit_stiffness")),
+    ("spring", "brax/halfcheetah",
+     (*SOFT, "link.constraint_stiffness", "link.constraint_limit_stiffness")),
     ("spring", "brax/hopper", ("vel_damping",)),
     ("positional", "brax/halfcheetah", SOFT),
     ("positional", "brax/hopper", ("vel_damping",)),
@@ -55,7 +59,8 @@ def test_the_table_lists_the_tested_leaves():
 
 
 def play(env, steps, variants):
-    """Observations [variants, steps, 1, ...] from one start, under the same actions; variant v with the model of t = v."""
+    """Observations [variants, steps, 1, ...] from one start, under the same actions; variant v with
+    the model of t = v."""
     actions = random.uniform(jax.random.key(1), (steps, 1, *env.spec.action.shape), -1.0, 1.0)
 
     def one(t):
@@ -96,6 +101,7 @@ def test_leaves_of_springs():
 )
 def test_documented_leaves(backend, name, leaves):
     settings = {} if backend == "Playground" else {"backend": backend}
-    registry.make(name, randomize=", ".join(f"{leaf}=0.9:1.1" for leaf in leaves), **settings)  # as it is documented
+    # as it is documented
+    registry.make(name, randomize=", ".join(f"{leaf}=0.9:1.1" for leaf in leaves), **settings)
     moved = changes(name, settings, leaves)
     assert min(moved.values()) > 1e-3, moved

@@ -55,7 +55,8 @@ def test_native_equals_gymnax_step_by_step(name):
         noise = jax.tree.map(lambda x: x[0], ours.draw(key, 1, NUM_ENVS, 0))
         step_noise = jax.random.split(key, NUM_ENVS)
         # Both take the native state of this step, so that rounding cannot add up.
-        their_state, expected = theirs.transition(step_noise, to_gymnax(name, theirs, state), action)
+        their_state, expected = theirs.transition(step_noise, to_gymnax(name, theirs, state),
+                                                  action)
         next_state, _, outcome = ours.step(noise, state, action)
         raw_state, _ = ours.transition(noise[0], state, action)
         worst = jax.tree.map(lambda a, b: jnp.max(jnp.abs(a - b)), outcome[:2], expected[:2])
@@ -69,12 +70,14 @@ def test_native_equals_gymnax_step_by_step(name):
     # Spread the clocks, so that time limits of 200 to 999 steps are met on many steps.
     state = (state[0], jnp.arange(NUM_ENVS, dtype=jnp.int32) * 2)
     run = jax.jit(lambda state, keys: jax.lax.scan(one, state, keys))
-    _, (worst, ends, close, terminated, truncated) = run(state, jax.random.split(jax.random.key(2), NUM_STEPS))
+    _, (worst, ends, close, terminated, truncated) = run(
+        state, jax.random.split(jax.random.key(2), NUM_STEPS))
     obs_error, reward_error = (float(np.max(x)) for x in worst)
     assert obs_error < 2e-5 and reward_error < 2e-5, (obs_error, reward_error)
     assert [int(x.sum()) for x in ends] == [0, 0]
     assert bool(np.all(close))
-    # The comparison means something only if it saw ends: CartPole falls, the others run into the limit.
+    # The comparison means something only if it saw ends: CartPole falls, the others run into the
+    # limit.
     assert int(terminated.sum()) + int(truncated.sum()) > 50
 
 
@@ -82,12 +85,14 @@ def test_native_equals_gymnax_step_by_step(name):
 def test_same_spaces_and_limits_as_gymnax(name):
     ours, theirs = registry.make(name).spec, registry.make(f"gymnax:{name}").spec
     assert ours.max_episode_steps == theirs.max_episode_steps and ours.name == theirs.name
-    np.testing.assert_allclose(np.array(ours.observation.bounds()), np.array(theirs.observation.bounds()), rtol=1e-6)
+    np.testing.assert_allclose(np.array(ours.observation.bounds()),
+                               np.array(theirs.observation.bounds()), rtol=1e-6)
     assert type(ours.action) is type(theirs.action)
     if hasattr(ours.action, "n"):
         assert ours.action.n == theirs.action.n
     else:
-        np.testing.assert_allclose(np.array(ours.action.bounds()), np.array(theirs.action.bounds()), rtol=1e-6)
+        np.testing.assert_allclose(np.array(ours.action.bounds()), np.array(theirs.action.bounds()),
+                                   rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -97,7 +102,10 @@ def test_physics_are_leaves_and_sizes_of_spaces_are_static(name):
     assert leaves and all(isinstance(x, float) for x in leaves)
     assert jax.tree.map(lambda x: x, env).spec == env.spec
     # A spec can be read while the leaves are traced.
-    assert jax.jit(lambda e: jnp.zeros(e.spec.observation.shape))(env).shape == env.spec.observation.shape
+    assert (
+        jax.jit(lambda e: jnp.zeros(e.spec.observation.shape))(env).shape
+        == env.spec.observation.shape
+    )
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -107,7 +115,10 @@ def test_render(name):
     picture = env.render(jax.tree.map(lambda x: np.asarray(x)[0], state))
     assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[-1] == 3
     assert len(np.unique(picture.reshape(-1, 3), axis=0)) > 3
-    moved = jax.tree.map(lambda x: np.asarray(x)[0] + np.asarray(0.3 if x.dtype == jnp.float32 else 0, x.dtype), state)
+    moved = (
+        jax.tree.map(lambda x: np.asarray(x)[0]
+                     + np.asarray(0.3 if x.dtype == jnp.float32 else 0, x.dtype), state)
+    )
     assert not np.array_equal(picture, env.render(moved))
 
 

@@ -1,4 +1,5 @@
-"""Environments handed over as objects: gymnax's form with its ends and parameters, Gymnasium's instances, classes, thunks."""
+"""Environments handed over as objects: gymnax's form with its ends and parameters, Gymnasium's
+instances, classes, thunks."""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def last_step(env, num_envs=2):
 
     outcome = jax.jit(scan)(jax.random.key(0))
     first = int(np.argmax(np.asarray(outcome.terminated | outcome.truncated)[:, 0]))
-    terminated, truncated, obs = (np.asarray(x)[first, 0] for x in (outcome.terminated, outcome.truncated, outcome.next_obs))
+    terminated, truncated, obs = (
+        np.asarray(x)[first, 0] for x in (outcome.terminated, outcome.truncated, outcome.next_obs))
     return first + 1, bool(terminated), bool(truncated), obs
 
 
@@ -93,7 +95,8 @@ def test_both_kinds_of_end_in_every_form(form):
     line = Line(form)
     assert last_step(jf.make(line))[:3] == (3, True, False)
     steps, terminated, truncated, obs = last_step(jf.make(line, goal=7.0))
-    assert (steps, terminated, truncated) == (5, False, True) and obs.tolist() == [5, 5]  # the successor, not the reset
+    # the successor, not the reset
+    assert (steps, terminated, truncated) == (5, False, True) and obs.tolist() == [5, 5]
 
 
 class Talks(Line):
@@ -101,17 +104,21 @@ class Talks(Line):
 
     def step_env(self, key, state, action, params):
         *found, info = super().step_env(key, state, action, params)
-        more = {"twice": 2 * found[1].x, "flag": found[1].x > 1, "three": 3, "picture": jnp.zeros(4), "deep": {"x": 1.0},
+        more = {"twice": 2 * found[1].x, "flag": found[1].x > 1, "three": 3,
+                "picture": jnp.zeros(4), "deep": {"x": 1.0},
             5: 1.0}
         return *found, info | more
 
 
 def test_numbers_of_an_info_are_reported():
-    metrics = jax.jit(jf.make_train(jf.PPO(num_envs=2, num_steps=6, num_minibatches=1, hidden=(4,)), jf.make(Talks()), 12))(
+    metrics = jax.jit(jf.make_train(
+        jf.PPO(num_envs=2, num_steps=6, num_minibatches=1, hidden=(4,)), jf.make(Talks()), 12))(
         jax.random.key(0)
     )[1]
-    found = {name: float(metrics[name][0]) for name in ("twice", "twice_end", "three", "flag", "flag_end")}
-    assert found == pytest.approx({"twice": 4.0, "twice_end": 6.0, "three": 3.0, "flag": 2 / 3, "flag_end": 1.0})
+    found = {name: float(metrics[name][0])
+             for name in ("twice", "twice_end", "three", "flag", "flag_end")}
+    assert found == pytest.approx(
+        {"twice": 4.0, "twice_end": 6.0, "three": 3.0, "flag": 2 / 3, "flag_end": 1.0})
     assert not {"picture", "deep", "discount", "5"} & set(metrics)
 
 
@@ -122,7 +129,8 @@ def test_float_parameters_are_leaves_and_whole_numbers_are_not():
     assert goals.tolist() == [2, 4]
     assert jf.make(Line(), width=3).spec.observation.shape == (3,)
     _, other = configure(jf.PPO(), env, {"env.goal": 4.0})
-    assert last_step(other)[0] == 4 and jax.tree.structure(other) == jax.tree.structure(env)  # one program for both
+    # one program for both
+    assert last_step(other)[0] == 4 and jax.tree.structure(other) == jax.tree.structure(env)
 
 
 def last_goal(goal, env):
@@ -132,17 +140,23 @@ def last_goal(goal, env):
     def one(carry, noise):
         state, steps = carry
         state, _, outcome = env.step(noise, state, jnp.zeros(1, jnp.int32))
-        return (state, jnp.where((steps == 0) & outcome.terminated[0], outcome.reward[0], steps)), None
+        return (state,
+                jnp.where((steps == 0) & outcome.terminated[0], outcome.reward[0], steps)), None
 
-    return jax.lax.scan(one, (state, jnp.float32(0)), env.draw(jax.random.key(0), 6, 1, jnp.int32(0)))[0][1]
+    return jax.lax.scan(one, (state, jnp.float32(0)),
+                        env.draw(jax.random.key(0), 6, 1, jnp.int32(0)))[0][1]
 
 
 def test_registered_by_us_and_by_gymnax(monkeypatch):
     jf.register("line", Line)
-    assert registry.settings_of("line")["goal"] == 3.0 and registry.settings_of("line")["form"] == "discount"
+    assert (
+        registry.settings_of("line")["goal"] == 3.0
+        and registry.settings_of("line")["form"] == "discount"
+    )
     assert last_step(jf.make("line", form="natural", start=1))[0] == 2
     monkeypatch.setitem(registration._registry, "Line-v0", Line)
-    assert last_step(jf.make("Line-v0", goal=1.0))[0] == last_step(jf.make("gymnax:Line-v0", goal=1.0))[0] == 1
+    assert last_step(jf.make("Line-v0", goal=1.0))[0] == last_step(
+        jf.make("gymnax:Line-v0", goal=1.0))[0] == 1
     with pytest.raises(ConfigError, match=r"env.gaol must be .*got 1.*did you mean 'goal'"):
         jf.make("line", gaol=1.0)
     with pytest.raises(ConfigError, match="one without a setting 'stack'"):
@@ -187,33 +201,41 @@ def changed(length):
 
 
 @pytest.mark.parametrize(("source", "settings", "length"), [
-    (Walk, {}, 3), (Walk, {"length": 4}, 4), (lambda: Walk(5), {}, 5), (lambda length=6: Walk(length), {}, 6),
-    (changed(7), {}, 7), (Walk, {"max_episode_steps": 2}, 2), (gymnasium.make("CartPole-v1", max_episode_steps=1), {}, 1),
+    (Walk, {}, 3), (Walk, {"length": 4}, 4), (lambda: Walk(5), {}, 5),
+    (lambda length=6: Walk(length), {}, 6),
+    (changed(7), {}, 7), (Walk, {"max_episode_steps": 2}, 2),
+    (gymnasium.make("CartPole-v1", max_episode_steps=1), {}, 1),
 ])  # fmt: skip
 def test_gymnasium_objects(source, settings, length):
     assert host_length(jf.make(source, **settings)) == length
 
 
 def made_by_a_loop(n):
-    """A function as one that a loop of a module, or of a notebook's cell, makes: it reads the module's variable."""
+    """A function as one that a loop of a module, or of a notebook's cell, makes: it reads the
+    module's variable."""
     globals()["LENGTH"] = n
     return lambda: Walk(LENGTH)  # noqa: F821
 
 
 def test_an_object_has_one_name_and_is_found_again():
-    assert jf.make(Walk) is jf.make(Walk) and jf.make(Line()) is jf.make(Line())  # one program, not two
-    assert config_json.encode_environment(jf.make(Line(), goal=4.0)) == {"name": f"{__name__}:Line", "settings": {"goal": 4.0}}
+    # one program, not two
+    assert jf.make(Walk) is jf.make(Walk) and jf.make(Line()) is jf.make(Line())
+    assert config_json.encode_environment(jf.make(Line(), goal=4.0)) == {
+        "name": f"{__name__}:Line", "settings": {"goal": 4.0}}
     one, two = (jf.make(lambda n=n: Walk(n)) for n in (4, 5))
     assert host_length(one) == 4 and host_length(two) == 5  # lambdas of one place are still two
     three, four, again = (jf.make(made_by_a_loop(n)) for n in (4, 5, 5))
-    assert host_length(four) == 5 and three is not four and again is four  # nor where they read the loop's variable
+    # nor where they read the loop's variable
+    assert host_length(four) == 5 and three is not four and again is four
     name = registry.describe(one)[0]
     assert "#" in name and own.find(name) is not None and registry.make(name) is one
     assert own.find(f"{__name__}:Walk") is Walk and own.find("nothing") is None
 
 
 @pytest.mark.parametrize(
-    "name", ["os:system", f"{__name__}:np.save", "numpy:save", "jax:jit", "antigravity:fly", f"{__name__}:nothing"]
+    "name",
+    ["os:system", f"{__name__}:np.save", "numpy:save", "jax:jit", "antigravity:fly",
+     f"{__name__}:nothing"]
 )
 def test_a_name_calls_only_environments(name):
     with pytest.raises(ConfigError, match="environment"):
@@ -222,9 +244,11 @@ def test_a_name_calls_only_environments(name):
 
 def test_a_run_with_an_object_is_loaded_and_resumed(tmp_path):
     algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
-    jf.train(algo, jf.make(lambda: Walk(4)), 32, out=tmp_path / "run", eval_episodes=2, tensorboard=False)
+    jf.train(algo, jf.make(lambda: Walk(4)), 32, out=tmp_path / "run", eval_episodes=2,
+             tensorboard=False)
     agent = jf.load(tmp_path / "run")
-    assert agent.evaluate(episodes=2).ret.tolist() == [4, 4] and int(agent.act(np.zeros(1, np.float32))) in (3, 4)
+    assert agent.evaluate(episodes=2).ret.tolist() == [4, 4] and int(
+        agent.act(np.zeros(1, np.float32))) in (3, 4)
     with pytest.warns(UserWarning, match="horizon"):
         assert jf.resume(tmp_path / "run", total_steps=48, tensorboard=False).env_steps == 48
 
@@ -239,9 +263,11 @@ def test_pictures_of_a_class_and_of_a_thunk():
 
 
 @pytest.mark.parametrize(("source", "message"), [
-    (3, "environment must be .*an instance, its class or a function .*got 3"), (None, "environment must be .*got None"),
+    (3, "environment must be .*an instance, its class or a function .*got 3"),
+    (None, "environment must be .*got None"),
     (lambda: 3, "not int"),
-    (lambda: gymnasium.make("nope"), "environment must be a function that makes one, got .*NameNotFound"),
+    (lambda: gymnasium.make("nope"),
+     "environment must be a function that makes one, got .*NameNotFound"),
     (gymnasium.make_vec("CartPole-v1"), "one environment, or a function that makes one"),
 ])  # fmt: skip
 def test_objects_that_are_no_environment_are_refused(source, message):

@@ -1,4 +1,5 @@
-"""Mistakes that people make when they write or step an environment: each is one error that names it and what is valid."""
+"""Mistakes that people make when they write or step an environment: each is one error that names it
+and what is valid."""
 
 from __future__ import annotations
 
@@ -68,8 +69,10 @@ def step(env, num_envs=4):
 
 OBS, ONE, NO = jnp.zeros(2), jnp.float32(1), jnp.bool_(False)
 SINGLE = {
-    "four values": (lambda s, a: (s, OBS, ONE, s > 9), r"step_one must be five values \(state, obs, reward.*got '4 values"),
-    "seven values": (lambda s, a: (s, OBS, ONE, s > 9, NO, {}, {}), "step_one must be .*got '7 values"),
+    "four values": (lambda s, a: (s, OBS, ONE, s > 9),
+                    r"step_one must be five values \(state, obs, reward.*got '4 values"),
+    "seven values": (lambda s, a: (s, OBS, ONE, s > 9, NO, {}, {}),
+                     "step_one must be .*got '7 values"),
     "a sixth value that is no dict": (lambda s, a: (s, OBS, ONE, s > 9, NO, s),
         r"sixth value of step_one must be .*got 'int32\[\]'"),
     "a list": (lambda s, a: [s, OBS, ONE, s > 9, NO], "step_one must be .*got '5 values"),
@@ -84,22 +87,30 @@ SINGLE = {
         r"next_obs must be .*got 'float32\[4, 3\]'"),
     "an observation of another dtype": (lambda s, a: (s, jnp.zeros(2, int), ONE, NO, NO),
         r"next_obs must be .*got 'int32\[4, 2\]'"),
-    "an observation that is a dict": (lambda s, a: (s, {"x": OBS}, ONE, NO, NO), "next_obs must be .*got 'dict'"),
-    "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO), r"reward must be float32\[4\].*got 'float32\[4, 2\]'"),
-    "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO), r"reward must be .*got 'complex64\[4\]'"),
-    "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO), r"terminated must be bool\[4\].*got 'int32\[4\]'"),
-    "a reward that is text": (lambda s, a: (s, OBS, "one", NO, NO), "reward of step_one must be an array.*got 'str'"),
+    "an observation that is a dict": (lambda s, a: (s, {"x": OBS}, ONE, NO, NO),
+                                      "next_obs must be .*got 'dict'"),
+    "a reward for each of two": (lambda s, a: (s, OBS, OBS, NO, NO),
+                                 r"reward must be float32\[4\].*got 'float32\[4, 2\]'"),
+    "a complex reward": (lambda s, a: (s, OBS, 1j * ONE, NO, NO),
+                         r"reward must be .*got 'complex64\[4\]'"),
+    "an end that is a count": (lambda s, a: (s, OBS, ONE, s, NO),
+                               r"terminated must be bool\[4\].*got 'int32\[4\]'"),
+    "a reward that is text": (lambda s, a: (s, OBS, "one", NO, NO),
+                              "reward of step_one must be an array.*got 'str'"),
     "a state with text": (lambda s, a: ({"x": s, "y": "on"}, OBS, ONE, NO, NO),
         r"state\['y'\] of step_one must be an array.*got 'str'"),
     "a report that is text": (lambda s, a: (s, OBS, ONE, NO, NO, {"won": "yes"}),
         r"info\['won'\] of step_one must be an array.*got 'str'"),
-    "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2), r"truncated must be bool\[4\].*got 'int32\[4\]'"),
+    "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2),
+                        r"truncated must be bool\[4\].*got 'int32\[4\]'"),
 }
 BATCHED = {
     "no pair": (lambda s, a: Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1),
         r"transition must be .*Outcome\(next_obs.*got 'Outcome'"),
-    "five values": (lambda s, a: (s, jnp.zeros((4, 2)), a, a > 1, a > 1), "transition must be .*got '5 values"),
-    "a state without a batch": (lambda s, a: (s[0], Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1)), r"state.*int32\[4\]"),
+    "five values": (lambda s, a: (s, jnp.zeros((4, 2)), a, a > 1, a > 1),
+                    "transition must be .*got '5 values"),
+    "a state without a batch": (lambda s, a: (s[0], Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1)),
+                                r"state.*int32\[4\]"),
 }
 
 
@@ -119,9 +130,12 @@ def test_a_reset_returns_two_values(start):
         step(Mine(start=start))
 
 
-@pytest.mark.parametrize(("start", "named"), [(("on", OBS), "state"), ((jnp.int32(0), object()), "obs")])
+@pytest.mark.parametrize(("start", "named"),
+                         [(("on", OBS), "state"), ((jnp.int32(0), object()), "obs")])
 def test_a_reset_returns_arrays(start, named):
-    with pytest.raises(ConfigError, match=f"mine: {named} of reset_one must be an array or a number, got '(str|object)'"):
+    with pytest.raises(ConfigError,
+                       match=f"mine: {named} of reset_one must be an array or a number, got '(str|"
+                             f"object)'"):
         step(Mine(start=lambda key: start))
 
 
@@ -131,7 +145,8 @@ def test_a_reset_returns_arrays(start, named):
     lambda s, a: (s, OBS, ONE * list(range(20))[s], NO, NO),
     lambda s, a: (s, OBS, ONE, NO, bool(s)),
 ], ids=["numpy", "if", "index", "bool"])  # fmt: skip
-@pytest.mark.parametrize("env", [Mine, lambda **found: wrappers.TimeLimit(Mine(**found), 5)], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("env", [Mine, lambda **found: wrappers.TimeLimit(Mine(**found), 5)],
+                         ids=["bare", "wrapped"])
 def test_tracing_errors_name_the_function_and_the_remedy(env, found):
     with pytest.raises(jax.errors.JAXTypeError) as error:
         step(env(found=found))
@@ -147,10 +162,12 @@ def test_other_errors_name_the_function():
 
 @pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["key", "words"])
 @pytest.mark.parametrize(
-    "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)], ids=["own", "ours", "wrapped"]
+    "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)],
+    ids=["own", "ours", "wrapped"]
 )
 def test_a_key_is_refused_as_noise(env, key):
-    with pytest.raises(ConfigError, match=r"reset\(noise\) must be .*got 'a key'.*env\.init\(key, num_envs\)"):
+    with pytest.raises(ConfigError,
+                       match=r"reset\(noise\) must be .*got 'a key'.*env\.init\(key, num_envs\)"):
         env.reset(key)
     with pytest.raises(ConfigError, match=r"step\(noise\) must be .*env\.draw.*got 'a key'"):
         env.step(key, None, jnp.zeros(1, jnp.int32))
@@ -166,21 +183,26 @@ def test_noise_that_looks_like_a_key_is_taken():
 
 
 @pytest.mark.parametrize(("base", "lacks"), [
-    (jf.Env, "reset"), (jf.Env, "transition"), (jf.Env, "spec"), (jf.SingleEnv, "reset_one"), (jf.SingleEnv, "step_one"),
+    (jf.Env, "reset"), (jf.Env, "transition"), (jf.Env, "spec"), (jf.SingleEnv, "reset_one"),
+    (jf.SingleEnv, "step_one"),
 ])  # fmt: skip
 def test_a_class_without_a_needed_method_is_refused(base, lacks):
     whole = Batched if base is jf.Env else Mine
-    own = {name: x for name, x in vars(whole).items() if name in ("spec", "reset", "transition", "reset_one", "step_one")}
+    own = {name: x
+           for name, x in vars(whole).items() if name in (
+               "spec", "reset", "transition", "reset_one", "step_one")}
     jf.settings(type("Lacking", (base,), own))().check_class()
     del own[lacks]
     with pytest.raises(ConfigError, match=rf"Lacking\.{lacks} must be defined by the class"):
         jf.train(jf.PPO(), jf.settings(type("Lacking", (base,), own))(), 64)
 
 
-@pytest.mark.parametrize(("spec", "got"), [(lambda self: Mine().spec, "a method; add @property"), (None, "a NoneType")])
+@pytest.mark.parametrize(
+    ("spec", "got"), [(lambda self: Mine().spec, "a method; add @property"), (None, "a NoneType")])
 def test_a_spec_of_another_type_is_refused(spec, got):
     cls = jf.settings(type("Odd", (Mine,), {"spec": spec}))
-    with pytest.raises(ConfigError, match=f"Odd.spec must be a property that returns a jf.EnvSpec, got {got}"):
+    with pytest.raises(ConfigError,
+                       match=f"Odd.spec must be a property that returns a jf.EnvSpec, got {got}"):
         jf.train(jf.PPO(), cls(), 64)
 
 
@@ -188,7 +210,10 @@ def test_lossless_values_are_converted():
     """Rewards of any real dtype, Python's scalars, small integers where the space is float32."""
     found = lambda s, a: (s, jnp.zeros(2, jnp.uint8), 1, s > 9, False, {"seen": s})
     state, obs, outcome = step(Mine(found=found))
-    assert state.dtype == jnp.int32 and obs.dtype == outcome.next_obs.dtype == outcome.reward.dtype == jnp.float32
+    assert (
+        state.dtype == jnp.int32
+        and obs.dtype == outcome.next_obs.dtype == outcome.reward.dtype == jnp.float32
+    )
     assert outcome.terminated.dtype == outcome.truncated.dtype == bool
 
 
@@ -205,7 +230,8 @@ def test_a_termination_wins_over_a_truncation_in_the_same_step():
 
 @jf.settings
 class Taken(jf.SingleEnv):
-    """One step, whose reward is the action's first entry as the environment got it; its dtype is in `seen`."""
+    """One step, whose reward is the action's first entry as the environment got it; its dtype is in
+    `seen`."""
 
     action: object = jf.setting(jf.Discrete(2), "the space", static=True)
     seen: object = jf.setting(None, "a function of the action", static=True)
@@ -220,7 +246,10 @@ class Taken(jf.SingleEnv):
     def step_one(self, key, state, action):
         if self.seen:
             self.seen(action)
-        return state + 1, jnp.zeros(1), action.ravel()[0].astype(jnp.float32), jnp.bool_(True), jnp.bool_(False)
+        return (
+            state + 1, jnp.zeros(1), action.ravel()[0].astype(jnp.float32), jnp.bool_(True),
+            jnp.bool_(False)
+        )
 
 
 @pytest.mark.parametrize(("space", "given", "taken"), [
@@ -229,7 +258,8 @@ class Taken(jf.SingleEnv):
     (jf.Box(-3, 3, (1,), np.int8), [2.7], 2.0), (jf.Box(-3, 3, (1,), np.int8), [-7.0], -3.0),
 ], ids=str)  # fmt: skip
 def test_an_environment_gets_the_action_that_an_agent_returns(space, given, taken):
-    """Within its Box and in its dtype, whatever the policy's Gaussian says: in training and from `Agent.act`."""
+    """Within its Box and in its dtype, whatever the policy's Gaussian says: in training and from
+    `Agent.act`."""
     kinds = []
     env = Taken(action=space, seen=lambda action: kinds.append(action.dtype))
     given = jnp.asarray([given])
@@ -250,7 +280,8 @@ class Undecorated(Taken):
     (lambda: Taken(action=gymnasium.spaces.Discrete(2)),
         "taken: EnvSpec.action must be .*got Discrete.*Spaces of gymnasium are for env"),
     (lambda: Taken(action=(2,)), r"taken: EnvSpec.action must be .*got \(2,\)"),
-    (lambda: Taken(action=jf.Dict.of(a=jf.Discrete(2))), "no algorithm takes these: make them one MultiDiscrete or one Box"),
+    (lambda: Taken(action=jf.Dict.of(a=jf.Discrete(2))),
+     "no algorithm takes these: make them one MultiDiscrete or one Box"),
 ])  # fmt: skip
 def test_unusable_specs_are_refused(env, message):
     with pytest.raises(ConfigError, match=message):
@@ -264,8 +295,10 @@ def test_a_time_limit_is_a_positive_integer(limit):
 
 
 @pytest.mark.parametrize(("algo", "space", "names"), [
-    (jf.DQN, jf.Box(-1.0, 1.0, (2,)), "ppo and sac"), (jf.DQN, jf.Box(-3, 3, (2,), np.int8), "ppo without squash, ars and es"),
-    (jf.DQN, jf.Box(-np.inf, 1.0, (2,)), "ppo without squash, ars and es"), (jf.SAC, jf.MultiDiscrete((2, 3)),
+    (jf.DQN, jf.Box(-1.0, 1.0, (2,)), "ppo and sac"),
+    (jf.DQN, jf.Box(-3, 3, (2,), np.int8), "ppo without squash, ars and es"),
+    (jf.DQN, jf.Box(-np.inf, 1.0, (2,)), "ppo without squash, ars and es"),
+    (jf.SAC, jf.MultiDiscrete((2, 3)),
         "ppo, ars and es"),
 ])  # fmt: skip
 def test_the_algorithms_an_error_suggests_accept_the_actions(algo, space, names):

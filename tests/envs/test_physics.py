@@ -1,4 +1,5 @@
-"""The adapter of brax and Playground on an environment of a few lines: resets, ends, randomised physics."""
+"""The adapter of brax and Playground on an environment of a few lines: resets, ends, randomised
+physics."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def play(env, actions, key=0, t=0, jit=True):
         toy(),
         toy(resets="every_step"),
         toy(reset_pool=7, randomized=MASS, randomize_warmup=3),
-        wrappers.wrap(toy(randomized=MASS), action_repeat=2, sticky_actions=0.3, time_limit=7, reward_scale=0.5),
+        wrappers.wrap(toy(randomized=MASS), action_repeat=2, sticky_actions=0.3, time_limit=7,
+                      reward_scale=0.5),
     ],
     ids=["pool", "every step", "randomised", "wrapped"],
 )
@@ -73,7 +75,8 @@ def test_ends_and_the_terminal_observation():
         if x > 1:
             assert abs(obs[row, 0, 0]) <= 0.7 and state.time[row, 0] == 0
             x = obs[row, 0, 0]
-    assert outcome.truncated[:, 1].nonzero()[0].tolist() == [19]  # the wind alone carries it nowhere in 20 steps
+    # the wind alone carries it nowhere in 20 steps
+    assert outcome.truncated[:, 1].nonzero()[0].tolist() == [19]
     assert outcome.next_obs[19, 1, 0] == pytest.approx(first[1, 0] + 0.2, abs=1e-5)
     assert (outcome.reward == 1).all() and state.info["steps"].dtype == np.int32
 
@@ -92,7 +95,8 @@ def pool(env, key, num_steps=8, num_envs=16, t=0):
 
 def test_the_pool_is_fresh_every_iteration_and_shared_out():
     *_, starts = pool(toy(), 0)
-    assert len(starts) == 16 == len(np.unique(starts))  # 8 * 16 steps: one for 64 of them would be 2
+    # 8 * 16 steps: one for 64 of them would be 2
+    assert len(starts) == 16 == len(np.unique(starts))
     assert len(pool(toy(), 0, num_steps=256)[2]) == 64  # and here it is one for 64
     index, drawn, starts = pool(toy(reset_pool=40), 0)
     assert len(np.unique(starts)) == 40 and index.shape == (8, 16)
@@ -109,9 +113,11 @@ def test_the_pool_is_fresh_every_iteration_and_shared_out():
     np.testing.assert_array_equal(np.asarray(state.physics["x"]), np.asarray(obs))
 
 
-@pytest.mark.parametrize("settings", [{"resets": "every_step"}, {"reset_pool": 500}, {"reset_pool": 8}])
+@pytest.mark.parametrize("settings",
+                         [{"resets": "every_step"}, {"reset_pool": 500}, {"reset_pool": 8}])
 def test_consecutive_episodes_start_apart(settings):
-    """`brax` replays one cached first state an environment. A pool whose size divides B does not amount to that."""
+    """`brax` replays one cached first state an environment. A pool whose size divides B does not
+    amount to that."""
     _, obs, outcome, first = play(toy(episode_length=4, **settings), jnp.zeros((100, 8, 1)))
     done = outcome.terminated | outcome.truncated
     again = total = 0
@@ -119,17 +125,20 @@ def test_consecutive_episodes_start_apart(settings):
         starts = [first[b, 0], *obs[done[:, b], b, 0]]
         again += sum(x == y for x, y in itertools.pairwise(starts))
         total += len(starts) - 1
-    assert total >= 200 and again <= (0 if "resets" in settings else 2.5 * total / settings["reset_pool"])
+    assert total >= 200 and again <= (0 if "resets" in settings
+                                      else 2.5 * total / settings["reset_pool"])
 
 
 def test_environments_that_end_together_begin_apart():
-    """Off-policy rollouts are a step long: eight environments that have ended together would stay together for ever."""
+    """Off-policy rollouts are a step long: eight environments that have ended together would stay
+    together for ever."""
     state, obs, outcome, _ = play(toy(randomized=MASS, episode_length=1), jnp.zeros((1, 8, 1)))
     assert outcome.truncated.all() and len(np.unique(obs)) == len(np.unique(masses(state))) == 8
 
 
 def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
-    """On a CPU: they are then those of `every_step`, which computes all of them always, as a GPU does."""
+    """On a CPU: they are then those of `every_step`, which computes all of them always, as a GPU
+    does."""
 
     def run(env, actions):
         def iteration(state, action):
@@ -138,19 +147,23 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
             state, obs, outcome = env.step(noise.at(0), state, action)
             return (state, t + 1), (state, obs, outcome)
 
-        return jax.lax.scan(iteration, (env.init(jax.random.key(0), 5)[0], jnp.int32(0)), actions)[1]
+        return jax.lax.scan(iteration, (env.init(jax.random.key(0), 5)[0], jnp.int32(0)),
+                            actions)[1]
 
     actions = jax.random.uniform(jax.random.key(2), (60, 5, 1), minval=-0.2, maxval=1.5)
     rare, always = toy(randomized=MASS), toy(randomized=MASS, resets="every_step")
-    played = {env: jax.tree.map(np.asarray, jax.jit(run, static_argnums=0)(env, actions)) for env in (rare, always)}
-    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), played[rare], played[always])
+    played = {env: jax.tree.map(np.asarray, jax.jit(run, static_argnums=0)(env, actions))
+              for env in (rare, always)}
+    jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-5), played[rare],
+                 played[always])
     *_, outcome = played[rare]
     done = (outcome.terminated | outcome.truncated).sum(1)
     assert (done == 0).sum() > 10 and (done > 0).sum() > 10 and (done > 1).any()
     wrapped = functools.partial(wrappers.wrap, action_repeat=2, time_limit=7)
     branches = lambda env: str(jax.make_jaxpr(lambda a: run(env, a))(actions)).count(" cond[")
     assert branches(rare) > branches(always) and branches(wrapped(rare)) > branches(wrapped(always))
-    assert len(pool(toy(reset_pool=3), 0, num_steps=1)[2]) == 3  # who wants fewer than one an environment gets a pool
+    # who wants fewer than one an environment gets a pool
+    assert len(pool(toy(reset_pool=3), 0, num_steps=1)[2]) == 3
 
 
 def test_a_wrapper_may_draw_more_for_a_reset():
@@ -180,7 +193,8 @@ def test_physics_are_randomised_for_each_environment_and_at_each_reset():
     state, _, outcome, first = play(env, jnp.full((40, 6, 1), -0.5))
     factor, done = masses(state), outcome.terminated | outcome.truncated
     assert len(np.unique(factor[0])) == 6 and factor.min() >= 0.5 and factor.max() <= 2.0
-    np.testing.assert_array_equal(state.varied[0][..., 1] / 4.0, factor)  # one factor for the whole leaf
+    # one factor for the whole leaf
+    np.testing.assert_array_equal(state.varied[0][..., 1] / 4.0, factor)
     for b in range(6):
         same = factor[1:, b] == factor[:-1, b]
         np.testing.assert_array_equal(same, ~done[1:, b])
@@ -195,8 +209,12 @@ def test_a_function_randomises_and_may_change_more_than_it_draws():
 
     env = toy(randomized=storm)
     state, _, outcome, first = play(env, jnp.ones((1, 64, 1)))
-    assert len(state.varied) == 1 and np.unique(np.round(state.varied[0], 3)).tolist() == pytest.approx([0.02, 0.03, 0.04])
-    np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], 0.05 + state.varied[0][0], atol=1e-6)
+    assert (
+        len(state.varied) == 1
+        and np.unique(np.round(state.varied[0], 3)).tolist() == pytest.approx([0.02, 0.03, 0.04])
+    )
+    np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], 0.05 + state.varied[0][0],
+                               atol=1e-6)
 
 
 def test_a_function_may_be_jitted():
@@ -204,20 +222,26 @@ def test_a_function_may_be_jitted():
 
     @jax.jit
     def heavier(key, model, t):
-        return model.replace(part=model.part.replace(mass=model.part.mass * jax.random.uniform(key, minval=0.5)))
+        return model.replace(
+            part=model.part.replace(mass=model.part.mass * jax.random.uniform(key, minval=0.5)))
 
     env = toy(randomized=heavier)
     state, _, outcome, first = play(env, jnp.full((1, 8, 1), -0.5))
     assert len(np.unique(masses(state))) == 8
-    np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0], -0.05 / masses(state)[0] + 0.01, atol=1e-6)
+    np.testing.assert_allclose(outcome.next_obs[0, :, 0] - first[:, 0],
+                               -0.05 / masses(state)[0] + 0.01, atol=1e-6)
 
 
 def test_leaves_read_in_nested_programs_are_found():
     def scanned(a, b, c):
-        return jax.lax.scan(lambda carry, _: ((carry[0] + b, carry[1] * c), ()), (0.0, a), length=2)[0][0]
+        return jax.lax.scan(lambda carry, _: ((carry[0] + b, carry[1] * c), ()), (0.0, a),
+                            length=2)[0][0]
 
     read = lambda f: tracing.used_inputs(jax.make_jaxpr(f)(1.0, 2.0, 3.0).jaxpr)
-    assert read(lambda *args: jnp.sin(jax.jit(lambda a, b, c: (a, b * c))(*args)[1])) == [False, True, True]
+    assert (
+        read(lambda *args: jnp.sin(jax.jit(lambda a, b, c: (a, b * c))(*args)[1]))
+        == [False, True, True]
+    )
     assert read(scanned) == [False, True, False]
     assert read(lambda a, b, c: (1.0, c)) == [False, False, True]
 
@@ -248,21 +272,29 @@ def test_a_curriculum_opens_the_range():
     np.testing.assert_allclose(ranges(5), [[2.0, 3.0], [0.75, 1.5]], atol=0.02)
     np.testing.assert_allclose(ranges(10), [[3.0, 5.0], [0.5, 2.0]], atol=0.02)
     np.testing.assert_array_equal(ranges(1000), ranges(10))
-    wind, _ = env.init(jax.random.key(0), 100)[0].varied  # without an iteration: the whole range, as evaluations see it
+    # without an iteration: the whole range, as evaluations see it
+    wind, _ = env.init(jax.random.key(0), 100)[0].varied
     assert wind.min() >= 0.0299 and wind.max() > 0.045
-    wind, _ = wrappers.wrap(env, stack=2, time_limit=9).init(jax.random.key(0), 100, jnp.int32(0))[0][0].varied
+    wind, _ = wrappers.wrap(env, stack=2, time_limit=9).init(jax.random.key(0), 100,
+                                                             jnp.int32(0))[0][0].varied
     np.testing.assert_allclose(wind, 0.01, rtol=1e-6)
 
 
-@pytest.mark.parametrize("algo", [jf.PPO(num_envs=4, num_steps=2, num_minibatches=1), jf.OpenES(directions=2, num_steps=2)])
+@pytest.mark.parametrize("algo",
+                         [jf.PPO(num_envs=4, num_steps=2, num_minibatches=1),
+                          jf.OpenES(directions=2, num_steps=2)])
 def test_a_run_begins_with_its_curriculum(algo):
-    """With the first episodes at t = 0; where every iteration has new ones, at its own. Evaluations see the whole range."""
+    """With the first episodes at t = 0; where every iteration has new ones, at its own. Evaluations
+    see the whole range."""
     env = toy(randomized=MASS, randomize_warmup=10, episode_length=50)
     algo = algo.bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 20.0))
     np.testing.assert_allclose(masses(iterate.init(run, jax.random.key(0)).env), 1.0, rtol=1e-6)
     if algo.whole_rollouts:  # two steps on, in the episodes that the iteration began
-        at = lambda t: masses(iterate.iterations(run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
+        at = (
+            lambda t: masses(iterate.iterations(
+                run, iterate.init(run, jax.random.key(0)), jnp.int32(t), 1, True)[0].env)
+        )
         np.testing.assert_allclose(at(0), 1.0, rtol=1e-6)
         assert len(np.unique(at(5))) == 4 and at(5).min() >= 0.75 and at(5).max() <= 1.5
     shown = masses(rollout.init(env, algo, jax.random.key(0), 100).env)
@@ -272,7 +304,8 @@ def test_a_run_begins_with_its_curriculum(algo):
 def test_the_state_is_made_of_arrays():
     for env in (toy(), toy(randomized=MASS)):
         state, obs = env.init(jax.random.key(0), 3)
-        assert all(isinstance(x, jax.Array) and x.shape[0] == 3 for x in jax.tree.leaves((state, obs)))
+        assert all(isinstance(x, jax.Array) and x.shape[0] == 3
+                   for x in jax.tree.leaves((state, obs)))
     assert jax.tree.leaves(env) == []  # the environment itself is static
 
 
@@ -297,20 +330,24 @@ def test_keys_of_another_implementation():
         ({"randomized": "mass=1:2"}, r"env.randomize must be .*got 'mass'; there are part.mass"),
         ({"randomized": "part.mas=1:2"}, r"there are part.mass"),
         ({"randomized": "widn=1:2"}, "did you mean 'wind'"),
-        ({"randomized": "count=1:2"}, "change nothing"),  # whole numbers too: brax has gears of them
+        # whole numbers too: brax has gears of them
+        ({"randomized": "count=1:2"}, "change nothing"),
         ({"randomized": "unread=1:2"}, "env.randomize must be .*got 'unread'.*change nothing"),
         ({"randomized": 3}, "env.randomize must be .*got 3"),
         ({"randomized": lambda key, model, t: model}, "depends on the key"),
         ({"randomized": lambda key, model, t: model.wind}, "returns the model"),
-        ({"randomized": lambda key, model: model}, r"a function \(key, model, t\) -> model, got .*too many"),
-        ({"randomized": lambda key, model, t: model.replace(wind=jax.random.normal(key, (2,)))}, "of the same shapes"),
+        ({"randomized": lambda key, model: model},
+         r"a function \(key, model, t\) -> model, got .*too many"),
+        ({"randomized": lambda key, model, t: model.replace(wind=jax.random.normal(key, (2,)))},
+         "of the same shapes"),
         ({"randomized": "still=1:2"}, "env.randomize must be .*not 0 in this model.*got 'still'"),
         ({"randomize_warmup": 3}, "0 without env.randomize"),
         ({"randomize_warmup": -1, "randomized": MASS}, "env.randomize_warmup must be .*got -1"),
         ({"randomize_warmup": 3, "randomized": lambda key, model, t: model}, "gets t itself"),
         ({"resets": "never"}, "env.resets must be .*got 'never'"),
         ({"reset_pool": -1}, "env.reset_pool must be .*got -1"),
-        ({"reset_pool": 7, "resets": "every_step"}, "env.reset_pool must be 0 .*'every_step', which has no pool, got 7"),
+        ({"reset_pool": 7, "resets": "every_step"},
+         "env.reset_pool must be 0 .*'every_step', which has no pool, got 7"),
         ({"episode_length": 0}, "env.episode_length must be .*got 0"),
     ],
 )
@@ -321,7 +358,8 @@ def test_bad_input(settings, message):
 
 def test_a_function_that_cannot_be_written_down_is_named():
     jf.register("toy/ball", toy)
-    env = jf.make("toy/ball", randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
+    env = jf.make("toy/ball",
+                  randomized=lambda key, model, t: model.replace(wind=jax.random.normal(key)))
     with pytest.raises(ConfigError, match="env.randomized must be .*got <function"):
         config_json.encode_environment(env)
 
@@ -341,7 +379,10 @@ def test_few_resets_on_a_cpu_run_in_turn():
     few = lambda key: env.resets.draw(env, key, 100, 8, jnp.int32(0))
     many = lambda key: env.resets.draw(env, key, 2, 8, jnp.int32(0))  # as many as environments
     key = jax.random.key(0)
-    loops = lambda make, on: jax.jit(make).trace(key).lower(lowering_platforms=(on,)).as_text().count("stablehlo.while")
+    loops = (
+        lambda make, on: jax.jit(make).trace(key).lower(
+            lowering_platforms=(on,)).as_text().count("stablehlo.while")
+    )
     beside = loops(many, "cpu")  # of the random bits themselves
     assert loops(few, "cpu") > beside and loops(lambda key: env.init(key, 8), "cpu") > beside
     assert loops(few, "tpu") == loops(many, "tpu") == loops(lambda key: env.init(key, 8), "tpu")
@@ -349,24 +390,29 @@ def test_few_resets_on_a_cpu_run_in_turn():
 
 @pytest.mark.parametrize("settings", [{}, {"resets": "every_step"}, {"randomized": MASS}])
 def test_the_physics_is_traced_once(settings, monkeypatch):
-    """Seconds of each run's start, and first states, pools, rollouts and questions of shape all ask for it."""
+    """Seconds of each run's start, and first states, pools, rollouts and questions of shape all ask
+    for it."""
     traced = collections.Counter()
     for name in ("reset", "step"):
         whole = getattr(type(toy().env), name)
-        counted = lambda self, *args, name=name, whole=whole: (traced.update([name]), whole(self, *args))[1]
+        counted = lambda self, *args, name=name, whole=whole: (traced.update([name]),
+                                                               whole(self, *args))[1]
         monkeypatch.setattr(type(toy().env), name, counted)
     env, algo = toy(**settings), jf.PPO(num_envs=4, num_steps=6, hidden=(4,))
     made = traced.copy()
     jax.jit(jf.make_train(algo, env, 96)).trace(jax.random.key(0))
     assert traced - made == {"reset": 1, "step": 1}
     jf.plan(algo, env, 96)
-    assert traced - made == {"reset": 1, "step": 1}  # the memory plan, which comes first in a run, finds them there
+    # the memory plan, which comes first in a run, finds them there
+    assert traced - made == {"reset": 1, "step": 1}
 
 
 @pytest.mark.parametrize(
     ("num_envs", "size", "block"),
-    [(1, 8, 1), (64, 2000, 64), (128, 2000, 64), (2048, 1000, 128), (200, 2000, 100), (96, 10**6, 48), (131, 2000, 131),
-     (512, 10, 512), (32 * 17, 2000, 68), (16 * 67, 2000, 67), (16 * 131, 2000, 16), (15 * 131, 2000, 15 * 131)],
+    [(1, 8, 1), (64, 2000, 64), (128, 2000, 64), (2048, 1000, 128), (200, 2000, 100),
+     (96, 10**6, 48), (131, 2000, 131),
+     (512, 10, 512), (32 * 17, 2000, 68), (16 * 67, 2000, 67), (16 * 131, 2000, 16),
+     (15 * 131, 2000, 15 * 131)],
 )
 def test_blocks_of_environments(num_envs, size, block):
     """A divisor of their number, at most as many as fit; all at once where no divisor is of use."""
@@ -386,7 +432,8 @@ def blocks(monkeypatch):
 
 
 def test_blocks_do_not_change_results(blocks):
-    env, actions = toy(randomized=MASS, reset_pool=5), jax.random.uniform(jax.random.key(3), (30, 6, 1))
+    env, actions = toy(randomized=MASS, reset_pool=5), jax.random.uniform(
+        jax.random.key(3), (30, 6, 1))
     want = play(env, actions)
     assert want[2].terminated.any() and want[2].truncated.any()
     for least, loops in ((6, 0), (3, 1), (2, 1)):
@@ -394,15 +441,18 @@ def test_blocks_do_not_change_results(blocks):
         lowered = jax.jit(lambda state, action: env.transition((), state, action)).trace(
             env.init(jax.random.key(0), 6)[0], actions[0]
         )
-        assert lowered.lower(lowering_platforms=("cpu",)).as_text().count("stablehlo.while") == loops
+        assert (
+            lowered.lower(lowering_platforms=("cpu",)).as_text().count("stablehlo.while") == loops)
         assert "stablehlo.while" not in lowered.lower(lowering_platforms=("cuda",)).as_text()
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), play(env, actions), want)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), play(env, actions),
+                     want)
 
 
 def test_gradients_flow_through_blocks(blocks):
     env = toy(randomized=MASS)  # so each environment has a slope of its own
     state, action = env.init(jax.random.key(0), 6)[0], jnp.full((6, 1), 0.1)
-    slope = lambda action: jax.grad(lambda action: env.transition((), state, action)[1].next_obs.sum())(action)
+    slope = lambda action: jax.grad(
+        lambda action: env.transition((), state, action)[1].next_obs.sum())(action)
     want = jax.jit(slope)(action)
     assert len(set(want[:, 0].tolist())) == 6
     blocks(2)
@@ -411,7 +461,8 @@ def test_gradients_flow_through_blocks(blocks):
 
 
 def test_each_device_has_its_own_blocks(blocks, monkeypatch):
-    """What is divided over three devices is stepped by blocks of three times as many; the environment is made once for each."""
+    """What is divided over three devices is stepped by blocks of three times as many; the
+    environment is made once for each."""
     env = wrappers.wrap(toy(), action_repeat=2)
     assert env.on_device(1) is env and env.on_device(3).env is env.on_device(3).env is not env.env
     assert toy().on_device(3).spec == toy().spec
@@ -420,9 +471,11 @@ def test_each_device_has_its_own_blocks(blocks, monkeypatch):
     monkeypatch.setattr(jax.lax, "map", lambda f, xs: (shapes.append(xs[0].shape), scan(f, xs))[1])
     env, actions = toy(), jnp.full((12, 1), 0.1)
     state = jax.eval_shape(lambda: env.init(jax.random.key(0), 12)[0])
-    for parts, shape in ((1, (6, 2)), (3, (2, 6)), (5, (6, 2)), (24, (6, 2))):  # five devices cannot share twelve environments
+    # five devices cannot share twelve environments
+    for parts, shape in ((1, (6, 2)), (3, (2, 6)), (5, (6, 2)), (24, (6, 2))):
         shapes.clear()
-        jax.eval_shape(lambda state, parts=parts: env.on_device(parts).transition((), state, actions), state)
+        jax.eval_shape(
+            lambda state, parts=parts: env.on_device(parts).transition((), state, actions), state)
         assert {x[:2] for x in shapes} == {shape}  # blocks, environments in each
 
 
@@ -441,14 +494,17 @@ def test_a_rollout_of_one_step_and_of_several():
         actor, one = rollout.collect(env, algo, agent, actor, row, clock, "sample")
         rows.append(one.steps)
     assert whole.steps.truncated.any()
-    for got, want in ((actor, end), (jax.tree.map(lambda *x: jnp.concatenate(x), *rows), whole.steps)):
+    for got, want in ((actor, end),
+                      (jax.tree.map(lambda *x: jnp.concatenate(x), *rows), whole.steps)):
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
 def test_iterations_drawn_ahead():
     """Several iterations' pools in one draw: the numbers are those of one draw an iteration."""
     env = toy(reset_pool=1, episode_length=3, randomized=MASS)
-    algo = jf.PPO(num_envs=2, num_steps=2, hidden=(4,), num_epochs=1, num_minibatches=1).bind(env.spec)
+    algo = (
+        jf.PPO(num_envs=2, num_steps=2, hidden=(4,), num_epochs=1, num_minibatches=1).bind(env.spec)
+    )
     run = tree.as_float32(iterate.Run(env, algo, 12.0))
     start = iterate.init(run, jax.random.key(0))
     together = iterate.iterations(run, start, jnp.int32(0), 12, True)
@@ -479,7 +535,8 @@ def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
 
 
 def test_the_pictures_of_a_run(tmp_path):
-    """`rollout.html` is the page of the very states that were played, `rollout.gif` has their pictures."""
+    """`rollout.html` is the page of the very states that were played, `rollout.gif` has their
+    pictures."""
     pages = []
 
     class Drawn(ToyEnv):
@@ -488,19 +545,25 @@ def test_the_pictures_of_a_run(tmp_path):
 
         @property
         def drawing(self):
-            return Drawing(self.render, None, lambda states, seconds: pages.append(states) or "<html>")
+            return Drawing(self.render, None,
+                           lambda states, seconds: pages.append(states) or "<html>")
 
     jf.register("toy/ball", lambda: toy(kind=Drawn, episode_length=6))
     algo = jf.PPO(num_envs=2, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        jf.train(algo, jf.make("toy/ball"), 16, out=tmp_path / "run", eval_every=0, eval_episodes=2, tensorboard=False)
-    assert (tmp_path / "run" / "rollout.html").read_text() == "<html>" and (tmp_path / "run" / "rollout.gif").exists()
-    assert [int(s.time) for s in pages[0]] == list(range(len(pages[0]))) and 1 < len(pages[0]) <= 7  # the end too
+        jf.train(algo, jf.make("toy/ball"), 16, out=tmp_path / "run", eval_every=0, eval_episodes=2,
+                 tensorboard=False)
+    assert (tmp_path / "run" / "rollout.html").read_text() == "<html>" and (
+        tmp_path / "run" / "rollout.gif").exists()
+    # the end too
+    assert [int(s.time) for s in pages[0]] == list(range(len(pages[0]))) and 1 < len(pages[0]) <= 7
 
 
 def test_evaluation():
     env = toy(episode_length=30)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, hidden=(4,)).bind(env.spec)
-    result = jax.jit(evaluate, static_argnums=(4,))(env, algo, algo.init(jax.random.key(0)), jax.random.key(1), 5)
-    assert result.finished.all() and (result.ret == result.length).all() and result.length.max() <= 30
+    result = jax.jit(evaluate, static_argnums=(4,))(env, algo, algo.init(jax.random.key(0)),
+                                                    jax.random.key(1), 5)
+    assert (
+        result.finished.all() and (result.ret == result.length).all() and result.length.max() <= 30)

@@ -30,12 +30,15 @@ def test_a_missing_playground_says_what_to_install(modules):
 @needs_playground
 def test_only_the_suite_is_imported(tmp_path):
     code = (
-        "import sys; import jaxrl_fast as jf; env = jf.make('playground/PendulumSwingup', episode_length=9);"
+        "import sys; import jaxrl_fast as jf; env = jf.make('playground/PendulumSwingup', "
+        "episode_length=9);"
         "assert env.spec.max_episode_steps == 9 and env.spec.action.shape == (1,), env.spec;"
-        "bad = [m for m in sys.modules if 'locomotion' in m or 'manipulation' in m or m == 'mujoco_playground'];"
+        "bad = [m for m in sys.modules if 'locomotion' in m or 'manipulation' in m or m == "
+        "'mujoco_playground'];"
         "assert not bad, bad"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+                          cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == done.stderr == "" and list(tmp_path.iterdir()) == []
 
@@ -43,7 +46,8 @@ def test_only_the_suite_is_imported(tmp_path):
 @needs_playground
 def test_the_names_match_the_suite():
     suite = playground_adapter._suite("playground/PointMass")
-    assert {playground_adapter.PREFIX + name for name in suite.ALL_ENVS} == set(playground_adapter.NAMES)
+    assert {playground_adapter.PREFIX + name for name in suite.ALL_ENVS} == set(
+        playground_adapter.NAMES)
     assert jf.make("playground/CartpoleBalance", ctrl_dt=0.02, sim_dt=0.005).env.n_substeps == 4
 
 
@@ -56,8 +60,10 @@ def test_the_names_match_the_suite():
         ("playground/CartpoleBalance", {"backend": "mjx"}, "env.backend must be .*got 'mjx'"),
         ("playground/CartpoleBalance", {"ctrl_dt": 0.001}, "env.ctrl_dt must be .*got 0.001"),
         ("playground/CartpoleBalance", {"sim_dt": 0}, "env.sim_dt must be .*got 0"),
-        ("playground/CartpoleBalance", {"sim_dt": jnp.float32(0.01)}, "env.sim_dt must be .*part of the program"),
-        ("playground/CartpoleBalance", {"ctrl_dt": 0.01, "sim_dt": 0.004}, "a multiple of env.sim_dt = 0.004"),
+        ("playground/CartpoleBalance", {"sim_dt": jnp.float32(0.01)},
+         "env.sim_dt must be .*part of the program"),
+        ("playground/CartpoleBalance", {"ctrl_dt": 0.01, "sim_dt": 0.004},
+         "a multiple of env.sim_dt = 0.004"),
         ("playground/CartpoleBalance", {"randomize": "body_mas=1:2"}, "there are"),
     ],
 )
@@ -72,10 +78,13 @@ QUICK = "playground/CartpoleBalance"
 @needs_playground
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "name", [QUICK, *(pytest.param(x, marks=pytest.mark.slow) for x in playground_adapter.NAMES if x != QUICK)]
+    "name",
+    [QUICK,
+     *(pytest.param(x, marks=pytest.mark.slow) for x in playground_adapter.NAMES if x != QUICK)]
 )
 def test_a_step_equals_the_suites_step(name):
-    """Its own keeps the whole State from step to step; ours gives it zeros for what it only overwrites."""
+    """Its own keeps the whole State from step to step; ours gives it zeros for what it only
+    overwrites."""
     env = jf.make(name)
     state, obs = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 3)
     nothing = jax.tree.map(lambda x: jnp.zeros((3, *x.shape), x.dtype), env.template)
@@ -112,7 +121,8 @@ def test_it_is_drawn():
     if picture is None:
         pytest.skip("OpenGL does not work here")
     assert picture.shape == (180, 240, 3) and picture.dtype == np.uint8 and picture.std() > 5
-    data = one.physics.replace(qpos=one.physics.qpos + np.float32([0.5, 1.0]))  # the cart aside, its pole down
+    # the cart aside, its pole down
+    data = one.physics.replace(qpos=one.physics.qpos + np.float32([0.5, 1.0]))
     assert np.abs(env.render(one._replace(physics=data)).astype(int) - picture).max() > 50
 
 

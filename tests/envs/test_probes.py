@@ -53,7 +53,8 @@ def test_the_optimal_action_earns_the_value_in_one_step(name):
             np.testing.assert_allclose(outcome.reward, known.q[:, a], atol=1e-6)
     else:  # any other action earns less
         _, outcome = env.transition((), state, env.spec.action.sample(jax.random.key(0), (rows,)))
-        assert bool((outcome.reward <= known.value + 1e-6).all()) and bool((outcome.reward < known.value).any())
+        assert bool((outcome.reward <= known.value + 1e-6).all()) and bool(
+            (outcome.reward < known.value).any())
 
 
 @pytest.mark.parametrize("name", BANDITS)
@@ -88,7 +89,10 @@ def test_two_step_credit(action):
     state, _obs = env.init(jax.random.key(0), 1)
     state, first = env.transition((), state, jnp.full(1, action))
     state, second = env.transition((), state, jnp.full(1, 1 - action))
-    assert not bool(first.terminated[0]) and bool(second.terminated[0]) and float(first.reward[0]) == 0.0
+    assert (
+        not bool(first.terminated[0]) and bool(second.terminated[0])
+        and float(first.reward[0]) == 0.0
+    )
     np.testing.assert_allclose(GAMMA * second.reward[0], known.q[0, action], rtol=1e-6)
     branch = int(np.argmax(first.next_obs[0]))
     assert branch == (1 if action == 1 else 2)

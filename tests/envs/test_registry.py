@@ -24,7 +24,8 @@ def test_the_same_arguments_give_the_same_object():
     assert one is registry.make("Breakout-MinAtar", max_steps_in_episode=100)
     assert one is not registry.make("Breakout-MinAtar")
     short = registry.make("Catch-bsuite", max_steps_in_episode=100)
-    assert short.env is registry.make("Catch-bsuite").env  # static by identity: one program for both
+    # static by identity: one program for both
+    assert short.env is registry.make("Catch-bsuite").env
 
 
 def test_settings_reach_the_constructor_and_the_parameters():
@@ -35,8 +36,10 @@ def test_settings_reach_the_constructor_and_the_parameters():
     assert registry.make("Pendulum-v1", max_torque=3.0).spec.action.high == 3.0
     assert registry.make("DeepSea-bsuite", size=12).spec.max_episode_steps == 12
     assert registry.make("FrozenLake-misc", map_name="8x8").spec.observation.n == 64
-    assert registry.make("FourRooms-misc", use_visual_obs=True).spec.observation.shape == (13, 13, 2)
-    assert registry.make("FourRooms-misc", goal_fixed=[1, 1]) is registry.make("FourRooms-misc", goal_fixed=(1, 1))
+    assert (
+        registry.make("FourRooms-misc", use_visual_obs=True).spec.observation.shape == (13, 13, 2))
+    assert registry.make("FourRooms-misc", goal_fixed=[1, 1]) is registry.make(
+        "FourRooms-misc", goal_fixed=(1, 1))
 
 
 def test_original_behind_a_prefix():
@@ -47,14 +50,19 @@ def test_original_behind_a_prefix():
 
 def test_settings_of_lists_defaults():
     settings = registry.settings_of("CartPole-v1")
-    assert settings["max_steps_in_episode"] == 500 and settings["gravity"] == 9.8 and settings["stack"] == 1
+    assert (
+        settings["max_steps_in_episode"] == 500 and settings["gravity"] == 9.8
+        and settings["stack"] == 1
+    )
     settings = registry.settings_of("Breakout-MinAtar")
     assert settings["use_minimal_action_set"] is True and settings["max_steps_in_episode"] == 1000
-    assert all(registry.settings_of(name) for name, row in registry.list_environments().items() if row.installed)
+    assert all(registry.settings_of(name)
+               for name, row in registry.list_environments().items() if row.installed)
 
 
 def test_listing():
-    rows = {name: row for name, row in registry.list_environments().items() if row.source != "user"}  # of other tests
+    # of other tests
+    rows = {name: row for name, row in registry.list_environments().items() if row.source != "user"}
     assert rows["CartPole-v1"].source == "native" and rows["Catch-bsuite"].source == "gymnax"
     assert rows["probe/dict"].source == "probe" and rows["brax/ant"].source == "brax"
     assert all(r.installed for r in rows.values() if r.source != "playground")
@@ -67,7 +75,8 @@ def test_register_a_class_a_function_and_a_string():
         wind: float = 0.5
 
     registry.register("mine", Mine)
-    assert registry.make("mine", wind=0.1).wind == 0.1 and registry.settings_of("mine")["wind"] == 0.5
+    assert (
+        registry.make("mine", wind=0.1).wind == 0.1 and registry.settings_of("mine")["wind"] == 0.5)
     registry.register("made", lambda length=0.3: CartPole(length=length))
     assert registry.make("made", length=0.7).length == 0.7
     registry.register("text", "jaxrl_fast.envs.native.cartpole:CartPole")
@@ -92,7 +101,8 @@ def test_a_definition_may_come_twice():
         registry.register("walk", Walk)
         return Walk
 
-    for module in ("walks", "walks", "__main__", "walks"):  # a cell that runs again, a script, its import
+    # a cell that runs again, a script, its import
+    for module in ("walks", "walks", "__main__", "walks"):
         assert type(cell(module)()) is type(registry.make("walk", level=0))
     with pytest.raises(ConfigError, match="not taken"):
         cell("others")
@@ -106,7 +116,8 @@ def test_a_setting_of_the_wrappers_is_refused():
         time_limit: int = 7
 
     for factory in (Mine, lambda time_limit: CartPole(), lambda time_limit=3: CartPole()):
-        with pytest.raises(ConfigError, match=r"environment must be .*'time_limit'.*got 'mine': rename"):
+        with pytest.raises(ConfigError,
+                           match=r"environment must be .*'time_limit'.*got 'mine': rename"):
             registry.register("mine", factory)
     registry.register("text", f"{__name__}:Stacked")
     with pytest.raises(ConfigError, match=r"environment must be .*'stack'.*got 'text'"):
@@ -138,7 +149,8 @@ class Stacked(CartPole):
         ("CartPole-v1", {"length": 0.0}, "env.length"),
         ("CartPole-v1", {"masspole": -1.0}, "env.masspole"),
         ("Breakout-MinAtar", {"max_step_in_episode": 5}, "did you mean 'max_steps_in_episode'"),
-        ("Breakout-MinAtar", {"max_steps_in_episode": -1}, "env.max_steps_in_episode must be .*got -1"),
+        ("Breakout-MinAtar", {"max_steps_in_episode": -1},
+         "env.max_steps_in_episode must be .*got -1"),
         ("Breakout-MinAtar", {"use_minimal_action_set": 3}, "env.use_minimal_action_set"),
         ("Asterix-MinAtar", {"ramping": "yes"}, "env.ramping"),
         ("Asterix-MinAtar", {"ramp_interval": 1.5}, "env.ramp_interval"),
@@ -170,7 +182,8 @@ def test_missing_gymnax_says_what_to_install(modules):
      ("brax/inverted_pendulum", {"randomize": "actuator.gear=0.8:1.2", "reset_pool": 3})],
 )  # fmt: skip
 def test_make_within_a_trace(name, settings, monkeypatch):
-    """What is cached outlives the trace: nothing of it may belong to that. With empty caches, which others have filled."""
+    """What is cached outlives the trace: nothing of it may belong to that. With empty caches, which
+    others have filled."""
     for module in (registry, brax_adapter, gymnax_adapter):
         for attribute, function in list(vars(module).items()):
             if hasattr(function, "cache_clear") and function.__module__ == module.__name__:
@@ -190,8 +203,10 @@ def test_make_within_a_trace(name, settings, monkeypatch):
 def test_native_environments_import_nothing_heavy():
     code = (
         "import sys; from jaxrl_fast.envs import registry; registry.list_environments();"
-        "[registry.make(n) for key in ('native', 'probe') for n in registry.SOURCES.get(key).names];"
-        "bad = {'gymnax', 'flax', 'matplotlib', 'PIL', 'seaborn', 'gymnasium', 'optax'} & set(sys.modules);"
+        "[registry.make(n) for key in ('native', 'probe') for n in "
+        "registry.SOURCES.get(key).names];"
+        "bad = {'gymnax', 'flax', 'matplotlib', 'PIL', 'seaborn', 'gymnasium', 'optax'} & "
+        "set(sys.modules);"
         "assert not bad, bad"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
@@ -202,7 +217,8 @@ def test_importing_gymnax_leaves_plotting_alone():
         "import sys; from jaxrl_fast.envs import registry; registry.make('Pong-misc');"
         "bad = {'seaborn', 'matplotlib', 'pandas', 'six'} & set(sys.modules); assert not bad, bad;"
         "import matplotlib.pyplot as plt; assert plt.plot; import gymnax, matplotlib.colors;"
-        "from gymnax.environments.misc import pong; assert pong.plt.subplots and pong.colors.ListedColormap;"
+        "from gymnax.environments.misc import pong; assert pong.plt.subplots and "
+        "pong.colors.ListedColormap;"
         "assert type(sys.modules['matplotlib']).__name__ == 'module'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

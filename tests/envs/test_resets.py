@@ -1,4 +1,5 @@
-"""The strategies that `env.resets` names: where episodes begin, what is drawn once, and what an author may write."""
+"""The strategies that `env.resets` names: where episodes begin, what is drawn once, and what an
+author may write."""
 
 from __future__ import annotations
 
@@ -35,12 +36,14 @@ class Lottery(jf.Env):
     def transition(self, noise, state, action):
         number, time = state
         ended = action == 1
-        return (number, time + 1), Outcome(number, jnp.ones(ended.shape), ended, (time + 1 >= 50) & ~ended)
+        return (number, time + 1), Outcome(number, jnp.ones(ended.shape), ended,
+                                           (time + 1 >= 50) & ~ended)
 
 
 @tree.settings
 class Tally(wrappers.Wrapper):
-    """Adds how many episodes ended, for good, to what a new one shows: where an episode begins depends on what lasts."""
+    """Adds how many episodes ended, for good, to what a new one shows: where an episode begins
+    depends on what lasts."""
 
     env: jf.Env = wrappers._inner()
 
@@ -84,7 +87,8 @@ ENDS = np.array([[0, 1, 1], [0, 0, 1], [1, 0, 1], [0, 0, 0], [1, 1, 1]] * 4)
 
 @pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
 def test_conforms(resets):
-    assert check_env(wrappers.TimeLimit(Lottery(resets), 20), num_envs=6, num_steps=60).random_resets
+    assert check_env(wrappers.TimeLimit(Lottery(resets), 20), num_envs=6,
+                     num_steps=60).random_resets
 
 
 @pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
@@ -95,14 +99,17 @@ def test_only_ended_environments_begin_new_episodes(resets):
     if isinstance(resets, EveryStep):
         assert began[ENDS == 1].all() and len(np.unique(starts)) == len(starts)
     elif resets.size < 1000:  # as many entries as environments: those that end together begin apart
-        assert len(np.unique(starts)) == 3 and all(len(np.unique(row)) == 3 for row in seen[1:][ENDS.all(axis=1)])
+        assert len(np.unique(starts)) == 3 and all(len(np.unique(row)) == 3
+                                                   for row in seen[1:][ENDS.all(axis=1)])
     else:  # one for every step of every environment, some of which are taken twice
         assert len(np.unique(starts)) > len(starts) / 2
 
 
 def test_resets_at_an_episodes_end_equal_resets_of_every_step():
     np.testing.assert_array_equal(play(Lottery(OnEnd()), ENDS), play(Lottery(EveryStep()), ENDS))
-    np.testing.assert_array_equal(play(Lottery(Pool()), ENDS[4:5]), play(Lottery(EveryStep()), ENDS[4:5]))  # of one step
+    # of one step
+    np.testing.assert_array_equal(play(Lottery(Pool()), ENDS[4:5]),
+                                  play(Lottery(EveryStep()), ENDS[4:5]))
 
 
 def test_a_gpu_resets_at_an_episodes_end_without_a_branch(both_forms):
@@ -112,7 +119,8 @@ def test_a_gpu_resets_at_an_episodes_end_without_a_branch(both_forms):
     noise = env.draw(jax.random.key(1), 1, 3, jnp.int32(0)).at(0)
     for ours, gpus in zip(*both_forms(env.step, noise, state, jnp.array([0, 1, 1])), strict=True):
         jax.tree.map(np.testing.assert_array_equal, ours, gpus)
-    text = lambda on: jax.jit(env.step).trace(noise, state, jnp.zeros(3, int)).lower(lowering_platforms=(on,)).as_text()
+    text = lambda on: jax.jit(env.step).trace(noise, state, jnp.zeros(3, int)).lower(
+        lowering_platforms=(on,)).as_text()
     branches = lambda on: text(on).count('"stablehlo.case"(')
     assert branches("cpu") == branches("cuda") + 1
 
@@ -142,7 +150,8 @@ def test_a_start_may_depend_on_lasting_state(resets):
 
 def test_rows_hold_the_noise_with_a_time_axis():
     for resets in STRATEGIES:
-        noise = jax.eval_shape(lambda env: env.draw(jax.random.key(0), 8, 6, jnp.int32(0)), Lottery(resets))
+        noise = jax.eval_shape(lambda env: env.draw(jax.random.key(0), 8, 6, jnp.int32(0)),
+                               Lottery(resets))
         assert isinstance(noise, Noise) and {x.shape[0] for x in jax.tree.leaves(noise.rows)} == {8}
     many = jax.eval_shape(lambda: Pool(5).draw(Lottery(), jax.random.key(0), 8, 6, 0)[1].entries)
     assert {x.shape[0] for x in jax.tree.leaves(many)} == {5}
@@ -172,7 +181,9 @@ def test_an_environment_without_a_curriculum_leaves_out_the_iteration():
 
 @pytest.mark.parametrize("name", ["draw_start", "draw_resets", "draw_again"])
 def test_old_methods_are_refused_with_their_replacement(name):
-    with pytest.raises(ConfigError, match=rf"Old\.{name} must be left out, got a method: `draw_reset\(key, shape, t\)`"):
+    with pytest.raises(ConfigError,
+                       match=rf"Old\.{name} must be left out, got a method: `draw_reset\(key, "
+                             rf"shape, t\)`"):
         type("Old", (Lottery,), {name: lambda self, *_: None})
 
 
@@ -193,5 +204,6 @@ def test_noise_of_another_form_is_refused():
     with pytest.raises(ConfigError, match=r"lottery: draw must be the Noise of `Env\.draw`, got a"):
         jax.eval_shape(jf.make_train(algo, Own(), 8), jax.random.key(0))
     state, _ = Lottery().init(jax.random.key(0), 2)
-    with pytest.raises(ConfigError, match=r"lottery: step\(noise\) must be one row of `env\.draw.*got 'tuple'"):
+    with pytest.raises(ConfigError,
+                       match=r"lottery: step\(noise\) must be one row of `env\.draw.*got 'tuple'"):
         Lottery().step(((), ()), state, jnp.zeros(2, jnp.int32))

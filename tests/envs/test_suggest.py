@@ -1,4 +1,5 @@
-"""A name that is none is met by the one that was meant, of whatever source; nothing is imported for it."""
+"""A name that is none is met by the one that was meant, of whatever source; nothing is imported for
+it."""
 
 from __future__ import annotations
 
@@ -13,19 +14,26 @@ from jaxrl_fast.envs import suggest
 from jaxrl_fast.errors import ConfigError
 
 MEANT = [
-    ("LunarLander-v3", "gym:LunarLander-v3"), ("LunarLander", "gym:LunarLander-v3"), ("gum:LunarLander-v2", "gym:LunarLander-v3"),
-    ("gym:ALE/Pong-v5", "ale:Pong"), ("ALE/Pong-v5", "ale:Pong"), ("BreakoutNoFrameskip-v4", "ale:Breakout"),
-    ("space_invaders", "ale:SpaceInvaders"), ("ale:Pon", "ale:Pong"), ("ant", "brax/ant"), ("brax:ant", "brax/ant"),
-    ("brax_ant", "brax/ant"), ("brax/Antt", "brax/ant"), ("Ant-v4", "gym:Ant-v5"), ("CartPole-v0", "CartPole-v1"),
-    ("cartpole-v1", "CartPole-v1"), ("gymnax:Catch-bsuit", "gymnax:Catch-bsuite"), ("probe/dic", "probe/dict"),
-    ("playground:CartpoleBalance", "playground/CartpoleBalance"), ("CartpoleBalance", "playground/CartpoleBalance"),
+    ("LunarLander-v3", "gym:LunarLander-v3"), ("LunarLander", "gym:LunarLander-v3"),
+    ("gum:LunarLander-v2", "gym:LunarLander-v3"),
+    ("gym:ALE/Pong-v5", "ale:Pong"), ("ALE/Pong-v5", "ale:Pong"),
+    ("BreakoutNoFrameskip-v4", "ale:Breakout"),
+    ("space_invaders", "ale:SpaceInvaders"), ("ale:Pon", "ale:Pong"), ("ant", "brax/ant"),
+    ("brax:ant", "brax/ant"),
+    ("brax_ant", "brax/ant"), ("brax/Antt", "brax/ant"), ("Ant-v4", "gym:Ant-v5"),
+    ("CartPole-v0", "CartPole-v1"),
+    ("cartpole-v1", "CartPole-v1"), ("gymnax:Catch-bsuit", "gymnax:Catch-bsuite"),
+    ("probe/dic", "probe/dict"),
+    ("playground:CartpoleBalance", "playground/CartpoleBalance"),
+    ("CartpoleBalance", "playground/CartpoleBalance"),
     ("Swimmer-v4", "gym:Swimmer-v5"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "meant"), MEANT)
 def test_the_first_suggestion_is_right(name, meant, monkeypatch):
-    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)  # there once another test has imported ale_py
+    # there once another test has imported ale_py
+    monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)
     with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
         jf.make(name)
 
@@ -48,7 +56,8 @@ def test_a_preset_of_a_misspelled_environment_is_no_default(name):
         jf.preset("ppo", name)
 
 
-@pytest.mark.parametrize("name", ["LunarLander-v3", "gym:Hopper-v5", "gym:MyLander-v0", "my_envs:World", "nothing"])
+@pytest.mark.parametrize(
+    "name", ["LunarLander-v3", "gym:Hopper-v5", "gym:MyLander-v0", "my_envs:World", "nothing"])
 def test_a_preset_of_any_other_has_tuned_settings_or_the_defaults(name):
     assert jf.preset("dqn", name).name == "dqn"
 
@@ -59,6 +68,7 @@ def test_a_guess_imports_nothing():
         "for name in ('LunarLander-v3', 'brax:ant', 'Catch', 'Pongg'):\n"
         "    try: jf.make(name)\n"
         "    except ValueError as error: assert 'did you mean' in str(error)\n"
-        "assert not {'gymnax', 'gymnasium', 'brax', 'ale_py', 'mujoco_playground'} & set(sys.modules)"
+        "assert not {'gymnax', 'gymnasium', 'brax', 'ale_py', 'mujoco_playground'} & "
+        "set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

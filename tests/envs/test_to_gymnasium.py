@@ -1,4 +1,5 @@
-"""Our environments behind Gymnasium's classes: its own checkers, its own vectors as the reference, and the device's side."""
+"""Our environments behind Gymnasium's classes: its own checkers, its own vectors as the reference,
+and the device's side."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ QUIET = 4
 
 @tree.settings
 class Toy(Env):
-    """Ends by action 2 (terminated) or after four steps (truncated); nothing is random. Observation: time, last action.
+    """Ends by action 2 (terminated) or after four steps (truncated); nothing is random.
+    Observation: time, last action.
 
     As a dict it says which actions are legal: after an action not the same one.
     """
@@ -46,7 +48,10 @@ class Toy(Env):
 
     def _observe(self, state):
         seen = jnp.stack(state, axis=-1).astype(jnp.float32)
-        return {"seen": seen, "action_mask": state[1][:, None] != jnp.arange(3)} if self.masked else seen
+        return (
+            {"seen": seen, "action_mask": state[1][:, None] != jnp.arange(3)} if self.masked
+            else seen
+        )
 
     def reset(self, noise):
         state = (jnp.zeros(noise.shape[:1], jnp.int32), jnp.full(noise.shape[:1], -1, jnp.int32))
@@ -56,7 +61,8 @@ class Toy(Env):
         state = (state[0] + 1, action)
         terminated = action == 2
         return state, Outcome(
-            self._observe(state), 1.0 + action.astype(jnp.float32), terminated, (state[0] >= QUIET) & ~terminated
+            self._observe(state), 1.0 + action.astype(jnp.float32), terminated,
+            (state[0] >= QUIET) & ~terminated
         )
 
 
@@ -113,7 +119,8 @@ def test_gymnasium_check_env(name):
     env = jf.to_gymnasium(jf.make(name, **CHECKED[name]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", ".*(infinity. This is probably too|symmetric and normalized).*")
+        warnings.filterwarnings("ignore",
+                                ".*(infinity. This is probably too|symmetric and normalized).*")
         warnings.filterwarnings("ignore", ".*(pkg_resources|Deprecat).*")
         check_env(env)
     assert env.spec.max_episode_steps == jf.make(name, **CHECKED[name]).spec.max_episode_steps
@@ -122,12 +129,17 @@ def test_gymnasium_check_env(name):
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("masked", [False, True], ids=["array", "dict"])
 def test_a_vector_equals_gymnasiums_of_single_environments(masked, mode):
-    """Every observation, flag and info of `SyncVectorEnv` over our single environments, whose resets it does itself."""
+    """Every observation, flag and info of `SyncVectorEnv` over our single environments, whose
+    resets it does itself."""
     env = Toy(masked)
     ours = jf.to_gymnasium(env, 5, autoreset_mode=mode)
-    theirs = SyncVectorEnv([lambda: jf.to_gymnasium(env)] * 5, autoreset_mode=AutoresetMode[mode.upper()])
+    theirs = SyncVectorEnv([lambda: jf.to_gymnasium(env)] * 5,
+                           autoreset_mode=AutoresetMode[mode.upper()])
     assert ours.metadata["autoreset_mode"] == theirs.metadata["autoreset_mode"]
-    assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
+    assert (
+        ours.observation_space == theirs.observation_space
+        and ours.action_space == theirs.action_space
+    )
     assert ours.single_observation_space == theirs.single_observation_space
     assert same(ours.reset(seed=3), theirs.reset(seed=3))
     ended = 0
@@ -145,14 +157,18 @@ def test_a_vector_equals_gymnasiums_of_single_environments(masked, mode):
 
 
 def test_episode_statistics():
-    """`next_step` is what Gymnasium's wrapper counts right; `same_step` is counted as its own vectors are."""
+    """`next_step` is what Gymnasium's wrapper counts right; `same_step` is counted as its own
+    vectors are."""
     def count(envs):
         envs = RecordEpisodeStatistics(envs)
         rows = play(envs, [np.zeros(2, np.int64)] * 9, seed=0)
-        return [(r[4]["episode"]["r"].tolist(), r[4]["episode"]["l"].tolist()) for r in rows[1:] if "episode" in r[4]]
+        return [(r[4]["episode"]["r"].tolist(), r[4]["episode"]["l"].tolist())
+                for r in rows[1:] if "episode" in r[4]]
 
-    assert count(jf.to_gymnasium(Toy(), 2, autoreset_mode="next_step")) == [([4.0, 4.0], [4, 4])] * 2
-    theirs = SyncVectorEnv([lambda: jf.to_gymnasium(Toy())] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert (
+        count(jf.to_gymnasium(Toy(), 2, autoreset_mode="next_step")) == [([4.0, 4.0], [4, 4])] * 2)
+    theirs = SyncVectorEnv([lambda: jf.to_gymnasium(Toy())] * 2,
+                           autoreset_mode=AutoresetMode.SAME_STEP)
     assert count(jf.to_gymnasium(Toy(), 2)) == count(theirs)
     single = gymnasium.wrappers.RecordEpisodeStatistics(jf.to_gymnasium(Toy()))
     assert play(single, [1, 0, 2], seed=0)[-1][4]["episode"]["r"] == 2 + 1 + 3
@@ -188,7 +204,8 @@ def test_shapes_and_types_of_a_vector(name, settings):
 
 
 def test_steps_equal_the_environments_steps():
-    """The successors of CartPole, ends and time limit included, and new starts that were not there before."""
+    """The successors of CartPole, ends and time limit included, and new starts that were not there
+    before."""
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
     transition = jax.jit(lambda state, action: played(env, (), state, action)[1])
     envs = jf.to_gymnasium(env, 16)
@@ -215,8 +232,10 @@ def test_steps_equal_the_environments_steps():
 
 @pytest.mark.parametrize(("mode", "ends"), [("same_step", [3, 6, 9]), ("next_step", [3, 7, 11])])
 def test_when_the_next_episode_begins(mode, ends):
-    envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2, autoreset_mode=mode)
-    frame = lambda *times: np.eye(4, 3, dtype=np.float32)[list(times)].reshape(-1)  # row 3, after the end, is zeros
+    envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2,
+                           autoreset_mode=mode)
+    # row 3, after the end, is zeros
+    frame = lambda *times: np.eye(4, 3, dtype=np.float32)[list(times)].reshape(-1)
     first, episode = frame(0, 0), [frame(0, 0), frame(0, 1), frame(1, 2), frame(2, 3)]
     rows = play(envs, [np.zeros(2, np.int32)] * 11, seed=0)
     np.testing.assert_array_equal(rows[0][0], [first] * 2)
@@ -252,9 +271,11 @@ def test_without_a_seed_objects_differ():
     assert not same(*starts)
 
 
-@pytest.mark.parametrize(("resets", "starts"), [(EveryStep(), 128), (OnEnd(), 128), (Pool(5), 5), (Pool(), 2)])
+@pytest.mark.parametrize(("resets", "starts"),
+                         [(EveryStep(), 128), (OnEnd(), 128), (Pool(5), 5), (Pool(), 2)])
 def test_every_episode_is_a_new_one(resets, starts):
-    """Steps are drawn 64 at a time, in two environments: a pool is drawn anew for each 64 of them."""
+    """Steps are drawn 64 at a time, in two environments: a pool is drawn anew for each 64 of
+    them."""
     envs = jf.to_gymnasium(Lottery(resets), 2)
     seen = np.stack([row[0] for row in play(envs, [np.zeros(2, int)] * 200, seed=0)])[1:, :, 0]
     blocks = [set(seen[i : i + 64].reshape(-1).tolist()) for i in (0, 64, 128)]
@@ -278,7 +299,8 @@ def test_a_mask_resets_some_environments():
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mask_resets_some_environments_in_every_mode(mode):
     """In the middle of an episode, and right after its end; stacks begin anew too."""
-    envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2, autoreset_mode=mode)
+    envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2,
+                           autoreset_mode=mode)
     frame = lambda *times: np.eye(4, 3, dtype=np.float32)[list(times)].reshape(-1)
     go, first = np.zeros(2, int), {"reset_mask": np.array([True, False])}
     play(envs, [go] * 2, seed=0)
@@ -287,7 +309,8 @@ def test_a_mask_resets_some_environments_in_every_mode(mode):
     last = frame(0, 0) if mode == "same_step" else frame(2, 3)
     np.testing.assert_array_equal(obs, [frame(0, 1), last])
     assert terminated.tolist() == [False, True]
-    np.testing.assert_array_equal(envs.reset(options={"reset_mask": ~first["reset_mask"]})[0], [frame(0, 1), frame(0, 0)])
+    np.testing.assert_array_equal(envs.reset(options={"reset_mask": ~first["reset_mask"]})[0],
+                                  [frame(0, 1), frame(0, 0)])
     np.testing.assert_array_equal(envs.step(go)[0], [frame(1, 2), frame(0, 1)])
 
 
@@ -317,7 +340,8 @@ def test_views_stay_valid_and_the_state_is_donated():
         final = infos.get("final_obs", [])
         row = [obs, reward, terminated, truncated, *(x for x in final if x is not None)]
         kept.append((row, [np.copy(x) for x in row]))
-    assert all(np.array_equal(x, y) for views, copies in kept for x, y in zip(views, copies, strict=True))
+    assert all(np.array_equal(x, y) for views, copies in kept
+               for x, y in zip(views, copies, strict=True))
     assert not obs.flags.writeable
 
 
@@ -330,8 +354,10 @@ def test_one_program_a_step():
     programs = envs[0]._stepper.programs
     assert envs[1]._stepper.programs is programs
     assert programs.step._cache_size() == 1 and programs.refill._cache_size() == 1
-    jaxpr = str(jax.make_jaxpr(programs.step.__wrapped__)(envs[0]._stepper.carry, envs[0]._stepper.seen,
-                                                          envs[0]._stepper.noise, np.zeros(1, np.int32)))  # fmt: skip
+    jaxpr = str(jax.make_jaxpr(
+        programs.step.__wrapped__)(envs[0]._stepper.carry, envs[0]._stepper.seen,
+                                                          envs[0]._stepper.noise,
+                                   np.zeros(1, np.int32)))  # fmt: skip
     assert "callback" not in jaxpr and "threefry" not in jaxpr and "random_bits" not in jaxpr
 
 
@@ -339,14 +365,16 @@ def test_pictures():
     env = jf.make("CartPole-v1", time_limit=3)
     single = jf.to_gymnasium(env, render_mode="rgb_array")
     obs, *_ = play(single, [1, 1, 1], seed=0)[-1]
-    np.testing.assert_array_equal(single.render(), env.render(((obs, 3), 3)))  # the last state, not a new one
+    # the last state, not a new one
+    np.testing.assert_array_equal(single.render(), env.render(((obs, 3), 3)))
     envs = jf.to_gymnasium(env, 2, render_mode="rgb_array")
     obs, _ = envs.reset(seed=0)
     before = envs.render()
     np.testing.assert_array_equal(before[1], env.render(((obs[1], 0), 0)))
     for action in np.ones((2, 2), np.int64):
         envs.step(action)
-    assert len(before) == 2 and before[0].dtype == np.uint8 and not np.array_equal(before[0], envs.render()[0])
+    assert len(before) == 2 and before[0].dtype == np.uint8 and not np.array_equal(
+        before[0], envs.render()[0])
     assert jf.to_gymnasium(jf.make("probe/dict")).metadata["render_modes"] == []
     with pytest.warns(UserWarning, match="render_mode='rgb_array'"):
         assert jf.to_gymnasium(env).render() is None
@@ -380,16 +408,20 @@ def test_a_stack_repeats_the_bounds():
 
 # Mistakes
 
-CART, PENDULUM = lambda n=None: jf.to_gymnasium(jf.make("CartPole-v1"), n), lambda: jf.to_gymnasium(jf.make("Pendulum-v1"), 2)
+CART, PENDULUM = lambda n=None: jf.to_gymnasium(jf.make("CartPole-v1"), n), lambda: jf.to_gymnasium(
+    jf.make("Pendulum-v1"), 2)
 WRONG = [
     ("shape", CART, [0], "action.shape must be (), got (1,)"),
     ("range", CART, 2, "action must be from 0 to 1, got 2"),
     ("text", CART, "left", "action.dtype must be "),
     ("vector shape", lambda: CART(3), [0, 1], "actions.shape must be (3,), got (2,)"),
-    ("vector dtype", lambda: CART(3), [0.0, 1.0, 0.0], "actions.dtype must be one that goes into int32, got 'float64'"),
+    ("vector dtype", lambda: CART(3), [0.0, 1.0, 0.0],
+     "actions.dtype must be one that goes into int32, got 'float64'"),
     ("vector range", lambda: CART(3), [0, 1, -1], "actions[2] must be from 0 to 1, got -1"),
-    ("wraps in int32", lambda: CART(3), [0, 2**32, 0], "actions[1] must be from 0 to 1, got 4294967296"),
-    ("lists of several lengths", lambda: CART(2), [[0], [0, 1]], "actions must be an array of shape (2,)"),
+    ("wraps in int32", lambda: CART(3), [0, 2**32, 0],
+     "actions[1] must be from 0 to 1, got 4294967296"),
+    ("lists of several lengths", lambda: CART(2), [[0], [0, 1]],
+     "actions must be an array of shape (2,)"),
     ("box range", PENDULUM, [[0.0], [2.5]], "actions[1, 0] must be from -2.0 to 2.0, got 2.5"),
     ("box nan", PENDULUM, [[np.nan], [0.0]], "actions[0, 0] must be from -2.0 to 2.0, got nan"),
     ("multi-discrete", lambda: jf.to_gymnasium(jf.make("probe/multi-discrete")), [0, 2, 0],
@@ -397,7 +429,8 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("make", "action", "says"), [pytest.param(*w[1:], id=w[0].replace(" ", "-")) for w in WRONG])
+@pytest.mark.parametrize(("make", "action", "says"),
+                         [pytest.param(*w[1:], id=w[0].replace(" ", "-")) for w in WRONG])
 def test_wrong_actions(make, action, says):
     envs = make()
     first = envs.reset(seed=0)
@@ -416,7 +449,8 @@ def test_convertible_actions_are_accepted():
 
 
 def test_the_order_of_calls():
-    single, envs = jf.to_gymnasium(Toy(), render_mode=None), jf.to_gymnasium(Toy(), 2, autoreset_mode="disabled")
+    single, envs = jf.to_gymnasium(Toy(), render_mode=None), jf.to_gymnasium(
+        Toy(), 2, autoreset_mode="disabled")
     for one, action in ((single, 2), (envs, [2, 0])):
         with pytest.raises(gymnasium.error.ResetNeeded, match="reset"):
             one.step(action)
@@ -452,9 +486,12 @@ def test_wrong_resets(arguments, says):
 
 
 def test_environments_that_are_not_exported():
-    with pytest.raises(jf.ConfigError, match="env must be an environment on the device, .*: this one steps on the host; "):
+    with pytest.raises(jf.ConfigError,
+                       match="env must be an environment on the device, .*: this one steps on the "
+                             "host; "):
         jf.to_gymnasium(jf.make("gym:CartPole-v1"))
-    with pytest.raises(jf.ConfigError, match="env must be an environment of this library, such as "):
+    with pytest.raises(jf.ConfigError,
+                       match="env must be an environment of this library, such as "):
         jf.to_gymnasium(gymnasium.make("CartPole-v1"))
 
 
@@ -480,13 +517,15 @@ def test_stable_baselines_learns():
 
     torch.set_num_threads(1)  # threads that wait for each other take minutes on a busy machine
     settings = {"n_epochs": 4, "learning_rate": 3e-3, "seed": 0, "device": "cpu"}
-    for name, policy in {"probe/named-action": "MlpPolicy", "probe/dict": "MultiInputPolicy"}.items():
+    for name, policy in {"probe/named-action": "MlpPolicy",
+                         "probe/dict": "MultiInputPolicy"}.items():
         env = jf.to_gymnasium(jf.make(name))
         check_for_sb3(env)
         envs = make_vec_env(lambda name=name: jf.to_gymnasium(jf.make(name)), 4, seed=0)
         model = PPO(policy, envs, n_steps=64, batch_size=64, **settings).learn(3_000)
         score, _ = evaluate_policy(model, envs, 40)
         assert score > 0.9, (name, score)
-    model = PPO("MlpPolicy", jf.to_gymnasium(jf.make("CartPole-v1")), n_steps=512, **settings).learn(6_000)
+    model = PPO("MlpPolicy", jf.to_gymnasium(jf.make("CartPole-v1")), n_steps=512,
+                **settings).learn(6_000)
     score, _ = evaluate_policy(model, jf.to_gymnasium(jf.make("CartPole-v1", time_limit=200)), 5)
     assert score > 100, score  # a random one: 22

@@ -20,7 +20,8 @@ from jaxrl_fast.types import EnvSpec, Lasting, Outcome
 
 @tree.settings
 class Count(Env):
-    """Observes how often it was stepped and what it was told; terminates after `ends`, truncates after `cuts`."""
+    """Observes how often it was stepped and what it was told; terminates after `ends`, truncates
+    after `cuts`."""
 
     ends: int = 10
     cuts: int = 1000
@@ -57,7 +58,8 @@ def play(env, actions, num_envs=1, key=0):
 
 def test_action_repeat_adds_rewards_and_stops_at_the_end():
     _, out = play(wrappers.ActionRepeat(Count(ends=7), 3), [1, 1, 1, 1])
-    np.testing.assert_array_equal(out.reward[:, 0], [1 + 2 + 3, 4 + 5 + 6, 7, 1 + 2 + 3])  # the end, then a new episode
+    # the end, then a new episode
+    np.testing.assert_array_equal(out.reward[:, 0], [1 + 2 + 3, 4 + 5 + 6, 7, 1 + 2 + 3])
     np.testing.assert_array_equal(out.terminated[:, 0], [False, False, True, False])
     np.testing.assert_array_equal(out.next_obs[:, 0, 0], [3, 6, 7, 3])
 
@@ -86,7 +88,8 @@ def test_sticky_actions_repeat_the_last_action_played():
 
 
 def test_sticky_actions_end_with_the_episode():
-    # Episodes of two steps under probability ~1: the first action of each is the agent's, the second repeats it.
+    # Episodes of two steps under probability ~1: the first action of each is the agent's, the
+    # second repeats it.
     env = wrappers.StickyActions(Count(ends=2), 0.999999)
     _, out = play(env, [1, 2, 3, 4, 0, 1])
     np.testing.assert_array_equal(out.next_obs[:, 0, 1], [1, 1, 3, 3, 0, 0])
@@ -136,7 +139,8 @@ def test_frame_stack_is_a_field_of_the_spec_only():
 
 @tree.settings
 class Level(wrappers.Wrapper):
-    """Counts the ends of each environment for good, and shows how many there were as the first entry of its observation."""
+    """Counts the ends of each environment for good, and shows how many there were as the first
+    entry of its observation."""
 
     env: Env = wrappers._inner()
 
@@ -175,7 +179,8 @@ LASTING = {
 
 @pytest.mark.parametrize("make", LASTING.values(), ids=LASTING)
 def test_lasting_state_outlives_episodes_in_every_wrapper(make):
-    """Episodes of two steps: the count goes on, also to where the next observation is made; all else begins anew."""
+    """Episodes of two steps: the count goes on, also to where the next observation is made; all
+    else begins anew."""
     env = make()
     obs, out = play(env, [1] * 7)
     np.testing.assert_array_equal(obs[:, 0, 0], [0, 1, 1, 2, 2, 3, 3])
@@ -235,7 +240,8 @@ def test_floats_are_leaves_that_can_be_swept():
 
 
 def test_render_passes_through():
-    env = registry.make("CartPole-v1", time_limit=5, sticky_actions=0.1, reward_scale=0.1, action_repeat=2)
+    env = registry.make("CartPole-v1", time_limit=5, sticky_actions=0.1, reward_scale=0.1,
+                        action_repeat=2)
     state, _ = env.init(jax.random.key(0), 2)
     assert env.render(jax.tree.map(lambda x: np.asarray(x)[0], state)).shape == (208, 400, 3)
     assert env.drawing.frame == env.render and env.drawing.page is None
@@ -256,7 +262,8 @@ def test_a_wrapper_with_its_own_noise():
 
 def test_all_wrappers_together_conform():
     env = registry.make(
-        "CartPole-v1", action_repeat=2, sticky_actions=0.25, stack=2, reward_scale=0.5, reward_clip=0.8, time_limit=30
+        "CartPole-v1", action_repeat=2, sticky_actions=0.25, stack=2, reward_scale=0.5,
+        reward_clip=0.8, time_limit=30
     )
     report = check_env(env, num_envs=4)
     assert report.longest <= 30
@@ -265,9 +272,12 @@ def test_all_wrappers_together_conform():
 @pytest.mark.parametrize(
     "settings",
     [
-        {"action_repeat": 0}, {"action_repeat": 1.5}, {"action_repeat": True}, {"sticky_actions": -0.1},
-        {"sticky_actions": 1.0}, {"sticky_actions": float("nan")}, {"stack": 0}, {"stack": "2"}, {"reward_scale": 0.0},
-        {"reward_scale": float("inf")}, {"reward_clip": 0.0}, {"reward_clip": -1.0}, {"reward_clip": "1"},
+        {"action_repeat": 0}, {"action_repeat": 1.5}, {"action_repeat": True},
+        {"sticky_actions": -0.1},
+        {"sticky_actions": 1.0}, {"sticky_actions": float("nan")}, {"stack": 0}, {"stack": "2"},
+        {"reward_scale": 0.0},
+        {"reward_scale": float("inf")}, {"reward_clip": 0.0}, {"reward_clip": -1.0},
+        {"reward_clip": "1"},
         {"time_limit": 0}, {"time_limit": -5}, {"time_limit": 2.0}, {"time_limit": 501},
     ],
     ids=str,

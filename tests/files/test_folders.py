@@ -1,4 +1,5 @@
-"""Where a run may be written: paths as the system reads them, folders that cannot be written, and one process a folder."""
+"""Where a run may be written: paths as the system reads them, folders that cannot be written, and
+one process a folder."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
 
 
-@pytest.mark.parametrize("out", ["new/../victim", "victim/../victim", "a/../../here/victim", "link/../victim", ".", "a/..",
+@pytest.mark.parametrize("out",
+                         ["new/../victim", "victim/../victim", "a/../../here/victim",
+                          "link/../victim", ".", "a/..",
                                  "victim/sub/.."])  # fmt: skip
 @pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
 def test_a_path_is_resolved_before_its_checks(out, command, run_cli, tmp_path, monkeypatch):
@@ -71,7 +74,9 @@ def test_a_path_is_resolved_before_its_checks(out, command, run_cli, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "out", ["/proc/x", "/proc/1/x/y", "x" * 300, "/".join(["y" * 200] * 30), "file/run", "", " ", "a\0b", "loop/x"],
+    "out",
+    ["/proc/x", "/proc/1/x/y", "x" * 300, "/".join(["y" * 200] * 30), "file/run", "", " ", "a\0b",
+     "loop/x"],
     ids=["proc", "proc-deep", "name", "path", "file", "empty", "blank", "null", "loop"],
 )  # fmt: skip
 @pytest.mark.parametrize("command", [TRAIN, SWEEP], ids=["train", "sweep"])
@@ -81,7 +86,8 @@ def test_an_unwritable_folder_is_refused_before_compiling(out, command, run_cli,
     before = contents(tmp_path)
     code, printed, err = run_cli(*command, f"--out={out}")
     *others, last = err.splitlines()
-    assert code == 2 and printed == "" and last.startswith("jaxrl-fast: error: ") and len(last) < 700, err
+    assert code == 2 and printed == "" and last.startswith(
+        "jaxrl-fast: error: ") and len(last) < 700, err
     assert all("warning: 2 members" in line for line in others), err
     assert contents(tmp_path) == before
     with pytest.raises(jf.ConfigError):
@@ -91,17 +97,22 @@ def test_an_unwritable_folder_is_refused_before_compiling(out, command, run_cli,
 
 @pytest.fixture
 def runs(tmp_path):
-    """A run, one whose seeds train in turn, a sweep, and a folder with a copy of a run's config.json."""
+    """A run, one whose seeds train in turn, a sweep, and a folder with a copy of a run's
+    config.json."""
     named = {"name": "?", "settings": {}}
-    config = json.dumps({"format": 2, "algorithm": named, "environment": named, "run": {"total_steps": 1}})
-    for folder, *others in (("single", "checkpoints/last/3"), ("turns", "seed-5"), ("sweep", "parts/00"), ("copy", "x")):
+    config = json.dumps(
+        {"format": 2, "algorithm": named, "environment": named, "run": {"total_steps": 1}})
+    for folder, *others in (("single", "checkpoints/last/3"), ("turns", "seed-5"),
+                            ("sweep", "parts/00"), ("copy", "x")):
         (tmp_path / folder / others[0]).mkdir(parents=True)
-        (tmp_path / folder / ("sweep.json" if folder == "sweep" else "config.json")).write_text(config)
+        (tmp_path / folder
+         / ("sweep.json" if folder == "sweep" else "config.json")).write_text(config)
     (tmp_path / "link").symlink_to(tmp_path / "turns")
     return tmp_path
 
 
-INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "turns/seed-9", "turns/seed-5/new",
+INSIDE = ["single/new", "single/checkpoints/new", "single/checkpoints/last/4", "turns/seed-9",
+          "turns/seed-5/new",
     "link/seed-9",
           "sweep/parts/01", "sweep/new", "copy/../sweep/a/b"]  # fmt: skip
 
@@ -113,8 +124,15 @@ def test_a_new_run_inside_another_run_is_refused(out, command, runs, run_cli):
     code, printed, err = run_cli(*command, "--out", out)
     last = err.splitlines()[-1]
     beside = inside.parts[0] if not out.startswith("link") else "link"
-    assert code == 2 and printed == "" and "out must be a folder outside of other runs, such as " in last, err
-    assert f"{runs / inside.name}, got '{inside}': {runs / beside} is that of a {'sweep' if beside == 'sweep' else 'run'}" in last
+    assert (
+        code == 2
+        and printed == ""
+        and "out must be a folder outside of other runs, such as " in last
+    ), err
+    assert (
+        f"{runs / inside.name}, got '{inside}': {runs / beside} is that of a "
+        f"{'sweep' if beside == 'sweep' else 'run'}" in last
+    )
     for call in (jf.train, functools.partial(jf.sweep, grid={"algo.discount": [0.9, 0.99]})):
         with pytest.raises(jf.ConfigError, match="out must be a folder outside of other runs"):
             call(jf.PPO(), jf.make("CartPole-v1"), 256, out=out)
@@ -123,7 +141,8 @@ def test_a_new_run_inside_another_run_is_refused(out, command, runs, run_cli):
 
 @pytest.mark.optuna
 def test_a_search_inside_a_run_is_refused(runs):
-    before, settings = contents(runs), dict(sample={"algo.discount": "uniform:0.9,0.99"}, trials=2, members=2)
+    before, settings = contents(runs), dict(sample={"algo.discount": "uniform:0.9,0.99"}, trials=2,
+                                            members=2)
     with pytest.raises(jf.ConfigError, match="out must be a folder outside of other runs"):
         tuning.tune(jf.PPO(), jf.make("CartPole-v1"), 256, out="single/new", **settings)
     assert contents(runs) == before
@@ -132,7 +151,9 @@ def test_a_search_inside_a_run_is_refused(runs):
 def test_a_run_beside_a_copy_of_a_config_is_accepted(runs):
     for out in ("copy/new", "copy/x/new", "new", "single-2"):
         check_outside(Path(out))
-    with folders.held("out", runs / "copy"), pytest.raises(jf.ConfigError, match="is that of a run"):  # it begins
+    # it begins
+    with folders.held("out", runs / "copy"), pytest.raises(jf.ConfigError,
+                                                           match="is that of a run"):
         check_outside(Path("copy/new"))
 
 
@@ -163,16 +184,19 @@ def test_a_killed_process_leaves_no_lock(other):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert (folder / folders.LOCK).exists() and folders.holder(folder) is None
-    (folder / "config.json").write_text("{}")  # it was compiling: there is neither a row nor a checkpoint
+    # it was compiling: there is neither a row nor a checkpoint
+    (folder / "config.json").write_text("{}")
     check_free(folder)
     with folders.held("out", folder):
         assert folders.holder(folder) == "this process"
     assert not (folder / folders.LOCK).exists()
-    with pytest.raises(jf.ConfigError, match="choose another, or remove this one"):  # a config.json alone may be anybody's
+    # a config.json alone may be anybody's
+    with pytest.raises(jf.ConfigError, match="choose another, or remove this one"):
         check_free(folder)
 
 
-@pytest.mark.parametrize("left", ["checkpoints/last/3.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/0",
+@pytest.mark.parametrize("left",
+                         ["checkpoints/last/3.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/0",
     "checkpoints/last/"])
 def test_a_removed_run_is_not_recreated_by_its_saver(left, tmp_path):
     """So the run can be started again, as its last line says."""
@@ -181,11 +205,14 @@ def test_a_removed_run_is_not_recreated_by_its_saver(left, tmp_path):
     if not left.endswith("/"):
         file.write_text("")
     check_free(folder)
-    RunDir.create(folder, prepare(jf.PPO(), jf.make("CartPole-v1"), RunConfig(total_steps=256))).release()
+    RunDir.create(folder,
+                  prepare(jf.PPO(), jf.make("CartPole-v1"), RunConfig(total_steps=256))).release()
     assert (folder / "config.json").is_file()
 
 
-@pytest.mark.parametrize("files", [["checkpoints/last/3/d"], ["checkpoints"], ["checkpoints/last/3.orbax-checkpoint-tmp/d",
+@pytest.mark.parametrize("files",
+                         [["checkpoints/last/3/d"], ["checkpoints"],
+                          ["checkpoints/last/3.orbax-checkpoint-tmp/d",
     "x"]])
 def test_a_folder_with_other_files_is_refused(files, tmp_path):
     for name in files:
@@ -204,7 +231,8 @@ def test_two_in_one_process(tmp_path):
         jf.resume(tmp_path / "run")
     first.release()
     first.release()
-    assert folders.holder(tmp_path / "run") is None and not (tmp_path / "run" / folders.LOCK).exists()
+    assert folders.holder(tmp_path / "run") is None and not (
+        tmp_path / "run" / folders.LOCK).exists()
 
 
 def test_without_file_locks_the_process_in_the_file_decides(tmp_path, monkeypatch):
@@ -212,7 +240,8 @@ def test_without_file_locks_the_process_in_the_file_decides(tmp_path, monkeypatc
         raise OSError(37, "No locks available")
 
     monkeypatch.setattr(folders.fcntl, "lockf", none)
-    file, about = tmp_path / folders.LOCK, {"pid": os.getppid(), "host": os.uname().nodename, "since": "2026"}
+    file, about = tmp_path / folders.LOCK, {"pid": os.getppid(), "host": os.uname().nodename,
+                                            "since": "2026"}
     file.write_text(json.dumps(about))
     assert f"process {os.getppid()}" in folders.holder(tmp_path)
     file.write_text(json.dumps(about | {"host": "elsewhere"}))

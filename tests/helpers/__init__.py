@@ -1,1 +1,2 @@
-"""What tests of several folders share: tiny runs, environments that know what they must return, small distributions."""
+"""What tests of several folders share: tiny runs, environments that know what they must return,
+small distributions."""

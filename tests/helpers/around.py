@@ -1,4 +1,5 @@
-"""A host environment around another one, for tests of what vectors do wrong. Apart: processes import `counters`."""
+"""A host environment around another one, for tests of what vectors do wrong. Apart: processes
+import `counters`."""
 
 from __future__ import annotations
 

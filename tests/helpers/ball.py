@@ -1,4 +1,5 @@
-"""An environment as brax's are, in a few lines: what the adapter does with it can be known, and compiles at once."""
+"""An environment as brax's are, in a few lines: what the adapter does with it can be known, and
+compiles at once."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class State:
 
 @jax.jit
 def push(model: Model, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The whole model goes in, as it does in MJX; what comes out beside the move is carried in the state, and that is all."""
+    """The whole model goes in, as it does in MJX; what comes out beside the move is carried in the
+    state, and that is all."""
     return 0.1 * action / model.part.mass.sum() * 6.0 + model.wind + model.still.sum(), model.unread
 
 
@@ -49,7 +51,8 @@ class Ball:
     """
 
     def __init__(self):
-        self.model = Model(jnp.float32(0.01), Part(jnp.array([2.0, 4.0])), jnp.float32(1.0), jnp.zeros(2), jnp.int32(3))
+        self.model = Model(jnp.float32(0.01), Part(jnp.array([2.0, 4.0])), jnp.float32(1.0),
+                           jnp.zeros(2), jnp.int32(3))
 
     def reset(self, rng):
         assert rng.dtype == jnp.uint32 and rng.shape == (2,)  # an old-style key
@@ -64,7 +67,8 @@ class Ball:
         state.metrics.update(speed=move[0])
         state.info["steps"] = state.info["steps"] + 1.0  # a float where reset gave an int
         done = jnp.where(jnp.abs(x[0]) > 1.0, 1.0, 0.0)
-        return state.replace(place=state.place | {"x": x, "carried": carried}, obs=x, reward=1.0, done=done)
+        return state.replace(place=state.place | {"x": x, "carried": carried}, obs=x, reward=1.0,
+                             done=done)
 
 
 class ToyEnv(physics.PhysicsEnv):
@@ -72,7 +76,8 @@ class ToyEnv(physics.PhysicsEnv):
     model_attribute = "model"
 
 
-def toy(randomized: Any = "", randomize_warmup: int = 0, kind: type[ToyEnv] = ToyEnv, **settings: Any) -> ToyEnv:
+def toy(randomized: Any = "", randomize_warmup: int = 0, kind: type[ToyEnv] = ToyEnv,
+        **settings: Any) -> ToyEnv:
     ball = Ball()
     settings = {"episode_length": 20, "resets": "pool", "reset_pool": 0} | settings
     settings |= {"randomize": randomized, "randomize_warmup": randomize_warmup}

@@ -10,7 +10,8 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
 
 
 def page(address: str, profile: Path, *flags: str) -> str:
-    """Return the HTML of a page once its scripts ran. `profile`: a folder for the browser's files."""
+    """Return the HTML of a page once its scripts ran. `profile`: a folder for the browser's
+    files."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     assert browser, "the marker `browser` needs Chromium on the PATH"
     command = [browser, *FLAGS, f"--user-data-dir={profile}", *flags, "--dump-dom", address]

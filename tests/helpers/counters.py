@@ -1,4 +1,5 @@
-"""An environment whose every observation says what it must be, as Gymnasium knows it: alone and as vectors of three kinds."""
+"""An environment whose every observation says what it must be, as Gymnasium knows it: alone and as
+vectors of three kinds."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ ID = "JaxrlFastCounter-v0"
 
 
 class Counter(gymnasium.Env):
-    """obs = (episode, step). Episode e has 2 + e % 3 steps; odd ones are truncated. The reward is 10 step + action."""
+    """obs = (episode, step). Episode e has 2 + e % 3 steps; odd ones are truncated. The reward is
+    10 step + action."""
 
     observation_space = spaces.Box(0, np.inf, (2,), np.float64)
     action_space = spaces.Discrete(3, start=1)
@@ -48,7 +50,8 @@ class Counter(gymnasium.Env):
 
 
 class Buffer(gymnasium.Env):
-    """obs = the step, in the same array again and again; episodes of 3 steps. `wrong`: once in another shape."""
+    """obs = the step, in the same array again and again; episodes of 3 steps. `wrong`: once in
+    another shape."""
 
     observation_space = spaces.Dict(a=spaces.Box(0, 9, (2, 3), np.float32))
     action_space = spaces.Discrete(2)
@@ -67,7 +70,8 @@ class Buffer(gymnasium.Env):
 
 
 class Says(gymnasium.Env):
-    """What it is told to, from its second observation on: any value in place of an observation, a reward, an end."""
+    """What it is told to, from its second observation on: any value in place of an observation, a
+    reward, an end."""
 
     observation_space = spaces.Dict(a=spaces.Box(-9, 2**40, (1,), np.int64))
     action_space = spaces.Discrete(2)
@@ -83,18 +87,21 @@ class Says(gymnasium.Env):
 
 
 class Counters(VectorEnv):
-    """The same as a vector of its own, which hands out its one buffer again and again; `mode` is that of its auto-reset."""
+    """The same as a vector of its own, which hands out its one buffer again and again; `mode` is
+    that of its auto-reset."""
 
     def __init__(self, num_envs: int = 1, mode: str = "NEXT_STEP", **own):
         self.envs = [Counter(**own) for _ in range(num_envs)]
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode[mode]}
-        self.single_observation_space, self.single_action_space = Counter.observation_space, Counter.action_space
+        self.single_observation_space, self.single_action_space = (
+            Counter.observation_space, Counter.action_space)
         self.ended = np.zeros(num_envs, bool)
         self.obs, self.reward = np.zeros((num_envs, 2), np.float32), np.zeros(num_envs, np.float32)
 
     def reset(self, *, seed=None, options=None):
         chosen = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
-        self.obs[:] = [e.reset()[0] if c else e._obs() for e, c in zip(self.envs, chosen, strict=True)]
+        self.obs[:] = [e.reset()[0] if c else e._obs()
+                       for e, c in zip(self.envs, chosen, strict=True)]
         return self.obs, {}
 
     def step(self, action):
@@ -123,6 +130,7 @@ def expected(num_steps: int) -> list[tuple]:
     rows, episode, step = [], 0, 0
     for _ in range(num_steps):
         over = step + 1 == 2 + episode % 3
-        rows.append(((episode, step), (episode, step + 1), 10 * (step + 1), over and episode % 2 == 0, over and episode % 2 == 1))
+        rows.append(((episode, step), (episode, step + 1), 10 * (step + 1),
+                     over and episode % 2 == 0, over and episode % 2 == 1))
         episode, step = (episode + 1, 0) if over else (episode, step + 1)
     return rows

@@ -8,7 +8,8 @@ from gymnasium import spaces as theirs
 
 
 class Drawn(gymnasium.Env):
-    """Five steps; its picture is as bright as the step. `metadata` and the constructor decide who may draw it."""
+    """Five steps; its picture is as bright as the step. `metadata` and the constructor decide who
+    may draw it."""
 
     light = 1  # of a step in its picture
     metadata = {"render_modes": ["rgb_array"]}

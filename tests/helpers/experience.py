@@ -21,20 +21,24 @@ def quick(fn, *args):
 
 
 def numbered(first: int, time: int, envs: int = 2) -> Row:
-    """Rows whose observation, action and reward are their number; the last row of all is truncated."""
+    """Rows whose observation, action and reward are their number; the last row of all is
+    truncated."""
     number = first + np.arange(time * envs).reshape(time, envs)
     flags = np.zeros((time, envs), bool)
     last = (np.arange(time) == time - 1)[:, None] | flags
-    return Row(number[..., None].astype(np.float32), number.astype(np.int32), number.astype(np.float32), flags, last)
+    return Row(number[..., None].astype(np.float32), number.astype(np.int32),
+               number.astype(np.float32), flags, last)
 
 
 def same(a, b):
     assert jax.tree.structure(a) == jax.tree.structure(b)
-    jax.tree.map(lambda x, y: np.testing.assert_array_equal(np.asarray(x), np.asarray(y), strict=True), a, b)
+    jax.tree.map(
+        lambda x, y: np.testing.assert_array_equal(np.asarray(x), np.asarray(y), strict=True), a, b)
 
 
 def random_episodes(env, steps: int) -> list[dict]:
-    """What four environments did under random actions, as Minari has it: with the observation after the last step."""
+    """What four environments did under random actions, as Minari has it: with the observation after
+    the last step."""
     algo = jf.DQN().bind(env.spec)
     keys = random.split(jax.random.key(5), 3)
 
@@ -50,11 +54,14 @@ def random_episodes(env, steps: int) -> list[dict]:
         for i, j in zip([0, *ends], [*ends, steps], strict=True):
             if i < j:
                 cut = lambda x: x[i:j, b]  # noqa: B023
-                obs = jax.tree.map(lambda o, n: np.concatenate([cut(o), cut(n)[-1:]]), s.obs, s.next_obs)  # noqa: B023
+                joined = lambda o, n: np.concatenate([cut(o), cut(n)[-1:]])  # noqa: B023
+                obs = jax.tree.map(joined, s.obs, s.next_obs)
                 parts = zip(("actions", "rewards", "terminations", "truncations"),
-                            map(cut, (s.action, s.reward, s.terminated, s.truncated)), strict=True)  # fmt: skip
+                            map(cut, (s.action, s.reward, s.terminated, s.truncated)),
+                            strict=True)  # fmt: skip
                 episodes.append({"observations": obs, **dict(parts)})
     return episodes
 
 
-DQN = jf.DQN(batch_size=64, learning_rate=1e-2, anneal_learning_rate=True, discount=0.9, hidden=(16,), target_period=10)
+DQN = jf.DQN(batch_size=64, learning_rate=1e-2, anneal_learning_rate=True, discount=0.9,
+             hidden=(16,), target_period=10)

@@ -11,7 +11,8 @@ def parsed(html: str) -> tuple[ElementTree.Element, list[ElementTree.Element]]:
     """A page, and its pictures in SVG, as trees."""
     page = ElementTree.fromstring(re.sub(r"(<img [^>]*)>", r"\1/>", html))
     sources = [x.get("src") for x in page.iter("img")]
-    return page, [ElementTree.fromstring(b64decode(x.partition("base64,")[2])) for x in sources if "svg" in x]
+    return page, [ElementTree.fromstring(b64decode(x.partition("base64,")[2]))
+                  for x in sources if "svg" in x]
 
 
 def text(html: str) -> str:

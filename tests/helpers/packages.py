@@ -1,4 +1,5 @@
-"""Distributions as pip leaves them, with entry points, for tests: modules and a folder of metadata."""
+"""Distributions as pip leaves them, with entry points, for tests: modules and a folder of
+metadata."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def install(place: Path, name: str, entry_points: Mapping[str, Mapping[str, str]], modules: Mapping[str, str]) -> None:
+def install(place: Path, name: str, entry_points: Mapping[str, Mapping[str, str]],
+            modules: Mapping[str, str]) -> None:
     """Write a distribution to a folder that is on `sys.path`.
 
     Args:
@@ -19,5 +21,6 @@ def install(place: Path, name: str, entry_points: Mapping[str, Mapping[str, str]
     folder = place / f"{name.replace('-', '_')}-0.1.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
-    groups = ["\n".join([f"[{group}]", *(f"{k} = {v}" for k, v in found.items())]) for group, found in entry_points.items()]
+    groups = ["\n".join([f"[{group}]", *(f"{k} = {v}" for k, v in found.items())])
+              for group, found in entry_points.items()]
     (folder / "entry_points.txt").write_text("\n\n".join(groups) + "\n")

@@ -1,4 +1,5 @@
-"""Tiny runs that every test of the loop shares, and what it means for two of them to be the same."""
+"""Tiny runs that every test of the loop shares, and what it means for two of them to be the
+same."""
 
 from __future__ import annotations
 
@@ -27,43 +28,65 @@ from jaxrl_fast.logs import jsonl
 
 TESTS = Path(__file__).parents[1]  # where a process of its own finds this package
 SETTINGS = {
-    "ppo": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True),
-    "dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), n_step=2,
+    "ppo": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,),
+                normalize_observations=True),
+    "dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64,
+                hidden=(8,), n_step=2,
                 target_period=3),
-    "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
+    "rainbow": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64,
+                    hidden=(8,),
                     num_atoms=11, v_min=0.0, v_max=30.0, target_period=3),
-    "c51": dict(num_envs=1, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,),
-                num_atoms=11, v_min=0.0, v_max=30.0, prioritized=True, target_period=3),  # a replay ratio above 1
-    "qr_dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_quantiles=5,
+    "c51": dict(num_envs=1, updates_per_iteration=2, batch_size=8, buffer_size=256,
+                learning_starts=64, hidden=(8,),
+                # a replay ratio above 1
+                num_atoms=11, v_min=0.0, v_max=30.0, prioritized=True, target_period=3),
+    "qr_dqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64,
+                   hidden=(8,), num_quantiles=5,
                    target_period=3),
-    "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), target_period=3),
-    "iqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), num_fractions=4,
-                num_act_fractions=4, num_cosines=4, prioritized=True, munchausen=True, reset_period=20, optimizer="lion"),
+    "apex": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64,
+                 hidden=(8,), target_period=3),
+    "iqn": dict(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64,
+                hidden=(8,), num_fractions=4,
+                num_act_fractions=4, num_cosines=4, prioritized=True, munchausen=True,
+                reset_period=20, optimizer="lion"),
     "pqn": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,),
-                optimizer=functools.partial(optax.adamw, weight_decay=0.1), learning_rate=optax.cosine_decay_schedule(1e-3, 90)),
-    "impala": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,), normalize_observations=True,
+                optimizer=functools.partial(optax.adamw, weight_decay=0.1),
+                learning_rate=optax.cosine_decay_schedule(1e-3, 90)),
+    "impala": dict(num_envs=4, num_steps=8, num_epochs=2, num_minibatches=2, hidden=(8,),
+                   normalize_observations=True,
                    normalize_reward=True),
     "apg": dict(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True),
     "es": dict(directions=2, num_steps=16, hidden=(8,), normalize_observations=True),
-    "ars": dict(directions=2, top_directions=1, num_steps=16, hidden=(), normalize_observations=True),
-    "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
-                hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3, normalize_observations=True),
-    "td3": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
-                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5, normalize_observations=True,
-                optimizer=optax.contrib.muon, learning_rate=optax.warmup_cosine_decay_schedule(0.0, 1e-3, 50, 300)),
-    "tqc": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
-                hidden=(8,), critic_hidden=(8,), num_quantiles=5, drop_quantiles=1, prioritized=True),
-    "crossq": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256, learning_starts=64,
+    "ars": dict(directions=2, top_directions=1, num_steps=16, hidden=(),
+                normalize_observations=True),
+    "sac": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256,
+                learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), n_step=2, policy_period=3,
+                normalize_observations=True),
+    "td3": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256,
+                learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), policy_period=3, noise_correlation=0.5,
+                normalize_observations=True,
+                optimizer=optax.contrib.muon,
+                learning_rate=optax.warmup_cosine_decay_schedule(0.0, 1e-3, 50, 300)),
+    "tqc": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256,
+                learning_starts=64,
+                hidden=(8,), critic_hidden=(8,), num_quantiles=5, drop_quantiles=1,
+                prioritized=True),
+    "crossq": dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=8, buffer_size=256,
+                   learning_starts=64,
                    hidden=(8,), critic_hidden=(8,), policy_period=3, norm_warmup=20),
 }  # fmt: skip
 TOTAL, HALF = 1280, 640  # the replay of 256 wraps around several times
 RUN = dict(log_every=64, eval_every=320, eval_episodes=4, pictures=False)
-BITS = ("optimization_level", "expensive_passes", "fusion_emitters", "split_count")  # XLA flags that rounding depends on
+# XLA flags that rounding depends on
+BITS = ("optimization_level", "expensive_passes", "fusion_emitters", "split_count")
 WALL = ("wall_seconds", "steps_per_second")
 
 
 def ball(randomize: str = "part.mass=0.5:2", randomize_warmup: int = 100) -> jf.Env:
-    """Physics: what an environment's masses are, and which resets it had from the pool, is in its state."""
+    """Physics: what an environment's masses are, and which resets it had from the pool, is in its
+    state."""
     from helpers.ball import toy
 
     return toy(randomize, randomize_warmup, episode_length=9)
@@ -80,7 +103,8 @@ def environment(name: str = "ppo") -> jf.Env:
     """The one that every algorithm here plays, but for those that need another."""
     if name in ("td3", "crossq"):
         return jf.make("test/ball")
-    return jf.make("Pendulum-v1" if name in ("apg", "sac", "tqc") else "CartPole-v1", max_steps_in_episode=30)
+    return jf.make("Pendulum-v1" if name in ("apg", "sac", "tqc") else "CartPole-v1",
+                   max_steps_in_episode=30)
 
 
 _ALIVE: dict[tuple, Any] = {}  # the latest runs of each kind: while they live, so do its programs
@@ -92,7 +116,8 @@ def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, 
     env = env or environment(algo.name)
     kind = repr(algo), repr(env), settings.get("seeds")
     _ALIVE.pop(kind, None)
-    _ALIVE[kind] = jf.train(algo, env, out=out, **dict(total_steps=TOTAL, tensorboard=False) | RUN | settings)
+    _ALIVE[kind] = jf.train(algo, env, out=out,
+                            **dict(total_steps=TOTAL, tensorboard=False) | RUN | settings)
     if len(_ALIVE) > 16:
         del _ALIVE[next(iter(_ALIVE))]
     return _ALIVE[kind]
@@ -172,20 +197,26 @@ def logged(run: Path | str) -> list[dict[str, Any]]:
 
 def through_json(rows: Any) -> list[dict[str, Any]]:
     """Rows in memory in the same form."""
-    return [{"env_steps": row.env_steps, **{name: jsonl.numbers(v) for name, v in row.metrics.items()}} for row in rows]
+    return (
+        [{"env_steps": row.env_steps, **{name: jsonl.numbers(v) for name, v in row.metrics.items()}}
+         for row in rows]
+    )
 
 
 def subprocess_environment(**more: str) -> dict[str, str]:
-    """This process's; of the XLA flags it has collected only those that bits depend on, as they do on NPROC."""
+    """This process's; of the XLA flags it has collected only those that bits depend on, as they do
+    on NPROC."""
     kept = [f for f in os.environ.get("XLA_FLAGS", "").split() if any(name in f for name in BITS)]
     flags = " ".join([*kept, more.pop("XLA_FLAGS", "")]).strip()
-    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | ({"XLA_FLAGS": flags} if flags else {}) | more
+    return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | (
+        {"XLA_FLAGS": flags} if flags else {}) | more
 
 
 def python(code: str, *args: Any, timeout: float = 150, **more: str) -> subprocess.CompletedProcess:
     """Run code in a process of its own, in the folder of the tests."""
     return subprocess.run(
-        [sys.executable, "-c", code, *map(str, args)], cwd=TESTS, env=subprocess_environment(**more), timeout=timeout,
+        [sys.executable, "-c", code, *map(str, args)], cwd=TESTS,
+        env=subprocess_environment(**more), timeout=timeout,
         capture_output=True, text=True,
     )  # fmt: skip
 
@@ -196,9 +227,11 @@ def read(path: Path) -> Any:
 
 @jf.settings
 class Breaks(jf.Env):
-    """Reward 1, cut every 4 steps; in training, from iteration `at` on, a share of the rewards is NaN.
+    """Reward 1, cut every 4 steps; in training, from iteration `at` on, a share of the rewards is
+    NaN.
 
-    what: "observation" breaks those instead. tested: in evaluations, not in training. bad: 0 for none.
+    what: "observation" breaks those instead. tested: in evaluations, not in training. bad: 0 for
+        none.
     """
 
     at: float = 10.0
@@ -225,12 +258,14 @@ class Breaks(jf.Env):
     def transition(self, noise, state, action):
         time = state + 1
         one, seen = jnp.ones(time.shape), self.what == "observation"
-        return time, jf.Outcome((noise if seen else one)[:, None], one if seen else noise, one < 0, time >= 4)
+        return time, jf.Outcome((noise if seen else one)[:, None], one if seen else noise, one < 0,
+                                time >= 4)
 
 
 @jf.settings
 class Lengths(jf.Env):
-    """Episodes of a random length, known from the state they begin with; reward 1 a step, so the return is the length."""
+    """Episodes of a random length, known from the state they begin with; reward 1 a step, so the
+    return is the length."""
 
     longest: int = 60
 
@@ -254,7 +289,8 @@ class Lengths(jf.Env):
 
 @jf.settings
 class BreaksItself(jf.PPO):
-    """PPO whose parameters turn NaN in the update of one iteration, after its metrics were taken."""
+    """PPO whose parameters turn NaN in the update of one iteration, after its metrics were
+    taken."""
 
     name = "breaks-itself"
     at: int = 4

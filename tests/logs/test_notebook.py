@@ -40,7 +40,8 @@ class Shell:
 
 
 def row(env_steps, **metrics):
-    return Row(env_steps, env_steps / 1000, 1000.0, {name: np.float32(values) for name, values in metrics.items()})
+    return Row(env_steps, env_steps / 1000, 1000.0,
+               {name: np.float32(values) for name, values in metrics.items()})
 
 
 def fill(sink, history, *rows):
@@ -55,7 +56,8 @@ def test_one_output_shows_the_run():
     sink = NotebookSink(10_000, history, shell, lines, clock=lambda: getattr(sink, "now", 0.0))
     sink.open()
     sink.status("compiling <b>")
-    fill(sink, history, row(1000, episode_return=[20.0, 30.0]), row(2000, episode_return=[40.0, 60.0], eval_return=[90.0, 110.0]))
+    fill(sink, history, row(1000, episode_return=[20.0, 30.0]),
+         row(2000, episode_return=[40.0, 60.0], eval_return=[90.0, 110.0]))
     sink.message("a note & more")
     sink.now += 2.0
     sink.evaluating(2, 4)
@@ -65,8 +67,14 @@ def test_one_output_shows_the_run():
     pages = [parsed(page) for page in shell.pages]
     assert "compiling <b>" in "".join(pages[0][0].itertext()) and not pages[0][1]
     text = "".join(pages[-1][0].itertext())
-    assert "2,000 / 10,000 steps" in text and "1,000 steps/s" in text and "ETA" in text and "a note & more" in text
-    assert "return 50.0 (40.0..60.0)" in text and "evaluation 100.0 (90.0..110.0) at 2,000 steps" in text
+    assert (
+        "2,000 / 10,000 steps" in text and "1,000 steps/s" in text and "ETA" in text
+        and "a note & more" in text
+    )
+    assert (
+        "return 50.0 (40.0..60.0)" in text
+        and "evaluation 100.0 (90.0..110.0) at 2,000 steps" in text
+    )
     assert pages[-1][0].find("progress").attrib.items() >= {"max": "10000", "value": "2000"}.items()
     assert "evaluating 2/4" in shell.pages[-2] and "evaluating" not in text
     (curve,) = pages[-1][1]
@@ -174,13 +182,15 @@ def test_equal_values_of_any_size_are_drawn(value):
 
 def test_few_evaluations_among_many_rows_are_not_smoothed():
     few = [{"env_steps": i, "eval_return": [i / 10]} for i in range(0, 1000, 100)]
-    rows = [row for one in few for row in (one, *[{"env_steps": one["env_steps"] + k} for k in range(1, 100)])]
+    rows = [row for one in few
+            for row in (one, *[{"env_steps": one["env_steps"] + k} for k in range(1, 100)])]
     draw = lambda rows: svg.learning_curve({"": rows}, "eval_return", evaluations=False)
     assert draw(rows) == draw(few)
 
 
 def test_one_point_and_equal_values_are_drawn():
-    assert any(x.tag.endswith("circle") for x in curve({"": [{"env_steps": 5, "episode_return": [3.0]}]}))
+    assert any(x.tag.endswith("circle")
+               for x in curve({"": [{"env_steps": 5, "episode_return": [3.0]}]}))
     flat = [{"env_steps": i, "episode_return": [-2.5]} for i in range(3)]
     (line,) = [x for x in curve({"": flat}) if x.tag.endswith("polyline")]
     assert len({point.split(",")[1] for point in line.get("points").split()}) == 1
@@ -194,7 +204,8 @@ def test_ticks_are_round_and_within(low, high):
 
 
 def test_labels_of_ticks():
-    assert [svg.short(x) for x in (0.0, -250.0, 0.05, 1e5, 1.5e6, 2e9)] == ["0", "-250", "0.05", "100k", "1.5M", "2G"]
+    assert [svg.short(x) for x in (0.0, -250.0, 0.05, 1e5, 1.5e6, 2e9)] == [
+        "0", "-250", "0.05", "100k", "1.5M", "2G"]
 
 
 def test_train_is_the_same_with_the_cell(modules, unbroken):

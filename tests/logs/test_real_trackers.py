@@ -1,4 +1,5 @@
-"""W&B (offline), Trackio (local) and MLflow (a folder): what their own stores hold of a run and its resume."""
+"""W&B (offline), Trackio (local) and MLflow (a folder): what their own stores hold of a run and its
+resume."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, sink_of
 from jaxrl_fast.runs import pictures
 
-Store = Callable[[str], tuple[list[tuple[int, float]], list[str]]]  # metric -> its (step, value), kinds of video files
+# metric -> its (step, value), kinds of video files
+Store = Callable[[str], tuple[list[tuple[int, float]], list[str]]]
 
 
 def wandb_records(file: Path) -> Iterator[Any]:
@@ -49,7 +51,8 @@ def wandb(tmp_path, monkeypatch) -> Store:
         for folder in parts:
             (file,) = folder.glob("*.wandb")
             for record in wandb_records(file):
-                items = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+                items = {item.key or "/".join(item.nested_key): json.loads(item.value_json)
+                         for item in record.history.item}
                 found += [(items["env_steps"], items[metric])] if metric in items else []
             videos += [path.suffix for path in folder.glob("files/media/videos/*")]
         return found, videos
@@ -84,14 +87,21 @@ def mlflow(tmp_path, monkeypatch) -> Store:
 
         client = MlflowClient()
         (run,) = client.search_runs([client.get_experiment_by_name("jaxrl_fast").experiment_id])
-        assert run.info.run_name == "run" and run.info.status == "FINISHED" and run.data.tags["algorithm"] == "ppo"
-        videos = [Path(item.path).suffix for item in client.list_artifacts(run.info.run_id, "videos")]
-        return [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, metric)], videos
+        assert (
+            run.info.run_name == "run" and run.info.status == "FINISHED"
+            and run.data.tags["algorithm"] == "ppo"
+        )
+        videos = [Path(item.path).suffix
+                  for item in client.list_artifacts(run.info.run_id, "videos")]
+        return [(m.step, m.value)
+                for m in client.get_metric_history(run.info.run_id, metric)], videos
 
     return read
 
 
-@pytest.fixture(params=[pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("wandb", "trackio", "mlflow")])
+@pytest.fixture(params=[
+    pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("wandb", "trackio", "mlflow")
+])
 def tracker(request) -> tuple[str, Store]:
     kind = request.param
     return kind if kind == "mlflow" else f"{kind}:p", request.getfixturevalue(kind)
@@ -100,9 +110,12 @@ def tracker(request) -> tuple[str, Store]:
 def test_a_killed_run_has_each_row_once(tracker, tmp_path):
     """It is killed at 192, and goes on from its checkpoint at 64."""
     text, read = tracker
-    content = {"algorithm": {"name": "ppo", "settings": {}}, "environment": {"name": "CartPole-v1"}, "run": {"seed": 3}}
-    run, clip = LoggedRun(tmp_path / "run", content), pictures.gif([np.full((6, 8, 3), i, np.uint8) for i in range(4)])
-    for again, steps in ((run, (64, 128, 192)), (run._replace(resumed=True, group="run"), (128, 192, 256))):
+    content = {"algorithm": {"name": "ppo", "settings": {}}, "environment": {"name": "CartPole-v1"},
+               "run": {"seed": 3}}
+    run, clip = LoggedRun(tmp_path / "run", content), pictures.gif(
+        [np.full((6, 8, 3), i, np.uint8) for i in range(4)])
+    for again, steps in ((run, (64, 128, 192)),
+                         (run._replace(resumed=True, group="run"), (128, 192, 256))):
         sink = sink_of(text, again)
         sink.open()
         for step in steps:
@@ -118,11 +131,13 @@ def test_a_killed_run_has_each_row_once(tracker, tmp_path):
 def test_a_run_and_its_resume_from_the_command_line(tracker, tmp_path, monkeypatch, run_cli):
     text, read = tracker
     monkeypatch.chdir(tmp_path)
-    tiny = ["--algo.num-envs", "4", "--algo.num-steps", "16", "--algo.hidden", "8", "--no-preset", "--log-every", "64"]
+    tiny = ["--algo.num-envs", "4", "--algo.num-steps", "16", "--algo.hidden", "8", "--no-preset",
+            "--log-every", "64"]
     ends = ["--total-steps", "128", "--video-every", "0", "--eval-episodes", "2", "--out", "run"]
     code, _, err = run_cli("train", "ppo", "CartPole-v1", *tiny, *ends, "--log", text)
     assert code == 0 and "failed" not in err, err
-    code, _, err = run_cli("train", "--resume", "run", "--total-steps", "256", "--horizon", "256", "--log", text)
+    code, _, err = run_cli("train", "--resume", "run", "--total-steps", "256", "--horizon", "256",
+                           "--log", text)
     assert code == 0 and "failed" not in err, err
     rows, videos = read("value_loss")
     logged = read_jsonl("run/metrics.jsonl")

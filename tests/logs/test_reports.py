@@ -1,4 +1,5 @@
-"""What environments report beside the reward: in every log, from the device and from the host, under names of its own."""
+"""What environments report beside the reward: in every log, from the device and from the host,
+under names of its own."""
 
 from __future__ import annotations
 
@@ -27,12 +28,15 @@ DQN = jf.DQN(**SIZES, num_steps=4, buffer_size=256, learning_starts=64, batch_si
 
 
 def said(time, end):
-    """Of an episode of 10 steps: `effort` is its step, `success` is 1 at its end, `late` is reported from step 6 on."""
-    return {"effort": time, "success": end, "late": jnp.where(time > 5, 2.0 * time, jnp.nan), "entropy": 7, "episode_return": 5.0}
+    """Of an episode of 10 steps: `effort` is its step, `success` is 1 at its end, `late` is
+    reported from step 6 on."""
+    return {"effort": time, "success": end, "late": jnp.where(time > 5, 2.0 * time, jnp.nan),
+            "entropy": 7, "episode_return": 5.0}
 
 
 # Over its steps, and over its ends.
-WANTED = {"effort": 5.5, "effort_end": 10.0, "success": 0.1, "success_end": 1.0, "late": 16.0, "late_end": 20.0,
+WANTED = {"effort": 5.5, "effort_end": 10.0, "success": 0.1, "success_end": 1.0, "late": 16.0,
+          "late_end": 20.0,
           "env_episode_return": 5.0, "env_episode_return_end": 5.0}  # fmt: skip
 
 
@@ -49,7 +53,10 @@ class Device(jf.SingleEnv):
 
     def step_one(self, key, time, action):
         time, end = time + 1, time == 9
-        return time, jnp.full(1, time / 10), 1.0, end, jnp.bool_(False), said(time, end) | {"scale": self.scale}
+        return (
+            time, jnp.full(1, time / 10), 1.0, end, jnp.bool_(False),
+            said(time, end) | {"scale": self.scale}
+        )
 
 
 class Host(gymnasium.Env):
@@ -58,13 +65,16 @@ class Host(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         self.time = 0
-        return np.zeros(1, np.float32), {"effort": 1e6, "text": "fresh"}  # of a reset: nowhere in the log
+        # of a reset: nowhere in the log
+        return np.zeros(1, np.float32), {"effort": 1e6, "text": "fresh"}
 
     def step(self, action):
         self.time += 1
         end = self.time == 10
-        info = {k: v for k, v in said(self.time, end).items() if k != "late"} | {"text": "on", "place": np.zeros(3)}
-        info |= {"success": np.bool_(end), "inner": {"x": 3}} | ({"late": 2.0 * self.time} if self.time > 5 else {})
+        info = {k: v for k, v in said(self.time, end).items() if k != "late"} | {
+            "text": "on", "place": np.zeros(3)}
+        info |= {"success": np.bool_(end), "inner": {"x": 3}} | (
+            {"late": 2.0 * self.time} if self.time > 5 else {})
         return np.zeros(1, np.float32), 1.0, end, False, info
 
 
@@ -74,12 +84,15 @@ def means(row):
 
 @pytest.mark.parametrize(("algo", "env"), [
     (PPO, Device()), (DQN, jf.make(Host)),
-    pytest.param(DQN, Device(), marks=pytest.mark.slow), pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
+    pytest.param(DQN, Device(), marks=pytest.mark.slow),
+    pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_every_row_of_a_run_holds_them(algo, env, tmp_path):
     steps = 400
-    run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run", tensorboard=False)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run",
+                   tensorboard=False)
+    rows = [json.loads(line)
+            for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) > 4
     for row in rows[1 if algo is DQN else 0 :]:  # the warm-up's row is 64 steps: no whole episodes
         assert means(row) == pytest.approx(WANTED, rel=1e-6), row
@@ -104,9 +117,11 @@ def test_members_and_make_train_log_their_own_reports():
 def test_through_wrappers_and_whole_rollouts():
     env = jf.make(Device(), action_repeat=2, sticky_actions=0.1, reward_scale=2.0)
     metrics = jax.jit(jf.make_train(PPO, env, 80))(jax.random.key(0))[1]
-    assert float(metrics["effort"][0]) == 6.0 and float(metrics["success_end"][0]) == 1.0  # of the last repetition
+    # of the last repetition
+    assert float(metrics["effort"][0]) == 6.0 and float(metrics["success_end"][0]) == 1.0
     es = jf.algorithms.algorithm_class("ars")(directions=2, num_steps=10)
-    assert float(jax.jit(jf.make_train(es, Device(), 160))(jax.random.key(0))[1]["success_end"][0]) == 1.0
+    assert float(
+        jax.jit(jf.make_train(es, Device(), 160))(jax.random.key(0))[1]["success_end"][0]) == 1.0
 
 
 def test_without_reports_the_program_is_the_same():
@@ -120,7 +135,8 @@ def test_without_reports_the_program_is_the_same():
         def step_one(self, key, time, action):
             return *super().step_one(key, time, action)[:5], {}
 
-    texts = [jax.jit(jf.make_train(PPO, env, 160)).lower(jax.random.key(0)).as_text() for env in (Silent(), Empty())]
+    texts = [jax.jit(jf.make_train(PPO, env, 160)).lower(jax.random.key(0)).as_text()
+             for env in (Silent(), Empty())]
     assert texts[0] == texts[1]
 
 
@@ -149,46 +165,72 @@ def test_every_auto_reset_of_gymnasium(mode):
         tally.add(found.info, found.over)
     got = tally.take()
     count = 2 * (40 if mode is AutoresetMode.NEXT_STEP else 43)
-    assert got["effort"][1] == count and got["success"][2:].tolist() == [got["success"][3]] * 2 and got["success"][3] in (6, 8)
-    assert got["effort"][2] == 10 * got["effort"][3] and got["effort"][0] < 10 * count and got["late"][2] == 20 * got["late"][3]
+    assert (
+        got["effort"][1] == count and got["success"][2:].tolist() == [got["success"][3]] * 2
+        and got["success"][3] in (6, 8)
+    )
+    assert (
+        got["effort"][2] == 10 * got["effort"][3] and got["effort"][0] < 10 * count
+        and got["late"][2] == 20 * got["late"][3]
+    )
     assert got["late"][1] < count and not tally.take()
 
 
 def test_report_names_are_unique():
-    names = ["success", "success_end", "a/b", "a b", "time_x", "env_steps", "loss", "x", "x_end_end", "eval_return", "/bad"]
+    names = ["success", "success_end", "a/b", "a b", "time_x", "env_steps", "loss", "x",
+             "x_end_end", "eval_return", "/bad"]
     found = reports.log_names(names, ["loss", "x_end"])
     all_of_them = [n + end for n in found.values() for end in ("", "_end")]
-    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "x_end", *RESERVED} & set(all_of_them)
-    assert found["success"] == "success" and found["loss"] == "env_loss" and "/" not in "".join(all_of_them)
+    assert (
+        len(set(all_of_them)) == len(all_of_them)
+        and not {"loss", "x_end", *RESERVED} & set(all_of_them)
+    )
+    assert (
+        found["success"] == "success" and found["loss"] == "env_loss"
+        and "/" not in "".join(all_of_them)
+    )
     assert reports.log_names(reversed(names), ["x_end", "loss"]) == found
 
 
 NUMBERS = st.recursive(
     st.integers(1, 9),
     lambda inner: st.dictionaries(
-        st.sampled_from(["", "a", "b", "a_b", "a/b", "a_", "_", "_a", "x", "x_end", "loss", "eval_return", "time_x", "3", 3, None,
+        st.sampled_from(["", "a", "b", "a_b", "a/b", "a_", "_", "_a", "x", "x_end", "loss",
+                         "eval_return", "time_x", "3", 3, None,
                          ("a", 1), 3.5, True]), inner, max_size=4), max_leaves=6,
 )  # fmt: skip
 
 
 def arrays(x):
-    return {key: arrays(value) for key, value in x.items()} if isinstance(x, dict) else np.full(2, float(x))
+    return (
+        {key: arrays(value) for key, value in x.items()} if isinstance(x, dict)
+        else np.full(2, float(x))
+    )
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.dictionaries(st.sampled_from(["a", "a_b", "a/b", "x", "x_end", "loss", "env_loss", "", "3", 3]), NUMBERS, max_size=5))
+@given(st.dictionaries(st.sampled_from(
+    ["a", "a_b", "a/b", "x", "x_end", "loss", "env_loss", "", "3", 3]), NUMBERS, max_size=5))
 def test_numbers_of_a_hosts_info_have_distinct_names(info):
-    """Nested dicts, keys that are no strings, names that look alike: none overwrites another, or one of ours."""
+    """Nested dicts, keys that are no strings, names that look alike: none overwrites another, or
+    one of ours."""
 
     def leaves(x):
-        return [leaf for value in x.values() for leaf in leaves(value)] if isinstance(x, dict) else [float(x)]
+        return (
+            [leaf for value in x.values() for leaf in leaves(value)] if isinstance(x, dict)
+            else [float(x)]
+        )
 
     found = reports.flat(arrays(info), 2)
     assert sorted(x[0] for x in found.values()) == sorted(leaves(info))
     names = reports.log_names(found, ["loss", "entropy"])
     all_of_them = [name + end for name in names.values() for end in ("", "_end")]
-    assert len(set(all_of_them)) == len(all_of_them) and not {"loss", "entropy", *RESERVED} & set(all_of_them)
-    assert all(re.fullmatch(r"[\w-]+", name) and not name.startswith("time_") for name in names.values())
+    assert (
+        len(set(all_of_them)) == len(all_of_them)
+        and not {"loss", "entropy", *RESERVED} & set(all_of_them)
+    )
+    assert all(re.fullmatch(r"[\w-]+", name) and not name.startswith("time_")
+               for name in names.values())
     assert reports.log_names(reversed(found), ["loss", "entropy"]) == names
 
 
@@ -196,19 +238,25 @@ def test_plain_names_come_first():
     info = {"a_b": 1, "a": {"b": 2, 3: {"x": 5}}, "a/b": 3, 3: 4}
     found = reports.flat(arrays(info), 2)
     names = reports.log_names(found, ())
-    assert {names[key]: x[0] for key, x in found.items()} == {"a_b": 1, "env_a_b": 2, "env_env_a_b": 3, "3": 4, "a_3_x": 5}
+    assert {names[key]: x[0] for key, x in found.items()} == {"a_b": 1, "env_a_b": 2,
+                                                              "env_env_a_b": 3, "3": 4, "a_3_x": 5}
 
 
 def test_a_name_is_the_same_in_every_row():
     """Also where one that would have had it is reported later."""
     first = reports.log_names(["x_end"], ())
-    assert reports.log_names(["x", "x_end", "y"], (), first) == {"x_end": "x_end", "x": "env_x", "y": "y"}
+    assert reports.log_names(["x", "x_end", "y"], (), first) == {"x_end": "x_end", "x": "env_x",
+                                                                 "y": "y"}
 
 
 def test_a_mask_needs_the_form_of_a_mask():
-    info = {"x": np.array([1.0, 2.0]), "_x": np.array([True, False]), "y": np.zeros(2), "_y": np.array([5, 6])}
+    info = {"x": np.array([1.0, 2.0]), "_x": np.array([True, False]), "y": np.zeros(2),
+            "_y": np.array([5, 6])}
     found = reports.flat(info, 2)
-    assert set(found) == {"x", "y", "_y"} and np.isnan(found["x"][1]) and found["_y"].tolist() == [5, 6]
+    assert (
+        set(found) == {"x", "y", "_y"} and np.isnan(found["x"][1])
+        and found["_y"].tolist() == [5, 6]
+    )
 
 
 @pytest.mark.parametrize("value", [3e38, -3e38, np.inf])
@@ -240,7 +288,8 @@ def test_parts_of_a_row_add_up():
 
 
 class Renames(gymnasium.Env):
-    """Reports "x y" alone until 48 steps of the process, then "x_y" beside it; both from the start where `steps` is 48.
+    """Reports "x y" alone until 48 steps of the process, then "x_y" beside it; both from the start
+    where `steps` is 48.
 
     And "early" in its first 40 steps alone.
     """
@@ -256,11 +305,14 @@ class Renames(gymnasium.Env):
         Renames.steps += 1
         late = {"x_y": 2.0} if Renames.steps > 48 else {}
         early = {"early": 3.0} if Renames.steps <= 40 else {}
-        return np.zeros(1, np.float32), 1.0, Renames.steps % 8 == 0, False, {"x y": 1.0} | late | early
+        return (
+            np.zeros(1, np.float32), 1.0, Renames.steps % 8 == 0, False, {"x y": 1.0} | late | early
+        )
 
 
 def test_report_names_survive_a_resume(tmp_path):
-    gymnasium.register("JaxrlFastRenames-v0", entry_point=lambda **_: Renames(), max_episode_steps=8)
+    gymnasium.register("JaxrlFastRenames-v0", entry_point=lambda **_: Renames(),
+                       max_episode_steps=8)
     env = jf.make("gym:JaxrlFastRenames-v0", vectorization="sync")
     algo = jf.PPO(num_envs=2, hidden=(4,), num_steps=8, num_minibatches=1, num_epochs=1)
     more = dict(eval_every=0, eval_episodes=1, log_every=16, progress=False, tensorboard=False)
@@ -269,5 +321,9 @@ def test_report_names_survive_a_resume(tmp_path):
     run = jf.resume(tmp_path / "run", 128, tensorboard=False, progress=False)
     rows = [row.metrics for row in run.history]
     assert "env_x_y" not in rows[0] and "env_x_y" in rows[-1]
-    assert np.ravel(rows[0]["early"])[0] == 3.0 and np.isnan(np.ravel(rows[-1]["early"])[0])  # it has the column still
-    assert all(np.ravel(row["x_y"])[0] == 1.0 for row in rows) and np.ravel(rows[-1]["env_x_y"])[0] == 2.0
+    # it has the column still
+    assert np.ravel(rows[0]["early"])[0] == 3.0 and np.isnan(np.ravel(rows[-1]["early"])[0])
+    assert (
+        all(np.ravel(row["x_y"])[0] == 1.0 for row in rows)
+        and np.ravel(rows[-1]["env_x_y"])[0] == 2.0
+    )

@@ -1,4 +1,5 @@
-"""What sinks leave behind: strict JSON that survives kills, events that TensorBoard reads, an honest display."""
+"""What sinks leave behind: strict JSON that survives kills, events that TensorBoard reads, an
+honest display."""
 
 import io
 import json
@@ -28,7 +29,8 @@ from jaxrl_fast.runs import pictures
 
 def row(env_steps, rate=268_123.4, **metrics):
     named = {name: np.asarray(values, np.float32) for name, values in metrics.items()}
-    return Row(env_steps, env_steps / 1000, rate, named or {"episode_return": np.float32([env_steps, np.nan])})
+    return Row(env_steps, env_steps / 1000, rate,
+               named or {"episode_return": np.float32([env_steps, np.nan])})
 
 
 def write(path, *steps):
@@ -45,16 +47,21 @@ def test_jsonl_rows_are_strict_and_read_back(tmp_path):
     path = tmp_path / "new" / "metrics.jsonl"
     sink = JsonlSink(path)
     assert not path.parent.exists()  # nothing is written before the first row
-    sink.write(Row(2048, 0.31249, float("inf"), {"a": np.float32([1.5, np.nan, -np.inf]), "n": np.int32([3, 4, 5])}))
+    sink.write(Row(2048, 0.31249, float("inf"), {
+        "a": np.float32([1.5, np.nan, -np.inf]), "n": np.int32([3, 4, 5])}))
     text = path.read_text()  # visible at once, before any flush
-    assert text == '{"env_steps":2048,"wall_seconds":0.312,"steps_per_second":null,"a":[1.5,null,null],"n":[3,4,5]}\n'
+    assert (
+        text
+        == '{"env_steps":2048,"wall_seconds":0.312,"steps_per_second":null,"a":[1.5,null,null],"n":[3,4,5]}\n'
+    )
     sink.close()
     sink.close()
     assert read_jsonl(path) == [json.loads(text)]
 
 
 def test_jsonl_of_one_member_holds_numbers_and_an_older_one_reads_alike(tmp_path):
-    """What pandas reads as numbers; `read_jsonl` gives lists, and so it does for the lists of one of older logs."""
+    """What pandas reads as numbers; `read_jsonl` gives lists, and so it does for the lists of one
+    of older logs."""
     now, then = tmp_path / "now.jsonl", tmp_path / "then.jsonl"
     sink = JsonlSink(now)
     for value in (1.5, np.nan):
@@ -62,20 +69,25 @@ def test_jsonl_of_one_member_holds_numbers_and_an_older_one_reads_alike(tmp_path
     sink.close()
     assert [json.loads(line)["a"] for line in now.read_text().splitlines()] == [1.5, None]
     then.write_text(now.read_text().replace("1.5", "[1.5]").replace("null", "[null]"))
-    assert read_jsonl(now) == read_jsonl(then) and [row["a"] for row in read_jsonl(now)] == [[1.5], [None]]
+    assert (
+        read_jsonl(now) == read_jsonl(then)
+        and [row["a"] for row in read_jsonl(now)] == [[1.5], [None]]
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_jsonl_floats_round_trip_in_few_digits(tmp_path, dtype):
     rng = np.random.default_rng(0)
-    values = np.concatenate([rng.normal(size=2000), 10.0 ** rng.uniform(-30, 30, 2000), [0.1, 1 / 3, 16777216, 1e-45]])
+    values = np.concatenate(
+        [rng.normal(size=2000), 10.0 ** rng.uniform(-30, 30, 2000), [0.1, 1 / 3, 16777216, 1e-45]])
     with np.errstate(over="ignore"):
         values = values.astype(dtype)
     sink = JsonlSink(tmp_path / "m.jsonl")
     sink.write(Row(1, 1.0, 1.0, {"a": values}))
     sink.close()
     text = (tmp_path / "m.jsonl").read_text()
-    back = np.array([np.inf if v is None else v for v in json.loads(text)["a"]], np.float32).astype(dtype)
+    back = np.array([np.inf if v is None else v for v in json.loads(text)["a"]],
+                    np.float32).astype(dtype)
     np.testing.assert_array_equal(back, np.where(np.isfinite(values), values, np.inf).astype(dtype))
     assert "0.1," in text or dtype != np.float32  # and not 0.10000000149011612
     assert len(text) < 16 * len(values)
@@ -87,7 +99,8 @@ def test_jsonl_appends(tmp_path):
     assert [r["env_steps"] for r in read_jsonl(tmp_path / "m")] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("torn", [b'{"env_steps":3,"wall_', b'{"env_steps":3}', b"\0\0\0\0", b"\xff\xfe\n", b"[1]"])
+@pytest.mark.parametrize(
+    "torn", [b'{"env_steps":3,"wall_', b'{"env_steps":3}', b"\0\0\0\0", b"\xff\xfe\n", b"[1]"])
 def test_jsonl_survives_a_torn_last_line(tmp_path, torn):
     path = tmp_path / "m"
     write(path, 1, 2)
@@ -95,7 +108,10 @@ def test_jsonl_survives_a_torn_last_line(tmp_path, torn):
     path.write_bytes(whole + torn)
     assert [r["env_steps"] for r in read_jsonl(path)] == [1, 2]
     write(path, 3)  # does not run into the torn line
-    assert [r["env_steps"] for r in read_jsonl(path)] == [1, 2, 3] and path.read_bytes().startswith(whole)
+    assert (
+        [r["env_steps"] for r in read_jsonl(path)] == [1, 2, 3]
+        and path.read_bytes().startswith(whole)
+    )
     path.write_bytes(whole + torn)
     JsonlSink(path).cut(10)
     assert path.read_bytes() == whole
@@ -152,7 +168,8 @@ def test_a_crash_while_cutting_leaves_the_old_file(tmp_path, monkeypatch):
     assert (tmp_path / "m").read_bytes() == before
 
 
-@pytest.mark.parametrize("damage", [b"{oops\n", b'{"env_steps":NaN}\n', b'{"step":1}\n', b'{"env_steps":"1"}\n'])
+@pytest.mark.parametrize(
+    "damage", [b"{oops\n", b'{"env_steps":NaN}\n', b'{"step":1}\n', b'{"env_steps":"1"}\n'])
 def test_damage_inside_is_an_error_that_names_the_line(tmp_path, damage):
     path = tmp_path / "m"
     write(path, 1, 2)
@@ -181,7 +198,8 @@ def test_unreadable_and_unwritable_files(tmp_path):
 
 
 def events(directory):
-    """Every event of a directory in TensorBoard's order: (length, crc, data, crc) records, files by name."""
+    """Every event of a directory in TensorBoard's order: (length, crc, data, crc) records, files by
+    name."""
     from tensorboardX.proto.event_pb2 import Event
 
     found = []
@@ -201,7 +219,8 @@ def scalars(directory):
     found = {}
     for event in events(directory):
         if event.session_log.status == SessionLog.START:
-            found = {tag: {s: v for s, v in steps.items() if s < event.step} for tag, steps in found.items()}
+            found = {tag: {s: v for s, v in steps.items() if s < event.step}
+                     for tag, steps in found.items()}
         for value in event.summary.value:
             found.setdefault(value.tag, {})[event.step] = value.simple_value
     return found
@@ -215,7 +234,10 @@ def test_tensorboard_holds_finite_means_and_members(tmp_path):
     sink.flush()
     found = scalars(tmp_path / "new" / "tb")
     assert found["a"] == {100: 2, 3_000_000_000: 3}  # steps beyond int32
-    assert found["a/member_000"] == {100: 1, 3_000_000_000: 1} and found["a/member_001"] == {3_000_000_000: 2}
+    assert (
+        found["a/member_000"] == {100: 1, 3_000_000_000: 1}
+        and found["a/member_001"] == {3_000_000_000: 2}
+    )
     assert found["b"] == {3_000_000_000: 1}
     assert set(found) == {"steps_per_second", "wall_seconds"} | {
         f"{m}{s}" for m in "ab" for s in ("", "/member_000", "/member_001", "/member_002")
@@ -264,7 +286,8 @@ def test_tensorboard_shows_videos(tmp_path):
     assert image.encoded_image_string == content and (image.width, image.height) == (4, 3)
 
 
-@pytest.mark.parametrize("module", [None, types.ModuleType("wandb")])  # absent; a folder `wandb` that an old run left
+# absent; a folder `wandb` that an old run left
+@pytest.mark.parametrize("module", [None, types.ModuleType("wandb")])
 def test_wandb_absent_names_the_extra(tmp_path, modules, module):
     modules(wandb=module)
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[wandb\]'"):
@@ -293,7 +316,8 @@ class FakeWandb(types.ModuleType):
     def __init__(self, fails=None):
         super().__init__("wandb")
         self.fails, self.logged, self.metrics, self.finished = fails, [], [], 0
-        self.id, self.summary, self.Video = "abc", {}, lambda source, caption, format: (source, caption, format)
+        self.id, self.summary, self.Video = "abc", {}, lambda source, caption, format: (
+            source, caption, format)
 
     def init(self, **kwargs):
         if self.fails:
@@ -325,7 +349,8 @@ def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, modules):
     sink.cut(3)
     sink.close()
     sink.close()
-    assert fake.logged == [{"env_steps": 7, "steps_per_second": 5, "wall_seconds": 0.007, "a": 1, "a/member_000": 1}]
+    assert fake.logged == [
+        {"env_steps": 7, "steps_per_second": 5, "wall_seconds": 0.007, "a": 1, "a/member_000": 1}]
     assert (("*",), {"step_metric": "env_steps"}) in fake.metrics and fake.finished == 1
 
 
@@ -365,7 +390,8 @@ def test_wandb_is_not_sent_rows_again_after_a_late_video(tmp_path, modules):
             sink.write(row(steps))
         sink.video(Clip(5_000, b"GIF", (4, 3)))
     sink.write(row(11_000))
-    assert [x["env_steps"] for x in fake.logged if "video" not in x] == list(range(1_000, 12_000, 1_000))
+    assert [x["env_steps"] for x in fake.logged if "video" not in x] == list(
+        range(1_000, 12_000, 1_000))
     (video,) = (x for x in fake.logged if "video" in x)
     assert video["env_steps"] == 10_000 and video["video"][1] == "5,000 steps"
 
@@ -373,7 +399,8 @@ def test_wandb_is_not_sent_rows_again_after_a_late_video(tmp_path, modules):
 def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, modules):
     fake = FakeWandb()
     modules(wandb=fake)
-    for given, project in (({"wandb": "p"}, "p"), ({"log": ("wandb:q",)}, "q"), ({"log": ("wandb",)}, "jaxrl_fast")):
+    for given, project in (({"wandb": "p"}, "p"), ({"log": ("wandb:q",)}, "q"),
+                           ({"log": ("wandb",)}, "jaxrl_fast")):
         texts, tensorboard = cli_train.logs_of(given)
         (sink,) = cli_train.sinks_of(texts, tmp_path / "run", {}, 1)(RunConfig())
         assert tensorboard and not (tmp_path / "run").exists()
@@ -388,11 +415,13 @@ def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, mo
     fake = FakeWandb()
     modules(wandb=fake)
     make = cli_train.sinks_of(["wandb:p"], tmp_path / "run", {"run": {"seeds": 2}}, seeds=2)
-    for seed, folder, group in ((3, tmp_path / "run" / "seed-3", "run"), (4, tmp_path / "run" / "seed-4", "run")):
+    for seed, folder, group in ((3, tmp_path / "run" / "seed-3", "run"),
+                                (4, tmp_path / "run" / "seed-4", "run")):
         (sink,) = make(RunConfig(seed=seed))
         sink.open()
         assert fake.settings["dir"] == str(folder) and fake.settings["group"] == group
-        assert fake.settings["name"] == folder.name and fake.settings["config"]["run"]["seed"] == seed
+        assert (
+            fake.settings["name"] == folder.name and fake.settings["config"]["run"]["seed"] == seed)
     (sink,) = make(RunConfig(seeds=2))  # side by side: one run
     sink.open()
     assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["group"] is None
@@ -419,11 +448,13 @@ def test_texts_make_sinks(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "text, valid",
     [
-        ("json:x", r"jsonl:PATH, csv:PATH, tensorboard\[:DIR\], .* got 'json:x'; did you mean 'jsonl'"), ("",
+        ("json:x",
+         r"jsonl:PATH, csv:PATH, tensorboard\[:DIR\], .* got 'json:x'; did you mean 'jsonl'"), ("",
             "jsonl:PATH"),
         ("jsonl", "jsonl:PATH, got 'jsonl'; the path of a file"), ("jsonl:.",
             "jsonl:PATH, got 'jsonl:.'; the name of a file; this is a directory"),
-        ("jsonl:there", "a new file, and there is there"), ("jsonl:runs/x/metrics.jsonl", "another file"),
+        ("jsonl:there", "a new file, and there is there"),
+        ("jsonl:runs/x/metrics.jsonl", "another file"),
     ],
 )  # fmt: skip
 def test_bad_texts_of_sinks(text, valid, tmp_path, monkeypatch):
@@ -453,15 +484,21 @@ def test_the_flag_names_the_kinds():
 
 def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    flags = ["--algo.num-envs", "4", "--algo.num-steps", "16", "--algo.hidden", "8", "--eval-episodes", "2"]
+    flags = ["--algo.num-envs", "4", "--algo.num-steps", "16", "--algo.hidden", "8",
+             "--eval-episodes", "2"]
     flags += ["--log", "jsonl:a.jsonl", "--log=tensorboard"]
-    assert cli.main(["train", "ppo", "CartPole-v1", "--total-steps", "128", "--no-preset", "--out", "run", *flags]) == 0
+    assert (
+        cli.main(["train", "ppo", "CartPole-v1", "--total-steps", "128", "--no-preset", "--out",
+                  "run", *flags]) == 0
+    )
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
-    assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1  # once, not beside the usual one
+    # once, not beside the usual one
+    assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1
     line = ["train", "--resume", "run", "--total-steps", "256", "--horizon", "256"]
     assert cli.main([*line, "--no-tensorboard", "--log", "jsonl:a.jsonl"]) == 0
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
-    assert len(read_jsonl(tmp_path / "a.jsonl")) > 2 and len(list((tmp_path / "run/tensorboard").iterdir())) == 1
+    assert len(read_jsonl(tmp_path / "a.jsonl")) > 2 and len(
+        list((tmp_path / "run/tensorboard").iterdir())) == 1
     capsys.readouterr()
     assert cli.main(["train", "ppo", "CartPole-v1", "--out", "other", *flags]) == 2
     assert "got 'jsonl:a.jsonl'" in capsys.readouterr().err and not (tmp_path / "other").exists()
@@ -479,7 +516,8 @@ def test_without_a_network_a_run_goes_on_without_wandb(error, tmp_path, modules)
     fake = FakeWandb(error)
     modules(wandb=fake)
     sink = Guarded(WandbSink("p", LoggedRun(tmp_path, {})))
-    with pytest.warns(UserWarning, match=f"WandbSink failed, and the run goes on without it: {error}"):
+    with pytest.warns(UserWarning,
+                      match=f"WandbSink failed, and the run goes on without it: {error}"):
         sink.open()
     sink.write(row(1))
     sink.close()
@@ -500,10 +538,13 @@ def test_progress_prints_plain_lines_without_a_terminal():
     stream, clock = io.StringIO(), Clock()
     sink = ProgressSink(500_000, stream, clock=clock)
     sink.write(Row(123_456, 1.0, 268_123.0, {"episode_return": np.float32([475.1])}))
-    assert stream.getvalue() == "  123,456 / 500,000 steps  268,000 steps/s  return 475.1  ETA 0:01\n"
+    assert (
+        stream.getvalue() == "  123,456 / 500,000 steps  268,000 steps/s  return 475.1  ETA 0:01\n")
     sink.write(Row(2_000, 2.0, 61_700.0, {"episode_return": np.float32([np.nan])}))
-    sink.close()  # the last row is printed, whenever it came; a row without a return keeps the last one
-    assert stream.getvalue().splitlines()[1].startswith("    2,000 / 500,000 steps  61,700 steps/s  return 475.1")
+    # the last row is printed, whenever it came; a row without a return keeps the last one
+    sink.close()
+    assert stream.getvalue().splitlines()[1].startswith(
+        "    2,000 / 500,000 steps  61,700 steps/s  return 475.1")
     assert "\x1b" not in stream.getvalue()
 
 
@@ -535,7 +576,8 @@ def test_eta_is_per_member_and_follows_the_clock():
     sink = ProgressSink(1_000_000, stream, clock=clock)
     metrics = {"episode_return": np.zeros(4, np.float32)}
     sink.write(Row(1_000, 100.0, 0.0, metrics))  # a warm-up; then the compiler took 50 seconds
-    for i in range(1, 41):  # 4 members at 4,000 steps/s together: each at 1,000, but rows come at 500 (evaluations)
+    # 4 members at 4,000 steps/s together: each at 1,000, but rows come at 500 (evaluations)
+    for i in range(1, 41):
         clock.now = 3.0 * i
         sink.write(Row(100_000 + 1_500 * i, 150.0 + 3 * i, 4_000.0, metrics))
     lines = stream.getvalue().splitlines()
@@ -583,7 +625,8 @@ def test_a_narrow_terminal_gets_one_line(no_dumb_terminal, monkeypatch):
 
 
 def screen(text: str, columns: int) -> list[str]:
-    """What a terminal of so many columns shows of `text`: as much of one as a progress bar needs."""
+    """What a terminal of so many columns shows of `text`: as much of one as a progress bar
+    needs."""
     lines, y, x = [""], 0, 0
     for code, char in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|(.)", text, re.S):
         if code.endswith("A"):
@@ -656,14 +699,16 @@ def test_progress_never_raises_into_the_run(stream, no_dumb_terminal):
         sink.message("x")
         sink.flush()
     sink.close()
-    assert not stream.closed and sys.stdout.write("") == 0  # rich alone would close standard output and exit here
+    # rich alone would close standard output and exit here
+    assert not stream.closed and sys.stdout.write("") == 0
     closed = io.StringIO()
     closed.close()
     ProgressSink(10, closed).write(row(5))
 
 
 def test_plain_lines_of_an_evaluation_are_rare():
-    """A long evaluation is seen; a short one leaves no line, and the last row is printed once. A start has no speed."""
+    """A long evaluation is seen; a short one leaves no line, and the last row is printed once. A
+    start has no speed."""
     stream, clock = io.StringIO(), Clock()
     sink = ProgressSink(10, stream, clock=clock)
     sink.evaluating(0, 8)  # before any row
@@ -671,7 +716,8 @@ def test_plain_lines_of_an_evaluation_are_rare():
     for clock.now, played in ((1.0, 3), (3.0, 6), (3.5, 8)):
         sink.evaluating(played, 8)
     sink.close()
-    assert stream.getvalue().splitlines() == ["   5 / 10 steps  - steps/s  return -", "  evaluating 6/8"]
+    assert stream.getvalue().splitlines() == ["   5 / 10 steps  - steps/s  return -",
+                                              "  evaluating 6/8"]
 
 
 def test_progress_survives_unprintable_rows():

@@ -18,7 +18,8 @@ from jaxrl_fast.logs.sinks import Clip, LoggedRun, sink_of
 
 
 def row(env_steps, **metrics):
-    return Row(env_steps, env_steps / 1000, 5.0, {name: np.asarray(values, np.float32) for name, values in metrics.items()})
+    return Row(env_steps, env_steps / 1000, 5.0,
+               {name: np.asarray(values, np.float32) for name, values in metrics.items()})
 
 
 def lines(path):
@@ -30,7 +31,8 @@ def lines(path):
 def run(tmp_path):
     algorithm = {"name": "ppo", "settings": {"discount": 0.9, "hidden": [8, 8], "optimizer": None}}
     environment = {"name": "CartPole-v1", "settings": {"a(b": "x" * 7000}}
-    content = {"algorithm": algorithm, "environment": environment, "run": {"seed": 3, "eval_mode": "greedy"}}
+    content = {"algorithm": algorithm, "environment": environment,
+               "run": {"seed": 3, "eval_mode": "greedy"}}
     return LoggedRun(tmp_path / "run", content)
 
 
@@ -43,14 +45,18 @@ def test_csv_has_a_line_a_row_and_member(tmp_path):
     assert not path.parent.exists()
     sink.write(row(64, loss=[1.5, np.nan]))
     head, *rest = path.read_text().splitlines()
-    assert head == "env_steps,wall_seconds,steps_per_second,member,loss" and rest == ["64,0.064,5.0,0,1.5", "64,0.064,5.0,1,"]
+    assert head == "env_steps,wall_seconds,steps_per_second,member,loss" and rest == [
+        "64,0.064,5.0,0,1.5", "64,0.064,5.0,1,"]
     sink.write(row(128, loss=[2, 3], eval_return=[7, 8]))  # a column that comes later
     sink.write(row(192, loss=[4, 5]))
     sink.close()
     sink.close()
     found = lines(path)
     assert [x["env_steps"] for x in found] == ["64", "64", "128", "128", "192", "192"]
-    assert [x["eval_return"] for x in found] == ["", "", "7.0", "8.0", "", ""] and found[-1]["loss"] == "5.0"
+    assert (
+        [x["eval_return"] for x in found] == ["", "", "7.0", "8.0", "", ""]
+        and found[-1]["loss"] == "5.0"
+    )
 
 
 def test_csv_goes_on_after_a_cut(tmp_path):
@@ -64,7 +70,8 @@ def test_csv_goes_on_after_a_cut(tmp_path):
         for step in steps:
             sink.write(row(step, loss=[step]))
         sink.close()
-    assert [(x["env_steps"], x["loss"]) for x in lines(path)] == [("64", "64.0"), ("128", "128.0"), ("256", "256.0")]
+    assert [(x["env_steps"], x["loss"]) for x in lines(path)] == [("64", "64.0"), ("128", "128.0"),
+                                                                  ("256", "256.0")]
 
 
 def test_csv_is_a_new_file_but_for_a_resume(tmp_path, run):
@@ -77,7 +84,8 @@ def test_csv_is_a_new_file_but_for_a_resume(tmp_path, run):
 
 
 FOREIGN = [
-    b"mine", b"one line\n", b'{"a": 1}', b"env_steps,loss\n64,1\n", b"\xff\0\n", b'{"env_steps": 64}\n', b"[1, 2]\n",
+    b"mine", b"one line\n", b'{"a": 1}', b"env_steps,loss\n64,1\n", b"\xff\0\n",
+    b'{"env_steps": 64}\n', b"[1, 2]\n",
 ]  # fmt: skip
 
 
@@ -86,7 +94,8 @@ FOREIGN = [
 def test_a_resume_never_takes_a_file_that_is_not_its_log(kind, content, tmp_path, run):
     path = tmp_path / "notes.txt"
     path.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"{kind}:PATH, got .*; a new file, or the log of this run"):
+    with pytest.raises(ConfigError,
+                       match=f"{kind}:PATH, got .*; a new file, or the log of this run"):
         sink_of(f"{kind}:{path}", run._replace(resumed=True)).cut(0)
     assert path.read_bytes() == content
 
@@ -130,7 +139,8 @@ class FakeClient:
         return call
 
     def log_artifact(self, run_id, path, folder):
-        self.calls.append(("log_artifact", (run_id, Path(path).name, folder), Path(path).read_bytes()))
+        self.calls.append(
+            ("log_artifact", (run_id, Path(path).name, folder), Path(path).read_bytes()))
 
 
 @pytest.fixture
@@ -153,7 +163,9 @@ def test_mlflow_gets_scalars_and_videos_and_goes_on_in_its_run(mlflow, run, tmp_
         sink.close()
         *_, batch, end = mlflow.calls
         assert batch[1][0] == "r1" and {m.key: m.value for m in batch[1][1]}["loss"] == 2
-        assert end == ("set_terminated", ("r1", "FINISHED"), {}) and mlflow.uri == "http://127.0.0.1:1"
+        assert (
+            end == ("set_terminated", ("r1", "FINISHED"), {}) and mlflow.uri == "http://127.0.0.1:1"
+        )
         begun = ["update_run"] if again.resumed else ["create_run", "log_batch"]
         assert [call[0] for call in mlflow.calls] == [*begun, "log_batch", "set_terminated"]
     assert run.id("mlflow").read_text() == "r1"
@@ -162,10 +174,12 @@ def test_mlflow_gets_scalars_and_videos_and_goes_on_in_its_run(mlflow, run, tmp_
 def test_mlflow_gets_names_and_settings(mlflow, run):
     sink_of("mlflow", run._replace(group="g")).open()
     (_, _, created), (_, (known,), batch) = mlflow.calls
-    names = {"algorithm": "ppo", "environment": "CartPole-v1", "folder": str(run.path), "group": "g"}
+    names = {"algorithm": "ppo", "environment": "CartPole-v1", "folder": str(run.path),
+             "group": "g"}
     assert created["tags"] == names and known == "r1"
     assert dict(batch["params"]) == {
-        "algo.discount": "0.9", "algo.hidden": "[8, 8]", "algo.optimizer": "null", "env.a_b": "x" * 6000, "seed": "3",
+        "algo.discount": "0.9", "algo.hidden": "[8, 8]", "algo.optimizer": "null",
+        "env.a_b": "x" * 6000, "seed": "3",
         "eval_mode": "greedy",
     }  # fmt: skip
 
@@ -190,14 +204,16 @@ def test_mlflow_gets_videos_of_a_folder_and_of_memory(mlflow, run, tmp_path):
     sink.video(Clip(64, b"GIF1", (4, 3), path))
     sink.video(Clip(64, b"GIF2", (4, 3)))
     found = [call[1:] for call in mlflow.calls if call[0] == "log_artifact"]
-    assert found == [(("r1", "a.gif", "videos"), b"GIF1"), (("r1", "000000000064.gif", "videos"), b"GIF2")]
+    assert found == [(("r1", "a.gif", "videos"), b"GIF1"),
+                     (("r1", "000000000064.gif", "videos"), b"GIF2")]
 
 
 # Trackio
 
 
 class FakeTrackio:
-    """As much of Trackio as the sink uses: a taken name makes another one, "must" needs a known one."""
+    """As much of Trackio as the sink uses: a taken name makes another one, "must" needs a known
+    one."""
 
     def __init__(self, names=()):
         self.names, self.begun, self.logged, self.finished = list(names), [], [], 0
@@ -231,7 +247,8 @@ def test_trackio_gets_scalars_and_videos(modules, run, tmp_path):
     sink.video(Clip(64, b"GIF2", (4, 3)))  # of a run in memory
     sink.close()
     sink.close()
-    assert fake.begun == [("run", {"project": "mine", "group": None, "config": run.content, "embed": False})]
+    assert fake.begun == [
+        ("run", {"project": "mine", "group": None, "config": run.content, "embed": False})]
     assert fake.logged[0][0] == 64 and fake.logged[0][1]["loss"] == 1
     assert fake.logged[1:] == [(64, {"video": (b"GIF1", "gif")}), (64, {"video": (b"GIF2", "gif")})]
     assert fake.finished == 1
@@ -270,9 +287,11 @@ def test_a_tracker_is_not_sent_rows_again(kind, mlflow, modules, run):
         assert [step for step, values in fake.logged if "video" not in values] == rows
         assert [step for step, values in fake.logged if "video" in values] == videos
     else:
-        batches = [args[1] for name, args, _ in mlflow.calls if name == "log_batch" and len(args) > 1]
+        batches = [args[1]
+                   for name, args, _ in mlflow.calls if name == "log_batch" and len(args) > 1]
         assert [batch[0].step for batch in batches] == rows
-        assert [int(args[1][:-4]) for name, args, _ in mlflow.calls if name == "log_artifact"] == videos
+        assert [int(args[1][:-4])
+                for name, args, _ in mlflow.calls if name == "log_artifact"] == videos
 
 
 @pytest.mark.parametrize("kind", ["mlflow", "trackio"])

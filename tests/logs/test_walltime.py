@@ -1,4 +1,5 @@
-"""The clock of a run: every moment belongs to one activity, and speed, shares and pictures are made of it."""
+"""The clock of a run: every moment belongs to one activity, and speed, shares and pictures are made
+of it."""
 
 from __future__ import annotations
 
@@ -55,47 +56,67 @@ def test_laps_are_separate():
 
 
 def test_shares_sum_to_one():
-    """Whatever actors elsewhere tell of: a rollout that began long before the row is at most the row."""
+    """Whatever actors elsewhere tell of: a rollout that began long before the row is at most the
+    row."""
     learner = {"learn": 1.0, "wait": 2.0, "evaluate": 4.0, "train": 0.5, "log": 0.25, "write": 0.25}
-    for actors in ({"environments": 3.0, "inference": 2.0, "waiting": 3.0}, {"environments": 30.0, "transfer": 10.0}, {}):
+    for actors in ({"environments": 3.0, "inference": 2.0, "waiting": 3.0},
+                   {"environments": 30.0, "transfer": 10.0}, {}):
         found = {name: mean.total / mean.count for name, mean in shares(learner, actors).items()}
         assert sum(v for k, v in found.items() if "learner" in k) == pytest.approx(1.0)
-        assert sum(v for k, v in found.items() if "actors" in k) == pytest.approx(1.0) and min(found.values()) >= 0.0
+        assert (
+            sum(v for k, v in found.items() if "actors" in k) == pytest.approx(1.0)
+            and min(found.values()) >= 0.0
+        )
     assert found["time_learner_updates"] == 1.5 / 8 and found["time_learner_writes"] == 0.5 / 8
 
 
 @pytest.mark.parametrize("where", ["device", "host"])
 def test_a_run_logs_its_time_shares(where, tmp_path):
-    """Rows' steps over rows' seconds are the result's speed, its parts are the whole, and resumed runs add up."""
+    """Rows' steps over rows' seconds are the result's speed, its parts are the whole, and resumed
+    runs add up."""
     algo = tools.algorithm("ppo", num_steps=16, num_epochs=1, normalize_observations=False)
     env = jf.make(f"gym:{counters.ID}") if where == "host" else tools.environment()
-    run, settings = tmp_path / "run", dict(total_steps=512, log_every=64, eval_every=256, horizon=512)
+    run, settings = tmp_path / "run", dict(total_steps=512, log_every=64, eval_every=256,
+                                           horizon=512)
     tools.train(algo, run, env, **settings)
     before = tools.read(run / "result.json")
     session = tools.resume(run, 768)
     result = tools.read(run / "result.json")
-    assert set(result["seconds"]) == {"compile", "train", "evaluate", "write"} and min(result["seconds"].values()) > 0
+    assert set(result["seconds"]) == {"compile", "train", "evaluate", "write"} and min(
+        result["seconds"].values()) > 0
     assert sum(result["seconds"].values()) == pytest.approx(result["wall_seconds"])
     assert all(result["seconds"][name] > before["seconds"][name] for name in ("compile", "train"))
     rows = [row for row in session.history if row.steps_per_second > 0]
-    assert len(rows) == len(session.history) - (2 if where == "host" else 0)  # those in which environments opened
+    # those in which environments opened
+    assert len(rows) == len(session.history) - (2 if where == "host" else 0)
     seconds = sum(64 / row.steps_per_second for row in rows)
     assert 64 * len(rows) / seconds == pytest.approx(result["steps_per_second"], rel=1e-3)
-    assert seconds == pytest.approx(session.progress.train_seconds, rel=1e-3) and seconds < result["seconds"]["train"] + 1e-3
+    assert (
+        seconds == pytest.approx(session.progress.train_seconds, rel=1e-3)
+        and seconds < result["seconds"]["train"] + 1e-3
+    )
     for row in session.history if where == "host" else ():
         for who in ("actors", "learner"):
-            assert sum(v[0] for k, v in row.metrics.items() if k.startswith(f"time_{who}")) == pytest.approx(1.0, abs=1e-3)
+            assert (
+                sum(v[0] for k, v in row.metrics.items() if k.startswith(f"time_{who}"))
+                == pytest.approx(1.0, abs=1e-3)
+            )
 
 
-@pytest.mark.parametrize("length, between, last", [(10.0, 12, 125), (100.0, 5, 12), (1.0, 125, 128), (None, 5, 5), (1e6, 5, 5)])
+@pytest.mark.parametrize("length, between, last",
+                         [(10.0, 12, 125), (100.0, 5, 12), (1.0, 125, 128), (None, 5, 5),
+                          (1e6, 5, 5)])
 def test_evaluations_on_the_host_are_a_share_of_the_steps(length, between, last):
-    """Ten of an eighth of the steps before them and one of an eighth of all; the number that a user names is played."""
+    """Ten of an eighth of the steps before them and one of an eighth of all; the number that a user
+    names is played."""
     algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
     for config in (RunConfig(10_000), RunConfig(10_000, eval_every=1_000)):
         grid = plan_grid(algo, config)
-        assert [host_episodes(config, grid, rows, length) for rows in (10, 90, 100)] == [between, between, last]
+        assert [host_episodes(config, grid, rows, length) for rows in (10, 90, 100)] == [
+            between, between, last]
         named = RunConfig(10_000, eval_episodes=77)
-        assert host_episodes(named, grid, 10, length) == host_episodes(named, grid, 100, length) == 77
+        assert host_episodes(named, grid, 10, length) == host_episodes(
+            named, grid, 100, length) == 77
     config = RunConfig(10_000, eval_every=0)
     assert host_episodes(config, plan_grid(algo, config), 100, length) == last
 
@@ -114,12 +135,18 @@ class Seen(ProgressSink):
 
 
 def test_fewer_episodes_warn_once_and_are_logged(tmp_path):
-    algo, seen = tools.algorithm("ppo", num_steps=16, num_epochs=1, normalize_observations=False), Seen()
+    algo, seen = tools.algorithm("ppo", num_steps=16, num_epochs=1,
+                                 normalize_observations=False), Seen()
     settings = dict(log_every=64, eval_every=256, tensorboard=False)
-    session = jf.train(algo, jf.make(f"gym:{counters.ID}"), 512, out=tmp_path / "run", sinks=[seen], **settings)
+    session = jf.train(algo, jf.make(f"gym:{counters.ID}"), 512, out=tmp_path / "run", sinks=[seen],
+                       **settings)
     rows = [row for row in session.history if "eval_return" in row.metrics]
     played = [int(row.metrics["eval_episodes"][0]) for row in rows]
-    assert len(rows) == 2 and all(5 <= n < 128 for n in played) and all(row.metrics["eval_length"] > 0 for row in rows)
-    assert tools.read(tmp_path / "run" / "result.json")["eval_episodes"] == session.eval_episodes == played[-1]
+    assert len(rows) == 2 and all(5 <= n < 128 for n in played) and all(
+        row.metrics["eval_length"] > 0 for row in rows)
+    assert (
+        tools.read(tmp_path / "run" / "result.json")["eval_episodes"] == session.eval_episodes
+        == played[-1]
+    )
     assert len(seen.messages) == 1 and "128" in seen.messages[0]
     assert seen.counts[: played[0] + 1] == [(i, played[0]) for i in range(played[0] + 1)]

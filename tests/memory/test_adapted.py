@@ -1,4 +1,5 @@
-"""Experience in the layout that a run takes: every window that can be drawn is one of the data's own."""
+"""Experience in the layout that a run takes: every window that can be drawn is one of the data's
+own."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def loaded(path, memory, fraction):
 
 
 def drawn(memory, mem, w: int, n: int = 8):
-    """Windows that count, of n batches: (action, reward of each step, where it bootstraps, steps)."""
+    """Windows that count, of n batches: (action, reward of each step, where it bootstraps,
+    steps)."""
     xs = memory.plan(jax.random.key(0), n, jnp.int32(w), ZERO)
     window = jax.jit(jax.vmap(lambda x: memory.fetch(mem, x)[0]))(xs)
     real = np.asarray(window.weight) > 0
@@ -64,7 +66,8 @@ def test_another_layout_gives_the_same_windows(tmp_path, cls, n_step, fraction):
     data = loaded(tmp_path / "x", own, fraction)
     memory = with_experience(own, data, fraction)
     assert type(memory) is KINDS[fraction]
-    mem = memory.init(jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, 4, *x.shape[2:]), x.dtype), data.rows))
+    mem = memory.init(
+        jax.tree.map(lambda x: jax.ShapeDtypeStruct((1, 4, *x.shape[2:]), x.dtype), data.rows))
     if fraction == 0.5:  # what is fresh is there too
         mem = memory.add(mem, jax.tree.map(jnp.asarray, numbered(10_000, 1, 4)), jnp.int32(0))
     action, reward, boot, steps = drawn(memory, mem, 0 if fraction != 0.5 else 1)
@@ -80,12 +83,14 @@ def test_another_layout_gives_the_same_windows(tmp_path, cls, n_step, fraction):
 def test_equal_layouts_keep_priorities(tmp_path):
     memory = PrioritizedMemory(40, 1, 2, 8)
     data = fill(memory, numbered(0, 10))
-    data = dataclasses.replace(data, store=memory.feedback(data.store, jnp.arange(8), jnp.arange(8.0)))
+    data = dataclasses.replace(data,
+                               store=memory.feedback(data.store, jnp.arange(8), jnp.arange(8.0)))
     save_memory(tmp_path / "x", data)
     for fraction in KINDS:
         found = loaded(tmp_path / "x", memory, fraction)
         same(found.store, data.store)
-        other = dataclasses.replace(memory, alpha=1.0, beta=0.9)  # another member can take it as well
+        # another member can take it as well
+        other = dataclasses.replace(memory, alpha=1.0, beta=0.9)
         assert load_experience(tmp_path / "x", other, fraction).memory == found.memory
     opened = open_memory(tmp_path / "x")
     assert opened.memory == dataclasses.replace(memory, batch_size=1) and opened.w == data.w
@@ -94,24 +99,33 @@ def test_equal_layouts_keep_priorities(tmp_path):
 def test_offline_batches_use_the_run_s_exponents():
     memory = PrioritizedMemory(40, 1, 2, 8, alpha=0.5)
     data = fill(memory, numbered(0, 10))
-    data = dataclasses.replace(data, store=memory.feedback(data.store, jnp.arange(2, 6), jnp.full(4, 4.0)))
+    data = dataclasses.replace(
+        data, store=memory.feedback(data.store, jnp.arange(2, 6), jnp.full(4, 4.0)))
     own = dataclasses.replace(memory, alpha=1.0, beta=0.7, batch_size=16)
     offline = with_experience(own, data, 1.0)
-    assert (offline.data.memory.beta, offline.data.memory.alpha, offline.data.memory.batch_size) == (0.7, 1.0, 16)
+    assert (
+        (offline.data.memory.beta, offline.data.memory.alpha, offline.data.memory.batch_size)
+        == (0.7, 1.0, 16)
+    )
     mem = offline.init(data.rows)
     assert not jax.tree.leaves(mem.rows)  # the rows are no part of the state
     assert float(mem.top) == pytest.approx(4.0, rel=1e-4)
     np.testing.assert_allclose(np.asarray(mem.tree[0]).ravel()[2:6], 4.0, rtol=1e-4)
-    batch, handle = offline.fetch(mem, tree.take(offline.plan(jax.random.key(0), 1, jnp.int32(0), ZERO), 0))
+    batch, handle = offline.fetch(
+        mem, tree.take(offline.plan(jax.random.key(0), 1, jnp.int32(0), ZERO), 0))
     assert batch.action.shape == (16,)
     after = offline.feedback(mem, handle, jnp.full(16, 9.0))
-    assert float(offline.watch(after)) == pytest.approx(9.0, rel=1e-4) and not jax.tree.leaves(after.rows)
+    assert (
+        float(offline.watch(after)) == pytest.approx(9.0, rel=1e-4)
+        and not jax.tree.leaves(after.rows)
+    )
     assert float(after.tree[-1].sum()) > float(mem.tree[-1].sum())
 
 
 def shuffled(count: int = 30) -> Transition:
     x = np.arange(count, dtype=np.float32)[:, None]
-    return Transition(x[..., None], x.astype(np.int32), x, x[..., None] + 1000, np.zeros((count, 1), bool))
+    return Transition(x[..., None], x.astype(np.int32), x, x[..., None] + 1000,
+                      np.zeros((count, 1), bool))
 
 
 @pytest.mark.parametrize("fraction", KINDS)
@@ -128,7 +142,8 @@ def test_shuffled_transitions(tmp_path, cls, fraction):
         mem = memory.add(mem, jax.tree.map(jnp.asarray, rows), jnp.int32(0))
     action, reward, boot, _ = drawn(memory, mem, 0 if fraction != 0.5 else 1, 16)
     old = action < 10_000
-    assert set(action[old].tolist()) <= set(range(30)) and len(set(action[old].tolist())) >= 26  # four cuts at most
+    # four cuts at most
+    assert set(action[old].tolist()) <= set(range(30)) and len(set(action[old].tolist())) >= 26
     np.testing.assert_array_equal(boot[old], action[old] + 1000)
     np.testing.assert_array_equal(reward[old, 0], action[old])
     for take in (load_experience, outline_experience):
@@ -177,7 +192,8 @@ def test_lost_experience_is_a_warning(tmp_path):
     save_memory(tmp_path / "x", fill(UniformMemory(400, 1, 1, 8), numbered(0, 80, 1)))
     with pytest.warns(UserWarning, match="53 of 79 steps are left, divided among 40"):
         load_experience(tmp_path / "x", UniformMemory(4000, 1, 40, 8), 0.0)
-    with pytest.raises(ConfigError, match="num_envs must be fewer, got 128: nothing is left of 79 steps"):
+    with pytest.raises(ConfigError,
+                       match="num_envs must be fewer, got 128: nothing is left of 79 steps"):
         load_experience(tmp_path / "x", UniformMemory(4000, 1, 128, 8), 0.0)
     with pytest.raises(ConfigError, match="buffer_size must be more, got 6: "):
         load_experience(tmp_path / "x", UniformMemory(6, 1, 2, 8, n_step=1), 0.0)
@@ -194,7 +210,8 @@ def test_columns(columns):
     assert real.all() and found.truncated[-1].all()
     ends = found.truncated.swapaxes(0, 1).ravel()[:20]
     length = found.reward.shape[0]
-    np.testing.assert_array_equal(np.flatnonzero(ends), sorted({9, 19} | set(range(length - 1, 20, length))))
+    np.testing.assert_array_equal(np.flatnonzero(ends),
+                                  sorted({9, 19} | set(range(length - 1, 20, length))))
     assert in_columns(rows, 2) is rows
 
 

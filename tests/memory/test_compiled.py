@@ -20,7 +20,15 @@ from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.population import Population
 from jaxrl_fast.envs.probes.control import RewardAtEnd
-from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Recurrent, Row, UniformMemory, fill, hold
+from jaxrl_fast.memory import (
+    PrioritizedMemory,
+    PrioritizedSequenceMemory,
+    Recurrent,
+    Row,
+    UniformMemory,
+    fill,
+    hold,
+)
 from jaxrl_fast.memory.ring import as_dataset
 from jaxrl_fast.types import Clock
 
@@ -36,7 +44,8 @@ def rows(t, shape=(6,)):
 
 
 def chunk(memory, shape, mem, key, t0):
-    """Writes and reads as `iterate.iterations` does: the block's number comes from outside, never from the state."""
+    """Writes and reads as `iterate.iterations` does: the block's number comes from outside, never
+    from the state."""
 
     def one(mem, t):
         mem = memory.add(mem, rows(t, shape), t)
@@ -55,7 +64,8 @@ STORES = {  # a memory, and an observation's shape; of pictures, four frames to 
 }
 
 
-@pytest.fixture(scope="module", params=[(store, size) for store in STORES for size in (0, POPULATION)], ids=str)
+@pytest.fixture(scope="module",
+                params=[(store, size) for store in STORES for size in (0, POPULATION)], ids=str)
 def hlo(request):
     name, population = request.param
     memory, shape = STORES[name]
@@ -64,7 +74,8 @@ def hlo(request):
     fn = functools.partial(chunk, memory, shape)
     if population:
         fn = jax.vmap(fn, in_axes=(0, 0, None))
-        mem, key = jax.eval_shape(lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), (m, k)), mem, key)
+        mem, key = jax.eval_shape(
+            lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), (m, k)), mem, key)
     lowered = jax.jit(fn, donate_argnums=0).lower(mem, key, jax.ShapeDtypeStruct((), jnp.int32))
     leading = f"{POPULATION}," if population else ""
     compiled = lowered.compile()
@@ -74,11 +85,14 @@ def hlo(request):
 
 def copies(text, store):
     """Instructions whose result is a copy of the store."""
-    return [line.strip() for line in text.splitlines() if re.search(r"= \S*" + re.escape(store) + r"\S* copy\(", line)]
+    return [line.strip()
+            for line in text.splitlines() if re.search(
+                r"= \S*" + re.escape(store) + r"\S* copy\(", line)]
 
 
 def assert_little_is_beside(compiled, store):
-    """What the program needs beside its arguments is less than half of the store: a copy has many spellings."""
+    """What the program needs beside its arguments is less than half of the store: a copy has many
+    spellings."""
     assert compiled.memory_analysis().temp_size_in_bytes < tree.nbytes(store) / 2
 
 
@@ -104,7 +118,8 @@ def test_the_search_would_find_a_scatter_and_a_copy():
     mem = jax.eval_shape(lambda m: jax.tree.map(lambda x: jnp.stack([x] * POPULATION), m), mem)
     w = jax.ShapeDtypeStruct((POPULATION,), jnp.int32)
     text = jax.jit(jax.vmap(lambda mem, w: MEMORY.add(mem, rows(w), w))).lower(mem, w)
-    emitters = "fusion_emitters" in os.environ["XLA_FLAGS"]  # switched off to compile quickly; without them it is a loop
+    # switched off to compile quickly; without them it is a loop
+    emitters = "fusion_emitters" in os.environ["XLA_FLAGS"]
     text = text.compile({"xla_cpu_use_fusion_emitters": True} if emitters else None).as_text()
     store = f"[{POPULATION},{MEMORY.length},4"
     assert re.search(r"\bscatter\(", text) and not slice_writes(text, store)
@@ -124,7 +139,8 @@ def test_the_memory_analysis_would_find_a_copy():
         return jax.lax.scan(one, mem, t0 + jnp.arange(7, dtype=jnp.int32))
 
     mem = jax.eval_shape(MEMORY.init, jax.eval_shape(lambda: rows(0)))
-    compiled = jax.jit(late, donate_argnums=0).lower(mem, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    compiled = jax.jit(late, donate_argnums=0).lower(mem,
+                                                     jax.ShapeDtypeStruct((), jnp.int32)).compile()
     with pytest.raises(AssertionError):
         assert_little_is_beside(compiled, mem)
 
@@ -132,18 +148,26 @@ def test_the_memory_analysis_would_find_a_copy():
 @pytest.mark.parametrize("prioritized", [False, True])
 @pytest.mark.parametrize("population", [0, POPULATION])
 def test_dqn_keeps_its_replay_in_place(population, prioritized, updates=2):
-    """The whole iteration, as the host loop runs it. Six times as slow at 10^5 rows when this fails."""
-    sizes = dict(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, n_step=2)
+    """The whole iteration, as the host loop runs it. Six times as slow at 10^5 rows when this
+    fails."""
+    sizes = dict(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30,
+                 n_step=2)
     # two updates: a loop inside the loop carries the store
     algo = DQN(**sizes, updates_per_iteration=updates, prioritized=prioritized).bind(ENV.spec)
     run = tree.as_float32(iteration.Run(ENV, algo, 1000.0))
-    init, fn = lambda key: iteration.init(run, key), lambda s, t: iteration.iterations(run, s, t, 50, True)
+    init, fn = (
+        lambda key: iteration.init(run, key), lambda s, t: iteration.iterations(run, s, t, 50, True)
+    )
     key, leading = jax.eval_shape(lambda: jax.random.key(0)), ""
     if population:
-        key, leading = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), population)), f"{population},"
+        key, leading = (
+            jax.eval_shape(lambda: jax.random.split(jax.random.key(0), population)),
+            f"{population},"
+        )
         init, fn = jax.vmap(init), jax.vmap(fn, in_axes=(0, None))
     state = jax.eval_shape(init, key)
-    compiled = jax.jit(fn, donate_argnums=0).lower(state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    compiled = jax.jit(fn, donate_argnums=0).lower(state,
+                                                   jax.ShapeDtypeStruct((), jnp.int32)).compile()
     assert_little_is_beside(compiled, state.memory)
     text = compiled.as_text()
     store = f"[{leading}2000,3"
@@ -151,7 +175,8 @@ def test_dqn_keeps_its_replay_in_place(population, prioritized, updates=2):
     assert not re.search(r"= \S*" + re.escape(store) + r"\S* scatter\(", text)
     if prioritized:  # nor is a level of the sum tree: 6000 leaves, 750 rows of 8
         assert f"[{leading}750,8]" in text and copies(text, f"[{leading}750,8]") == []
-    assert "conditional(" in text  # the target network's period stays a branch: its counter is not batched
+    # the target network's period stays a branch: its counter is not batched
+    assert "conditional(" in text
 
 
 AS_USERS_HAVE_IT = """
@@ -169,14 +194,17 @@ print(os.environ.get("XLA_FLAGS", ""))
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
-    """Without the flags of tests/conftest.py, with which XLA fuses less: what it fuses it may also copy."""
+    """Without the flags of tests/conftest.py, with which XLA fuses less: what it fuses it may also
+    copy."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     ended = subprocess.run(
-        [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment, timeout=590,
+        [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment,
+        timeout=590,
         capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
-    assert not any(name in ended.stdout for name in ("optimization_level", "expensive_passes", "fusion_emitters"))
+    assert not any(name in ended.stdout
+                   for name in ("optimization_level", "expensive_passes", "fusion_emitters"))
 
 
 @pytest.mark.parametrize(("what", "prioritized"), [
@@ -184,10 +212,11 @@ def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
     *(pytest.param(what, False, marks=pytest.mark.slow) for what in ("groups", "mixed", "start")),
 ])  # fmt: skip
 def test_other_stores_are_not_copied_either(what, prioritized):
-    """Groups side by side, a run that starts full, and a dataset, which is an argument beside the state, in half of every
-    batch or in all of it.
+    """Groups side by side, a run that starts full, and a dataset, which is an argument beside the
+    state, in half of every batch or in all of it.
     """
-    sizes = dict(num_envs=3, buffer_size=6000, batch_size=9, hidden=(8,), learning_starts=30, n_step=2)
+    sizes = dict(num_envs=3, buffer_size=6000, batch_size=9, hidden=(8,), learning_starts=30,
+                 n_step=2)
     algo = DQN(**sizes, updates_per_iteration=2, prioritized=prioritized).bind(ENV.spec)
     run = tree.as_float32(iteration.Run(ENV, algo, 1000.0, groups=3 if what == "groups" else 1))
     data, store = None, "[3,2000,1" if what == "groups" else "[2000,3"
@@ -196,7 +225,8 @@ def test_other_stores_are_not_copied_either(what, prioritized):
         rows = as_dataset(getattr(shapes, "rows", shapes))
         rows = jax.tree.map(lambda x: np.zeros((1500, *x.shape[1:]), x.dtype), rows)
         data = (fill if what == "start" else hold)(algo.memory(), rows)
-        run = dataclasses.replace(run, experience=data, fraction={"mixed": 0.5, "start": 0.0, "offline": 1.0}[what])
+        run = dataclasses.replace(run, experience=data,
+                                  fraction={"mixed": 0.5, "start": 0.0, "offline": 1.0}[what])
     state = jax.eval_shape(iteration.init, run, jax.random.key(0))
     fn = jax.jit(lambda run, s, t: iteration.iterations(run, s, t, 50, True), donate_argnums=1)
     compiled = fn.lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
@@ -214,19 +244,24 @@ def test_other_stores_are_not_copied_either(what, prioritized):
 
 @pytest.mark.parametrize("prioritized", [False, True])
 def test_members_in_turns_keep_their_replay_in_place(prioritized):
-    """One member's state is in flight beside those of all; `lax.map` would have all the new beside all the old."""
-    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30, prioritized=prioritized)
+    """One member's state is in flight beside those of all; `lax.map` would have all the new beside
+    all the old."""
+    algo = DQN(num_envs=3, buffer_size=6000, batch_size=8, hidden=(8,), learning_starts=30,
+               prioritized=prioritized)
     run = tree.as_float32(iteration.Run(ENV, algo.bind(ENV.spec), 1000.0))
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), POPULATION))
     state = jax.eval_shape(jax.vmap(lambda key: iteration.init(run, key)), keys)
-    fn = Population(POPULATION, "map", (jax.devices()[0],)).lift(lambda run, s, t: iteration.iterations(run, s, t, 50, True))
-    compiled = jax.jit(fn, donate_argnums=1).lower(run, state, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+    fn = Population(POPULATION, "map", (jax.devices()[0],)).lift(
+        lambda run, s, t: iteration.iterations(run, s, t, 50, True))
+    compiled = jax.jit(fn, donate_argnums=1).lower(run, state,
+                                                   jax.ShapeDtypeStruct((), jnp.int32)).compile()
     assert_little_is_beside(compiled, state.memory)
     assert copies(compiled.as_text(), f"[{POPULATION},2000,3") == []
 
 
 class Shape:
-    """What a state may have in its structure: an array, of which `==` is no truth value; each made anew."""
+    """What a state may have in its structure: an array, of which `==` is no truth value; each made
+    anew."""
 
     def __init__(self):
         self.value = np.zeros(3)
@@ -251,7 +286,10 @@ def test_turns_do_not_look_at_a_states_structure():
     after, metrics = Population(3, "map", (jax.devices()[0],)).lift(step)(0.0, state, 10.0)
     np.testing.assert_array_equal(after.count, [10, 11, 12])
     np.testing.assert_array_equal(metrics["before"], [0, 1, 2])
-    once = Population(3, "map", (jax.devices()[0],)).lift(lambda run, s, n: s.count * n)(0.0, state, 10.0)
+    once = (
+        Population(3, "map",
+                   (jax.devices()[0],)).lift(lambda run, s, n: s.count * n)(0.0, state, 10.0)
+    )
     np.testing.assert_array_equal(once, [0, 10, 20])
 
 
@@ -259,12 +297,14 @@ def test_turns_do_not_look_at_a_states_structure():
 def test_prioritized_sequences_stay_in_place(population):
     """The loop of `chunk`, with a tree whose leaves are every second row of 3 environments."""
     sizes = dict(seq_len=6, burn_in=2, carry_every=2)
-    memory = PrioritizedSequenceMemory(6000, num_steps=4, num_envs=3, batch_size=8, n_step=2, stack=2, **sizes)
+    memory = PrioritizedSequenceMemory(6000, num_steps=4, num_envs=3, batch_size=8, n_step=2,
+                                       stack=2, **sizes)
 
     def block(t):
         flags = jnp.zeros((4, 3), bool)
         row = Row(
-            jnp.full((4, 3, 6), t, jnp.uint8), jnp.zeros((4, 3), jnp.int32), jnp.full((4, 3), 1.0 * t), flags, flags
+            jnp.full((4, 3, 6), t, jnp.uint8), jnp.zeros((4, 3), jnp.int32),
+            jnp.full((4, 3), 1.0 * t), flags, flags
         )
         return Recurrent(row, jnp.full((2, 3, 5), 1.0 * t))
 
@@ -277,18 +317,25 @@ def test_prioritized_sequences_stay_in_place(population):
 
     def loop(mem, key, t0):
         ts = t0 + jnp.arange(7, dtype=jnp.int32)
-        plans = jax.vmap(lambda t: memory.plan(jax.random.fold_in(key, t), 1, t + 1, Clock(t, t, jnp.float32(0))))(ts)
+        plans = jax.vmap(
+            lambda t: memory.plan(jax.random.fold_in(key, t), 1, t + 1, Clock(t, t, jnp.float32(0)))
+        )(ts)
         return jax.lax.scan(one, mem, (jax.tree.map(lambda x: x[:, 0], plans), ts))
 
     fn, leading = loop, ""
-    mem, key = jax.eval_shape(lambda: (memory.init(jax.eval_shape(lambda: block(0))), jax.random.key(0)))
+    mem, key = jax.eval_shape(
+        lambda: (memory.init(jax.eval_shape(lambda: block(0))), jax.random.key(0)))
     if population:
         fn, leading = jax.vmap(loop, in_axes=(0, 0, None)), f"{population},"
-        mem, key = jax.eval_shape(lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * population), (m, k)), mem, key)
-    compiled = jax.jit(fn, donate_argnums=0).lower(mem, key, jax.ShapeDtypeStruct((), jnp.int32)).compile()
+        mem, key = jax.eval_shape(
+            lambda m, k: jax.tree.map(lambda x: jnp.stack([x] * population), (m, k)), mem, key)
+    compiled = jax.jit(fn, donate_argnums=0).lower(mem, key,
+                                                   jax.ShapeDtypeStruct((), jnp.int32)).compile()
     assert_little_is_beside(compiled, mem)
     text = compiled.as_text()
     for store, writes in (("2000,3", 5), ("1000,3,5", 1)):  # rows and carries
-        assert len(slice_writes(text, f"[{leading}{store}")) == writes and copies(text, f"[{leading}{store}") == []
+        assert len(slice_writes(text, f"[{leading}{store}")) == writes and copies(
+            text, f"[{leading}{store}") == []
         assert not re.search(r"= \S*" + re.escape(f"[{leading}{store}") + r"\S* scatter\(", text)
-    assert f"[{leading}375,8]" in text and copies(text, f"[{leading}375,8]") == []  # 3000 leaves, 375 rows of 8
+    # 3000 leaves, 375 rows of 8
+    assert f"[{leading}375,8]" in text and copies(text, f"[{leading}375,8]") == []

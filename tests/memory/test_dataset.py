@@ -1,4 +1,5 @@
-"""Datasets in a memory: every window of theirs against a walk through the list of episodes; and what is refused."""
+"""Datasets in a memory: every window of theirs against a walk through the list of episodes; and
+what is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ BATCH = 1024
 
 
 def episode(first: int, length: int, end: str, final: bool = True) -> dict:
-    """Observations are numbers from `first` on; the action is the observation's, the reward its tenth."""
+    """Observations are numbers from `first` on; the action is the observation's, the reward its
+    tenth."""
     number = np.arange(first, first + length + 1)
     ended = np.arange(length) == length - 1
     return {
@@ -46,7 +48,8 @@ def some_episodes(rng, final: bool = True) -> list[dict]:
     """Ends: `terminated`, `truncated`, or `open`, as data has it that stops in mid-episode."""
     lengths = rng.integers(1, 7, size=16)
     ends = rng.permutation(["terminated"] * 6 + ["truncated"] * 6 + ["open"] * 4)
-    return [episode(20 * i, int(n), str(end), final) for i, (n, end) in enumerate(zip(lengths, ends, strict=True))]
+    return [episode(20 * i, int(n), str(end), final)
+            for i, (n, end) in enumerate(zip(lengths, ends, strict=True))]
 
 
 def draw(filled, n: int = 1):
@@ -74,22 +77,29 @@ def check(window, episodes, n_step: int, stack: int, final: bool):
         first, length, ended = int(e["actions"][0]), len(e["actions"]), bool(e["terminations"][-1])
         usable = length if final or ended else length - 1
         steps = min(n_step, first + usable - number)
-        assert window.steps[b] == steps and window.use[:, b].tolist() == [i < steps for i in range(n_step)]
-        np.testing.assert_allclose(window.reward[:steps, b], np.arange(number, number + steps) / 10, rtol=1e-6)
+        assert window.steps[b] == steps and window.use[:, b].tolist() == [
+            i < steps for i in range(n_step)]
+        np.testing.assert_allclose(window.reward[:steps, b], np.arange(number, number + steps) / 10,
+                                   rtol=1e-6)
         terminal = ended and number + steps == first + length
         assert window.boot[b] == float(not terminal)
-        frames = lambda newest: [max(first, newest - i) for i in reversed(range(stack))]  # noqa: B023
+        frames = lambda newest, first=first: [max(first, newest - i)
+                                              for i in reversed(range(stack))]
         assert window.obs[b].tolist() == frames(number)
         if not terminal:
             assert window.boot_obs[b].tolist() == frames(number + steps)
 
 
 @pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
-@pytest.mark.parametrize(("n_step", "stack", "envs", "final"), [(1, 1, 1, True), (3, 1, 2, False), (2, 3, 3, True)])
+@pytest.mark.parametrize(("n_step", "stack", "envs", "final"),
+                         [(1, 1, 1, True), (3, 1, 2, False), (2, 3, 3, True)])
 def test_windows_of_episodes_equal_brute_force(cls, n_step, stack, envs, final, rng):
     episodes = some_episodes(rng, final)
     rows = episodes_to_rows(episodes, SPEC, envs)
-    assert rows.reward.shape[1] == envs and rows.obs.dtype == np.float32 and rows.action.dtype == np.int32
+    assert (
+        rows.reward.shape[1] == envs and rows.obs.dtype == np.float32
+        and rows.action.dtype == np.int32
+    )
     filled = hold(cls(1000, 1, 1, BATCH, n_step, stack), rows)
     check(draw(filled), episodes, n_step, stack, final)
 
@@ -107,13 +117,16 @@ def test_a_flat_dataset_and_minari_episodes_are_the_same_rows(rng):
     episodes = some_episodes(rng, final=False)
     flat = {name: np.concatenate([e[name] for e in episodes]) for name in episodes[0]}
     ends = np.cumsum([len(e["actions"]) for e in episodes]) - 1
-    flat["truncations"][ends] = ~flat["terminations"][ends]  # mid-episode stops cannot be seen in flat arrays
+    # mid-episode stops cannot be seen in flat arrays
+    flat["truncations"][ends] = ~flat["terminations"][ends]
     objects = (SimpleNamespace(**e) for e in episodes)
-    jax.tree.map(np.testing.assert_array_equal, episodes_to_rows([flat], SPEC), episodes_to_rows(objects, SPEC))
+    jax.tree.map(np.testing.assert_array_equal, episodes_to_rows([flat], SPEC),
+                 episodes_to_rows(objects, SPEC))
 
 
 def transitions(episodes, order):
-    parts = {name: np.concatenate([e[name] for e in episodes]) for name in ("actions", "rewards", "terminations")}
+    parts = {name: np.concatenate([e[name] for e in episodes])
+             for name in ("actions", "rewards", "terminations")}
     obs = np.concatenate([e["observations"][:-1] for e in episodes])
     after = np.concatenate([e["observations"][1:] for e in episodes])
     args = (obs, parts["actions"], parts["rewards"], after, parts["terminations"])
@@ -133,14 +146,18 @@ def test_windows_of_shuffled_transitions_equal_brute_force(cls, rng):
 
 @pytest.mark.parametrize("build", [hold, fill])
 def test_rows_of_another_layout_are_refused_before_anything_is_built(build, rng):
-    """Successors are in the row or they are the next row; what a memory does not read would fail at the first batch."""
+    """Successors are in the row or they are the next row; what a memory does not read would fail at
+    the first batch."""
     rows, loose = episodes_to_rows([OK], SPEC), transitions([OK], np.arange(3))
     memory = TransitionMemory(3, 3, 1, BATCH)
     check(draw(build(memory, loose)), [OK], 1, 1, True)
-    rows = jax.tree.map(lambda x: np.broadcast_to(x[:1], (10**12, *x.shape[1:])), rows)  # more than could be built
-    with pytest.raises(ConfigError, match="rows must be Transition for a TransitionMemory, got 'Row'"):
+    # more than could be built
+    rows = jax.tree.map(lambda x: np.broadcast_to(x[:1], (10**12, *x.shape[1:])), rows)
+    with pytest.raises(ConfigError,
+                       match="rows must be Transition for a TransitionMemory, got 'Row'"):
         build(memory, rows)
-    with pytest.raises(ConfigError, match="rows must be Row or Transition for a UniformMemory, got 'dict'"):
+    with pytest.raises(ConfigError,
+                       match="rows must be Row or Transition for a UniformMemory, got 'dict'"):
         build(UniformMemory(100, 1, 1, 4), rows._asdict())
 
 
@@ -154,7 +171,8 @@ def test_a_transition_memory_is_a_ring_too():
         rows = jax.tree.map(jnp.asarray, rows)
         mem = memory.add(memory.init(rows) if mem is None else mem, rows, jnp.int32(w))
         store[w] = set(number.reshape(-1).tolist())
-        window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), None), 0))
+        window, _ = memory.fetch(
+            mem, tree.take(memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), None), 0))
         alive = set().union(*(store[k] for k in range(max(0, w - 2), w + 1)))
         assert set(np.asarray(window.action).tolist()) == alive
         np.testing.assert_array_equal(window.boot_obs, window.obs + 1)
@@ -179,31 +197,40 @@ def test_dict_observations():
     e = episode(0, 3, "truncated") | {"actions": np.zeros(3, np.int64), "observations": obs}
     rows = episodes_to_rows([e], spec)
     assert rows.obs["a"].shape == (4, 1, 2) and rows.obs["a"].dtype == np.uint8
-    assert rows.obs["b"].dtype == np.int32 and rows.truncated[:, 0].tolist() == [False, False, False, True]
+    assert rows.obs["b"].dtype == np.int32 and rows.truncated[:, 0].tolist() == [
+        False, False, False, True]
 
 
 OK = episode(0, 3, "terminated")
 BAD = [
-    ({"rewards": OK["rewards"][:2]}, r"episodes\[1\].actions must be of shape \(2,\).*got 'int64 array of shape \(3,\)'"),
-    ({"rewards": np.array([0, np.nan, 1])}, r"episodes\[1\].rewards\[1\] must be a finite number, got nan"),
+    ({"rewards": OK["rewards"][:2]},
+     r"episodes\[1\].actions must be of shape \(2,\).*got 'int64 array of shape \(3,\)'"),
+    ({"rewards": np.array([0, np.nan, 1])},
+     r"episodes\[1\].rewards\[1\] must be a finite number, got nan"),
     ({"rewards": np.zeros(0)}, r"episodes\[1\].rewards .* at least one number"),
     ({"rewards": ["a", "b", "c"]}, r"episodes\[1\].rewards .* number"),
-    ({"observations": None}, r"episodes\[1\] must be .* observations, actions.*got 'dict without observations'"),
+    ({"observations": None},
+     r"episodes\[1\] must be .* observations, actions.*got 'dict without observations'"),
     ({"observations": np.zeros((3, 2))}, r"episodes\[1\].observations .* \(3, 1\) or \(4, 1\)"),
     ({"observations": np.zeros((5, 1))}, r"episodes\[1\].observations .* \(3, 1\) or \(4, 1\)"),
-    ({"observations": [[0.0], [1.0, 2.0], [0.0]]}, r"episodes\[1\].observations must be an array .*got 'list'"),
-    ({"observations": np.array([[0], [np.inf], [1]])}, r"episodes\[1\].observations\[1, 0\] must be .*got inf"),
+    ({"observations": [[0.0], [1.0, 2.0], [0.0]]},
+     r"episodes\[1\].observations must be an array .*got 'list'"),
+    ({"observations": np.array([[0], [np.inf], [1]])},
+     r"episodes\[1\].observations\[1, 0\] must be .*got inf"),
     ({"observations": np.zeros((3, 1), complex)}, r"episodes\[1\].observations .* dtype float32"),
     ({"observations": {"a": np.zeros((3, 1))}}, r"episodes\[1\].observations"),
-    ({"actions": np.zeros(3)}, r"episodes\[1\].actions must be .* dtype int32.*got 'float64 array of shape \(3,\)'"),
-    ({"actions": np.array([0, 1, 1000])}, r"episodes\[1\].actions must be .* Discrete.*got 'values from 0 to 1000'"),
+    ({"actions": np.zeros(3)},
+     r"episodes\[1\].actions must be .* dtype int32.*got 'float64 array of shape \(3,\)'"),
+    ({"actions": np.array([0, 1, 1000])},
+     r"episodes\[1\].actions must be .* Discrete.*got 'values from 0 to 1000'"),
     ({"actions": np.array([0, 1, 2**40])}, r"episodes\[1\].actions .* int32 can hold"),
     ({"terminations": np.zeros(4, bool)}, r"episodes\[1\].terminations .* 3 flags"),
     ({"truncations": np.array([0, 0, 2])}, r"episodes\[1\].truncations .* 3 flags"),
 ]
 
 
-@pytest.mark.parametrize(("change", "message"), BAD, ids=[f"{next(iter(c))}-{i}" for i, (c, _) in enumerate(BAD)])
+@pytest.mark.parametrize(("change", "message"), BAD,
+                         ids=[f"{next(iter(c))}-{i}" for i, (c, _) in enumerate(BAD)])
 def test_bad_episodes_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
         episodes_to_rows([OK, OK | change], SPEC)
@@ -217,7 +244,8 @@ def test_other_bad_data_is_refused(rng):
     with pytest.raises(ConfigError, match="num_envs must be .*got 0"):
         episodes_to_rows([OK], SPEC, num_envs=0)
     with pytest.raises(ConfigError, match="next_observations"):
-        transitions_to_rows(OK["observations"][:3], OK["actions"], OK["rewards"], OK["observations"], [0, 0, 1], SPEC)
+        transitions_to_rows(OK["observations"][:3], OK["actions"], OK["rewards"],
+                            OK["observations"], [0, 0, 1], SPEC)
     rows, loose = episodes_to_rows([OK], SPEC), transitions([OK], np.arange(3))
     with pytest.raises(ConfigError, match="n_step must be 1 for shuffled .*got 3"):
         hold(UniformMemory(100, 1, 1, 4, n_step=3), loose)

@@ -57,7 +57,8 @@ def ours(memory, mem, w, fetches=40):
 
 
 def theirs(buffer, state, w, samples=40):
-    return jax.jit(jax.vmap(lambda key: buffer.sample(state, key)))(jax.random.split(jax.random.key(w), samples))
+    return jax.jit(jax.vmap(lambda key: buffer.sample(state, key)))(
+        jax.random.split(jax.random.key(w), samples))
 
 
 def whole(rows):
@@ -87,7 +88,8 @@ def test_the_same_windows_come_out_equally_often(flashbax, memory):
     compared = 0
     for t in range(BLOCKS):
         rows = block(memory, t)
-        mem, state = add(mem, rows, jnp.int32(t)), put(state, (rows.row if len(rows) == 2 else rows).obs.T)
+        mem, state = add(mem, rows, jnp.int32(t)), put(state,
+                                                       (rows.row if len(rows) == 2 else rows).obs.T)
         if buffer.can_sample(state):
             mine, _ = ours(memory, mem, t + 1)
             other = theirs(buffer, state, t).experience
@@ -103,24 +105,29 @@ def test_the_same_windows_come_out_equally_often(flashbax, memory):
     "memory",
     [
         PrioritizedMemory(12, 1, ENVS, BATCH, alpha=0.7, epsilon=0.0),
-        PrioritizedSequenceMemory(24, 2, ENVS, BATCH, seq_len=3, burn_in=1, carry_every=2, alpha=0.7, epsilon=0.0),
+        PrioritizedSequenceMemory(24, 2, ENVS, BATCH, seq_len=3, burn_in=1, carry_every=2,
+                                  alpha=0.7, epsilon=0.0),
     ],
 )
 def test_the_same_priorities_give_the_same_probabilities(flashbax, memory):
-    """After every block, new rows with the largest priority seen, old ones with what was set, overwritten ones gone."""
+    """After every block, new rows with the largest priority seen, old ones with what was set,
+    overwritten ones gone."""
     length, period = lengths(memory)
     buffer = flashbax.make_prioritised_trajectory_buffer(
         add_batch_size=ENVS, sample_batch_size=BATCH, sample_sequence_length=length, period=period,
         min_length_time_axis=length, max_length_time_axis=memory.length, priority_exponent=0.7,
     )  # fmt: skip
     mem, state = memory.init(block(memory, 0)), buffer.init(jnp.int32(0))
-    add, put, feed, set_ = map(jax.jit, (memory.add, buffer.add, memory.feedback, buffer.set_priorities))
-    # of the window that starts at a row. At most 1: flashbax 0.1.3 rounds the priority of new rows down to an integer
+    add, put, feed, set_ = map(jax.jit,
+                               (memory.add, buffer.add, memory.feedback, buffer.set_priorities))
+    # of the window that starts at a row. At most 1: flashbax 0.1.3 rounds the priority of new rows
+    # down to an integer
     error = lambda number: (1 + 7 * number % 11) / 11
     compared = 0
     for t in range(BLOCKS):
         rows = block(memory, t)
-        mem, state = add(mem, rows, jnp.int32(t)), put(state, (rows.row if len(rows) == 2 else rows).obs.T)
+        mem, state = add(mem, rows, jnp.int32(t)), put(state,
+                                                       (rows.row if len(rows) == 2 else rows).obs.T)
         if not buffer.can_sample(state):
             continue
         for _ in range(2):  # with what the new rows got; then with every priority set
@@ -130,9 +137,15 @@ def test_the_same_priorities_give_the_same_probabilities(flashbax, memory):
             sample = theirs(buffer, state, t)
             other = np.asarray(sample.experience).reshape(-1, length)
             mine_p = dict(zip(first.tolist(), (mass[leaf] / mass.sum()).tolist(), strict=True))
-            other_p = dict(zip(other[:, 0].tolist(), np.asarray(sample.probabilities).reshape(-1).tolist(), strict=True))
+            other_p = (
+                dict(zip(other[:, 0].tolist(),
+                         np.asarray(sample.probabilities).reshape(-1).tolist(), strict=True))
+            )
             assert whole(mine) == whole(other)
-            assert mine_p == pytest.approx(other_p, rel=1e-5) and sum(mine_p.values()) == pytest.approx(1, abs=1e-5)
+            assert (
+                mine_p == pytest.approx(other_p, rel=1e-5)
+                and sum(mine_p.values()) == pytest.approx(1, abs=1e-5)
+            )
             mem = feed(mem, jnp.asarray(leaf), jnp.asarray(error(first), jnp.float32))
             indices = np.asarray(sample.indices).reshape(-1)
             state = set_(state, jnp.asarray(indices), jnp.asarray(error(other[:, 0]), jnp.float32))

@@ -37,12 +37,14 @@ def filled(kind: str) -> Filled:
     if kind == "transitions":
         obs = np.arange(10.0)[:, None]
         spec = jf.EnvSpec("test", jf.Box(0, 100, (1,)), jf.Discrete(10))
-        rows = transitions_to_rows(obs, np.arange(10), np.arange(10), obs + 1, np.arange(10) % 2, spec)
+        rows = transitions_to_rows(obs, np.arange(10), np.arange(10), obs + 1, np.arange(10) % 2,
+                                   spec)
         return hold(UniformMemory(100, 1, 1, 4), rows)
     cls = {"uniform": UniformMemory, "prioritized": PrioritizedMemory}[kind]
     data = fill(cls(60, 2, 2, 4, 2), numbered(0, 17))
     if kind == "prioritized":
-        store = data.memory.feedback(data.store, jnp.arange(20, 24), jnp.array([0.1, 0.7, 3.0, 0.0]))
+        store = data.memory.feedback(data.store, jnp.arange(20, 24),
+                                     jnp.array([0.1, 0.7, 3.0, 0.0]))
         data = dataclasses.replace(data, store=store)
     return data
 
@@ -67,7 +69,8 @@ def test_priorities_are_converted_to_the_readers_exponent(tmp_path):
         memory = dataclasses.replace(data.memory, alpha=alpha, epsilon=epsilon)
         back = load_memory(tmp_path / "replay", memory)
         expected = np.where(old > 0, (np.maximum(error, 0) + epsilon) ** alpha, 0.0)
-        np.testing.assert_allclose(np.asarray(back.store.tree[0]).ravel(), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(np.asarray(back.store.tree[0]).ravel(), expected, rtol=1e-4,
+                                   atol=1e-6)
         np.testing.assert_allclose(back.store.tree[-1].sum(), expected.sum(), rtol=1e-4)
         np.testing.assert_allclose(back.store.top, expected.max(), rtol=1e-4)
     save_memory(tmp_path / "uniform", back)  # exponent 0: who had which error is lost
@@ -82,7 +85,10 @@ def test_exponents_are_no_sizes(tmp_path):
     save_memory(tmp_path / "replay", data)
     assert open_memory(tmp_path / "replay").memory == dataclasses.replace(memory, batch_size=1)
     for alpha in (1.0, 0.5):
-        assert load_memory(tmp_path / "replay", dataclasses.replace(memory, alpha=alpha)).memory.alpha == alpha
+        assert (
+            load_memory(tmp_path / "replay", dataclasses.replace(memory, alpha=alpha)).memory.alpha
+            == alpha
+        )
     StartFrom(dataclasses.replace(memory, alpha=0.5, beta=1), data)
 
 
@@ -94,10 +100,14 @@ def test_bad_files_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="does not exist yet"):
         save_memory(path, data)
     mine = "got 'class PrioritizedMemory, capacity 90, num_steps 3, num_envs 2, n_step 2, stack 1'"
-    theirs = "memory must be class UniformMemory, capacity 60, num_steps 2, num_envs 2, n_step 2, stack 1, as"
+    theirs = (
+        "memory must be class UniformMemory, capacity 60, num_steps 2, num_envs 2, n_step 2, stack "
+        "1, as"
+    )
     with pytest.raises(ConfigError, match=f"{theirs} .*{mine}.*resize=True"):
         load_memory(path, PrioritizedMemory(90, 3, 2, 4, 2))
-    with pytest.raises(ConfigError, match="memory must be .*got 'class UniformMemory, capacity 60, .* n_step 3"):
+    with pytest.raises(ConfigError,
+                       match="memory must be .*got 'class UniformMemory, capacity 60, .* n_step 3"):
         load_memory(path, UniformMemory(1000, 1, 1, 4, 3), resize=True)
     same(load_memory(path, UniformMemory(1000, 1, 1, 4, 2), resize=True).store, data.store)
     about = json.loads((path / "layout.json").read_text())
@@ -106,7 +116,8 @@ def test_bad_files_are_refused(tmp_path):
         with pytest.raises(ConfigError, match="a whole memory, got .*; reading it failed"):
             load_memory(path, data.memory)
     (path / "layout.json").write_text("{")
-    with pytest.raises(ConfigError, match="the layout.json of a memory, got .*; this file is damaged"):
+    with pytest.raises(ConfigError,
+                       match="the layout.json of a memory, got .*; this file is damaged"):
         load_memory(path, data.memory)
 
 
@@ -127,7 +138,9 @@ def test_a_folder_appears_when_complete(tmp_path, monkeypatch):
 
 
 def test_sequences_are_not_made_of_rows(tmp_path):
-    sequences, windows = SequenceMemory(64, 4, 2, 2, seq_len=4, burn_in=0, carry_every=4), UniformMemory(64, 4, 2, 2)
+    sequences, windows = (
+        SequenceMemory(64, 4, 2, 2, seq_len=4, burn_in=0, carry_every=4), UniformMemory(64, 4, 2, 2)
+    )
     data = fill(windows, numbered(0, 9))
     for refused in (
         lambda: fill(sequences, numbered(0, 9)),
@@ -137,7 +150,8 @@ def test_sequences_are_not_made_of_rows(tmp_path):
         lambda: offline(sequences, data),
         lambda: save_memory(tmp_path / "x", Filled(sequences, (), 1)),
     ):
-        with pytest.raises(ConfigError, match="got 'SequenceMemory': .* rows, which have no carries"):
+        with pytest.raises(ConfigError,
+                           match="got 'SequenceMemory': .* rows, which have no carries"):
             refused()
     assert not list(tmp_path.iterdir())
 
@@ -149,30 +163,39 @@ def test_other_values_are_refused(tmp_path):
 
 
 def transitions(rows) -> set[tuple]:
-    """(observation, action, the next observation, terminated) of every row of an episode that goes on or terminates."""
+    """(observation, action, the next observation, terminated) of every row of an episode that goes
+    on or terminates."""
     number, time = rows.obs[..., 0], np.arange(len(rows.reward))
-    learned = [(t, b) for t in time for b in range(rows.reward.shape[1]) if not rows.truncated[t, b]]
-    after = lambda t, b: None if rows.terminated[t, b] else number[t + 1, b] if t + 1 < len(time) else "unknown"
-    found = {(number[t, b], int(rows.action[t, b]), after(t, b), bool(rows.terminated[t, b])) for t, b in learned}
+    learned = [(t, b) for t in time
+               for b in range(rows.reward.shape[1]) if not rows.truncated[t, b]]
+    after = (
+        lambda t, b: None if rows.terminated[t, b] else number[t + 1, b] if t + 1 < len(time)
+        else "unknown"
+    )
+    found = {(number[t, b], int(rows.action[t, b]), after(t, b), bool(rows.terminated[t, b]))
+             for t, b in learned}
     return {x for x in found if x[2] != "unknown"}
 
 
 @pytest.mark.parametrize("blocks", [3, 11])
 def test_truncated_successors_become_rows(blocks, rng, tmp_path):
-    """Columns with 0, 1 and many cuts; out of a ring that is not full and one that has gone round; after a save, too."""
+    """Columns with 0, 1 and many cuts; out of a ring that is not full and one that has gone round;
+    after a save, too."""
     memory = UniformMemory(30, 2, 3, 4, truncation_interval=1)
     rows = numbered(0, 2 * blocks, 3)
     ends = rng.choice(3, (2 * blocks, 3), p=[0.4, 0.2, 0.4]) * np.array([1, 0, 1])
     ends[:, 1], ends[-3, 1] = 0, 2
     rows = rows._replace(terminated=ends == 1, truncated=ends == 2)
-    next_obs = np.where((ends == 2)[..., None], rows.obs + 1000, np.concatenate([rows.obs[1:], rows.obs[:1]]))
+    next_obs = np.where((ends == 2)[..., None], rows.obs + 1000,
+                        np.concatenate([rows.obs[1:], rows.obs[:1]]))
     rows, mem = rows._replace(next_obs=next_obs), None
     for w in range(blocks):
         block = jax.tree.map(lambda x, w=w: jnp.asarray(x[2 * w : 2 * w + 2]), rows)
         mem = memory.add(memory.init(block) if mem is None else mem, block, jnp.int32(w))
     held = slice(max(0, 2 * blocks - memory.length), 2 * blocks)
     want = {
-        (rows.obs[t, b, 0], int(rows.action[t, b]), None if ends[t, b] == 1 else next_obs[t, b, 0], bool(ends[t, b] == 1))
+        (rows.obs[t, b, 0], int(rows.action[t, b]), None if ends[t, b] == 1 else next_obs[t, b, 0],
+         bool(ends[t, b] == 1))
         for t in range(held.start, held.stop) for b in range(3) if t + 1 < held.stop or ends[t, b]
     }  # fmt: skip
     found = Filled(memory, mem, blocks)

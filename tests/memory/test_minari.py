@@ -1,4 +1,5 @@
-"""A dataset that Minari itself has recorded, through our path: every row, and every kind of end. Nothing goes to the network.
+"""A dataset that Minari itself has recorded, through our path: every row, and every kind of end.
+Nothing goes to the network.
 
 Minari is not in [dev]: `pip install -e '.[minari]' && pytest -m minari`.
 """
@@ -33,13 +34,18 @@ def minari(tmp_path, monkeypatch):
 
 
 def record(minari) -> list[tuple]:
-    """Three episodes as Minari's collector writes them: the pole falls, time is up, and another one is begun in the middle.
+    """Three episodes as Minari's collector writes them: the pole falls, time is up, and another one
+    is begun in the middle.
 
-    What the environment said, a list a row: (observation, action, reward, terminated), and of what is not terminated the last
+    What the environment said, a list a row: (observation, action, reward, terminated), and of what
+        is not terminated the last
     observation alone.
     """
-    env, rows, ends = minari.DataCollector(gymnasium.make("CartPole-v1", max_episode_steps=LIMIT)), [], []
-    for seed, (steps, policy) in enumerate([(LIMIT, lambda t: 1), (LIMIT, lambda t: t % 2), (5, lambda t: t % 2)]):
+    env, rows, ends = minari.DataCollector(
+        gymnasium.make("CartPole-v1", max_episode_steps=LIMIT)), [], []
+    for seed, (steps, policy) in enumerate(
+        [(LIMIT, lambda t: 1), (LIMIT, lambda t: t % 2), (5, lambda t: t % 2)]
+    ):
         obs, terminated, truncated = env.reset(seed=seed)[0], False, False
         for t in range(steps):
             after, reward, terminated, truncated, _ = env.step(policy(t))
@@ -60,24 +66,28 @@ def record(minari) -> list[tuple]:
 
 def test_minari_episodes_round_trip(minari, run_cli, tmp_path):
     wanted, spec = record(minari), jf.make("CartPole-v1").spec
-    code, out, err = run_cli("experience", f"minari:{NAME}", str(tmp_path / "kept"), "--environment", "CartPole-v1")
+    code, out, err = run_cli("experience", f"minari:{NAME}", str(tmp_path / "kept"),
+                             "--environment", "CartPole-v1")
     steps = sum(len(row) > 1 for row in wanted)
     assert code == 0 and f"{steps} steps" in out, err
     direct = episodes_to_rows(minari.load_dataset(NAME).iterate_episodes(), spec)
     for found in (rows_of(open_memory(tmp_path / "kept")), direct):
         count = len(wanted)
-        assert found.reward.shape[1] == 1 and found.truncated[count:].all()  # rows that fill a block
+        # rows that fill a block
+        assert found.reward.shape[1] == 1 and found.truncated[count:].all()
         np.testing.assert_array_equal(found.obs[:count, 0], np.stack([row[0] for row in wanted]))
         alone = [len(row) == 1 for row in wanted]  # the observation after a step that was cut off
         np.testing.assert_array_equal(found.truncated[:count, 0], alone)
         for name, i in (("action", 1), ("reward", 2), ("terminated", 3)):
-            np.testing.assert_array_equal(getattr(found, name)[:count, 0], [row[i] if len(row) > 1 else 0 for row in wanted])
+            np.testing.assert_array_equal(getattr(found, name)[:count, 0],
+                                          [row[i] if len(row) > 1 else 0 for row in wanted])
         assert found.terminated.sum() == 1 and sum(alone) == 2
 
 
 def test_unreadable_minari_datasets_are_named(minari, run_cli, tmp_path):
     record(minari)
-    words = ["experience", "minari:other-v0", str(tmp_path / "kept"), "--environment", "CartPole-v1"]
+    words = ["experience", "minari:other-v0", str(tmp_path / "kept"), "--environment",
+             "CartPole-v1"]
     code, _, err = run_cli(*words)
     assert code == 2 and "minari list local" in err and "other-v0" in err
     file = next(Path(tmp_path / "datasets").rglob("main_data.hdf5"))

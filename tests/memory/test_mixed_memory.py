@@ -32,7 +32,10 @@ from jaxrl_fast.memory import (
 def test_mixed_batches_have_both_parts(cls):
     own, data = cls(200, 1, 2, 12), hold(cls(200, 1, 2, 5), numbered(1000, 9))
     memory = mix(own, data, 0.25)
-    assert isinstance(memory, MixedMemory) and memory.online.batch_size == 9 and memory.offline.memory.batch_size == 3
+    assert (
+        isinstance(memory, MixedMemory) and memory.online.batch_size == 9
+        and memory.offline.memory.batch_size == 3
+    )
     online = fill(memory.online, numbered(0, 20))
     seen = set()
     plans = memory.plan(jax.random.key(0), 30, jnp.int32(online.w), ZERO)
@@ -40,7 +43,8 @@ def test_mixed_batches_have_both_parts(cls):
     action = np.asarray(windows.action)
     assert action.shape == (30, 12) and (action[:, :9] < 1000).all()
     real = np.asarray(windows.weight) > 0
-    assert set(action[:, 9:][real[:, 9:]].tolist()) <= set(range(1000, 1016))  # the last of each lane is no start
+    # the last of each lane is no start
+    assert set(action[:, 9:][real[:, 9:]].tolist()) <= set(range(1000, 1016))
     seen = set(action[:, :9][real[:, :9]].tolist())
     assert len(seen) > 30 and windows.reward.shape == (30, 1, 12)
     np.testing.assert_array_equal(np.asarray(windows.reward)[:, 0], action)
@@ -64,7 +68,8 @@ def test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam(cls):
         mem = add(mem, jax.tree.map(lambda x, t=t: jnp.asarray(x[t : t + 1]), fresh), jnp.int32(t))
     window, _ = warm.fetch(mem, tree.take(warm.plan(jax.random.key(0), 1, jnp.int32(6), ZERO), 0))
     real = np.asarray(window.weight) > 0
-    action, boot, steps = (np.asarray(x)[real] for x in (window.action, window.boot_obs[:, 0], window.steps))
+    action, boot, steps = (np.asarray(x)[real]
+                           for x in (window.action, window.boot_obs[:, 0], window.steps))
     old = action < 1000
     assert set(action[old].tolist()) >= set(range(2, 2 * (seam - 1))) - {0, 1}
     assert set(action.tolist()) <= set(range(2 * (seam - 1))) | set(range(1000, 1008))
@@ -82,7 +87,9 @@ def test_foreign_experience_is_refused():
     with pytest.raises(ConfigError, match="start must be .*layout of the run's own memory"):
         StartFrom(UniformMemory(100, 1, 2, 4), data)
     other = jax.tree.map(jnp.asarray, numbered(0, 1)._replace(obs=np.zeros((1, 2, 3), np.float32)))
-    with pytest.raises(ConfigError, match=r"offline must be rows of obs float32\[3\].*got 'obs float32\[1\], action"):
+    with pytest.raises(ConfigError,
+                       match=r"offline must be rows of obs float32\[3\].*got 'obs float32\[1\], "
+                             r"action"):
         mix(UniformMemory(100, 1, 2, 4), data).init(other)
 
 
@@ -112,32 +119,41 @@ def test_experience_of_a_run_in_groups_is_one_memory():
         np.testing.assert_array_equal(kept.rows.obs[mine], state.rows.obs[group])
         np.testing.assert_array_equal(kept.rows.action[mine], state.rows.action[group])
         leaves = lambda tree, envs: np.asarray(tree[0]).ravel()[: 25 * envs].reshape(25, envs)
-        np.testing.assert_array_equal(leaves(kept.store.tree, 4)[mine], leaves([x[group] for x in state.tree], 2))
+        np.testing.assert_array_equal(leaves(kept.store.tree, 4)[mine],
+                                      leaves([x[group] for x in state.tree], 2))
     np.testing.assert_allclose(kept.store.tree[-1].sum(), state.tree[-1].sum(), rtol=1e-5)
     assert kept.store.top == state.top.max() and rows_of(kept).reward.shape == (25, 4)
 
 
 def test_a_prioritized_run_starts_from_data_of_another_exponent():
-    """In a run, where the exponents are traced, each member's own; and what comes back out of it knows them."""
+    """In a run, where the exponents are traced, each member's own; and what comes back out of it
+    knows them."""
     env = jf.make("probe/constant-reward")
     settings = {f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}
-    settings |= dict(num_envs=4, n_step=1, learning_starts=16, buffer_size=400, prioritized=True, priority_exponent=0.5)
+    settings |= dict(num_envs=4, n_step=1, learning_starts=16, buffer_size=400, prioritized=True,
+                     priority_exponent=0.5)
     algo = MixedDQN(**settings)
-    data = fill(algo.bind(env.spec).memory(), episodes_to_rows(random_episodes(env, 16), env.spec, num_envs=4))
+    data = fill(algo.bind(env.spec).memory(),
+                episodes_to_rows(random_episodes(env, 16), env.spec, num_envs=4))
     places = np.flatnonzero(np.asarray(data.store.tree[0]).ravel()).astype(np.int32)[:5]
-    data = dataclasses.replace(data, store=data.memory.feedback(data.store, places, np.full(5, 4.0, np.float32)))
+    data = dataclasses.replace(
+        data, store=data.memory.feedback(data.store, places, np.full(5, 4.0, np.float32)))
     exponents = [0.5, 1.0]
     run = jf.train(dataclasses.replace(algo, start=data), env, 32, eval_every=0, eval_episodes=1,
                    population={"algo.priority_exponent": exponents})  # fmt: skip
     assert [jf.experience(run, member).memory.alpha for member in (0, 1)] == exponents
-    start = lambda alpha: StartFrom(dataclasses.replace(data.memory, alpha=alpha), data).init(data.rows).tree[0].ravel()[places]
+    start = (
+        lambda alpha: StartFrom(dataclasses.replace(data.memory, alpha=alpha),
+                                data).init(data.rows).tree[0].ravel()[places]
+    )
     for alpha, found in zip(exponents, jax.jit(jax.vmap(start))(jnp.array(exponents)), strict=True):
         np.testing.assert_allclose(found, 4.0**alpha, rtol=1e-4)
 
 
 def test_windows_without_an_actor_get_the_largest_priority():
     """Those of the last rows of a run's replay come to life with the first rows of the next run."""
-    memory = PrioritizedMemory(32, 1, 1, 4, n_step=3, alpha=1.0, first=lambda window: window.boot_extras - window.extras + 1.5)
+    memory = PrioritizedMemory(32, 1, 1, 4, n_step=3, alpha=1.0,
+                               first=lambda window: window.boot_extras - window.extras + 1.5)
     unknown = dataclasses.replace(memory, first=None)
     row = numbered(0, 1, envs=1)._replace(truncated=np.zeros((1, 1), bool))
     known = [row._replace(extras=np.full((1, 1), 10.0 * i)) for i in range(6)]
@@ -150,17 +166,21 @@ def test_windows_without_an_actor_get_the_largest_priority():
     for w, row in enumerate(known):
         state = start.add(state, row, jnp.int32(w))
     leaves = np.asarray(state.tree[0]).ravel()[3:]  # a window's is n_step rows on
-    np.testing.assert_allclose(leaves[:13], [1, 1, 7, 1, 1, 1, 1, 7, 7, 0, 31.5, 31.5, 31.5], rtol=1e-5)
+    np.testing.assert_allclose(leaves[:13], [1, 1, 7, 1, 1, 1, 1, 7, 7, 0, 31.5, 31.5, 31.5],
+                               rtol=1e-5)
     assert state.top == pytest.approx(31.5)
 
 
 def test_online_runs_mix_and_start_from_a_run():
-    """The data's rewards are ten times the environment's, so the values tell who was learned from."""
+    """The data's rewards are ten times the environment's, so the values tell who was learned
+    from."""
     env = jf.make("probe/constant-reward")
-    settings = {**{f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}, "num_envs": 4, "n_step": 1}
+    settings = {**{f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}, "num_envs": 4,
+                "n_step": 1}
     settings |= {"learning_starts": 64, "buffer_size": 2_000}
     episodes = random_episodes(env, 64)
-    rows = episodes_to_rows([e | {"rewards": 10 * e["rewards"]} for e in episodes], env.spec, num_envs=4)
+    rows = episodes_to_rows([e | {"rewards": 10 * e["rewards"]} for e in episodes], env.spec,
+                            num_envs=4)
     q = {}
     for which in ("data", "start"):
         algo = MixedDQN(**settings)
@@ -172,6 +192,8 @@ def test_online_runs_mix_and_start_from_a_run():
         kept = jf.experience(run)
         assert type(kept.memory) is UniformMemory
         assert kept.w == run.env_steps // 4 + (data.w if which == "start" else 0)
-        np.testing.assert_array_equal(data.rows.reward[: data.w * data.memory.num_steps].max(), 10.0)
+        np.testing.assert_array_equal(data.rows.reward[: data.w * data.memory.num_steps].max(),
+                                      10.0)
     np.testing.assert_allclose(q["data"], 5.5, atol=0.8)  # half of every batch
-    assert (q["start"] < 5).all() and (q["start"] > 1.5).all()  # 64 rows of the 465 that there are at the end
+    # 64 rows of the 465 that there are at the end
+    assert (q["start"] < 5).all() and (q["start"] > 1.5).all()

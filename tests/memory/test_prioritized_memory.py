@@ -1,4 +1,5 @@
-"""Prioritized replay against a plain list of rows: which windows can start, how often, with what weight."""
+"""Prioritized replay against a plain list of rows: which windows can start, how often, with what
+weight."""
 
 from __future__ import annotations
 
@@ -14,12 +15,20 @@ from hypothesis import strategies as st
 
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.memory import PrioritizedMemory, PrioritizedSequenceMemory, Row, UniformMemory, grouped, sum_tree
+from jaxrl_fast.memory import (
+    PrioritizedMemory,
+    PrioritizedSequenceMemory,
+    Row,
+    UniformMemory,
+    grouped,
+    sum_tree,
+)
 from jaxrl_fast.memory.prioritized import first_of_equals, sample
 from jaxrl_fast.types import Clock
 
 ENVS, BLOCKS, BATCH = 3, 5, 32
-SHAPES = [(1, 1, 1), (2, 1, 1), (2, 3, 1), (1, 3, 2), (2, 2, 3), (4, 2, 2)]  # num_steps, n_step, stack
+# num_steps, n_step, stack
+SHAPES = [(1, 1, 1), (2, 1, 1), (2, 3, 1), (1, 3, 2), (2, 2, 3), (4, 2, 2)]
 
 
 def make(steps: int, n_step: int, stack: int, **settings) -> PrioritizedMemory:
@@ -45,14 +54,17 @@ def filled(shape, blocks, ends):
     ends = ends.reshape(-1, memory.num_steps, ENVS)
     mem = memory.init(jax.eval_shape(lambda: rows(memory, 0, ends[0] == 1, ends[0] == 2)))
     for t in range(blocks):
-        mem = add(mem, rows(memory, t, jnp.asarray(ends[t] == 1), jnp.asarray(ends[t] == 2)), jnp.int32(t))
+        mem = add(mem, rows(memory, t, jnp.asarray(ends[t] == 1), jnp.asarray(ends[t] == 2)),
+                  jnp.int32(t))
     return memory, mem, fetch, feedback
 
 
 def starts(memory, blocks: int, ends) -> set[tuple[int, int]]:
-    """(time, env) of every row that may start a window: its frames and its whole window are in the ring.
+    """(time, env) of every row that may start a window: its frames and its whole window are in the
+    ring.
 
-    Whole blocks beside the write head are switched off, so that up to a block less than that is used.
+    Whole blocks beside the write head are switched off, so that up to a block less than that is
+    used.
     """
     time = blocks * memory.num_steps
     oldest = max(0, time - memory.length) + memory.stack - 1
@@ -60,7 +72,8 @@ def starts(memory, blocks: int, ends) -> set[tuple[int, int]]:
     assert 0 <= waste < memory.num_steps
     first = max(memory.stack - 1, time - memory.length + memory.stack - 1 + waste)
     assert first >= oldest
-    return {(r, e) for r in range(first, time - memory.n_step) for e in range(ENVS) if ends[r, e] != 2}
+    return {(r, e) for r in range(first, time - memory.n_step)
+            for e in range(ENVS) if ends[r, e] != 2}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -71,17 +84,20 @@ def test_sampled_windows_equal_the_definition(shape, seed, blocks):
     memory = programs(shape)[0]
     ends = rng.choice(3, size=(blocks * memory.num_steps, ENVS), p=[0.7, 0.15, 0.15])
     memory, mem, fetch, _ = filled(shape, blocks, ends)
-    leaves = np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS)
+    leaves = (
+        np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS))
     slot = (np.arange(memory.length) + memory.n_step) % memory.length  # the leaf of row i
     time = blocks * memory.num_steps
     alive = set()
     for row, env in zip(*np.nonzero(leaves[slot]), strict=True):
-        number = row + (time - 1 - row) // memory.length * memory.length  # the latest time written to that slot
+        # the latest time written to that slot
+        number = row + (time - 1 - row) // memory.length * memory.length
         alive.add((int(number), int(env)))
     assert alive == starts(memory, blocks, ends)
     if not alive:
         return
-    plan = memory.plan(jax.random.key(seed % 1000), 1, jnp.int32(blocks), Clock(0, 0, jnp.float32(0.5)))
+    plan = memory.plan(jax.random.key(seed % 1000), 1, jnp.int32(blocks),
+                       Clock(0, 0, jnp.float32(0.5)))
     window, _ = fetch(mem, tree.take(plan, 0))
     for b in range(BATCH):
         number = int(window.action[b])
@@ -111,7 +127,8 @@ def test_sampled_windows_equal_the_definition(shape, seed, blocks):
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**31))
 def test_leaves_equal_a_dictionary(shape, seed):
-    """Errors fed back between the blocks, for more blocks than the ring holds; overwritten windows are forgotten."""
+    """Errors fed back between the blocks, for more blocks than the ring holds; overwritten windows
+    are forgotten."""
     rng, blocks = np.random.default_rng(seed), 14
     memory, add, _, feedback = programs(shape)
     ends = rng.choice(3, size=(blocks * memory.num_steps, ENVS), p=[0.7, 0.15, 0.15])
@@ -119,24 +136,28 @@ def test_leaves_equal_a_dictionary(shape, seed):
     place = lambda row, env: (row + memory.n_step) % memory.length * ENVS + env
     for t in range(blocks):
         at = slice(t * memory.num_steps, (t + 1) * memory.num_steps)
-        mem = add(mem, rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2)), jnp.int32(t))
+        mem = add(mem, rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2)),
+                  jnp.int32(t))
         known = {start: known.get(start, top) for start in starts(memory, t + 1, ends)}
         expected = np.zeros(memory.length * ENVS)
         if known:
             windows = sorted(known, key=lambda start: place(*start))
             heard = sorted(rng.choice(len(windows), BATCH))  # some twice, as a batch has them
             error = rng.exponential(size=len(windows)).astype(np.float32)
-            mem = feedback(mem, np.array([place(*windows[i]) for i in heard], np.int32), error[heard])
+            mem = feedback(mem, np.array([place(*windows[i]) for i in heard], np.int32),
+                           error[heard])
             known |= {windows[i]: error[i] + 1e-6 for i in heard}
             top = max(top, error[heard].max() + 1e-6)
         for start, priority in known.items():
             expected[place(*start)] = priority
-        np.testing.assert_allclose(np.asarray(mem.tree[0]).ravel()[: len(expected)], expected, rtol=1e-5)
+        np.testing.assert_allclose(np.asarray(mem.tree[0]).ravel()[: len(expected)], expected,
+                                   rtol=1e-5)
         np.testing.assert_allclose(sum_tree.total(mem.tree), expected.sum(), rtol=1e-5)
 
 
 def test_frequencies_and_weights_follow_the_priorities(rng):
-    """alpha, epsilon and beta by hand: p = (|e| + eps)^alpha; a window's weight is (p_min / p)^beta."""
+    """alpha, epsilon and beta by hand: p = (|e| + eps)^alpha; a window's weight is (p_min /
+    p)^beta."""
     memory, mem, _, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
     memory = PrioritizedMemory(memory.capacity, 1, ENVS, BATCH, alpha=0.7, beta=0.4, epsilon=0.01)
     leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)
@@ -159,7 +180,8 @@ def test_frequencies_and_weights_follow_the_priorities(rng):
 
 
 def test_zero_errors_are_drawn_in_proportion_in_a_large_memory():
-    """A priority of 2.4e-9 of the sum, where uniform numbers stand 1.2e-7 apart: its share still comes out."""
+    """A priority of 2.4e-9 of the sum, where uniform numbers stand 1.2e-7 apart: its share still
+    comes out."""
     leaves, near, fine = 100_000, 5, 128
     values = np.ones(leaves, np.float32)
     zeros = np.arange(50, leaves, 500)
@@ -168,8 +190,14 @@ def test_zero_errors_are_drawn_in_proportion_in_a_large_memory():
     ends = np.cumsum(values, dtype=np.float64)
     place = np.round((ends[zeros] - values[zeros] / 2) / ends[-1] * 2**23)
     coarse = ((place[:, None] + np.arange(-near, near + 1)) * 2.0**-23).astype(np.float32)
-    u = np.stack(np.broadcast_arrays(coarse[..., None], (np.arange(fine, dtype=np.float32) + 0.5) / fine), -1)
-    drawn = jax.jit(jax.vmap(lambda u: sample(tree, u[:, None], 1.0)[0][0]))(u.reshape(-1, 2)).reshape(u.shape[:-1])
+    u = np.stack(
+        np.broadcast_arrays(coarse[..., None], (np.arange(fine, dtype=np.float32) + 0.5) / fine), -1
+    )
+    drawn = (
+        jax.jit(
+            jax.vmap(lambda u: sample(tree, u[:, None], 1.0)[0][0])
+        )(u.reshape(-1, 2)).reshape(u.shape[:-1])
+    )
     chance = (drawn == zeros[:, None, None]).mean(2).sum(1) * 2.0**-23
     assert (chance > 0).all()
     np.testing.assert_allclose(chance.mean(), 1e-6**0.6 / ends[-1], rtol=0.1)
@@ -177,7 +205,8 @@ def test_zero_errors_are_drawn_in_proportion_in_a_large_memory():
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 2, 2)])
 def test_first_priorities_come_from_the_actor(shape, rng):
-    """Each new window gets (|R + gamma^m best(boot) - taken| + eps)^alpha from its own rows; the others keep theirs."""
+    """Each new window gets (|R + gamma^m best(boot) - taken| + eps)^alpha from its own rows; the
+    others keep theirs."""
     plain, blocks = make(*shape), 9
     gamma, n = 0.9, plain.n_step
 
@@ -193,7 +222,8 @@ def test_first_priorities_come_from_the_actor(shape, rng):
     def block(t):
         at = slice(t * memory.num_steps, (t + 1) * memory.num_steps)
         found = rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2))
-        return found._replace(reward=found.reward / 100, extras=jax.tree.map(lambda x: jnp.asarray(x[at]), known))
+        return found._replace(reward=found.reward / 100,
+                              extras=jax.tree.map(lambda x: jnp.asarray(x[at]), known))
 
     mem, add = memory.init(jax.eval_shape(lambda: block(0))), jax.jit(memory.add)
     for t in range(blocks):
@@ -201,7 +231,8 @@ def test_first_priorities_come_from_the_actor(shape, rng):
         if t == 4:  # a learner's word counts from then on
             heard = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1))[-2:].astype(np.int32)
             mem = memory.feedback(mem, heard, jnp.full(2, 7.0))
-    leaves = np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS)
+    leaves = (
+        np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS))
     expected, most = np.zeros_like(leaves), 1.0
     alive = starts(memory, blocks, ends)
     for row in range(len(ends) - n):
@@ -222,7 +253,9 @@ def test_first_priorities_come_from_the_actor(shape, rng):
             if (row, env) in alive:
                 expected[(row + n) % memory.length, env] = p
     for leaf in heard:
-        if expected.reshape(-1)[leaf] and (leaf // ENVS - n) % memory.length in range(5 * memory.num_steps - n):
+        if expected.reshape(-1)[leaf] and (leaf // ENVS - n) % memory.length in range(
+            5 * memory.num_steps - n
+        ):
             expected.reshape(-1)[leaf] = 7.01**0.6
     np.testing.assert_allclose(leaves, expected, rtol=2e-4)
     np.testing.assert_allclose(mem.top, max(most, 7.01**0.6), rtol=2e-4)
@@ -287,7 +320,8 @@ def test_a_bad_priority_is_watched(bad, alpha):
     memory = dataclasses.replace(memory, alpha=alpha)
     good = memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, 2.0]))
     assert np.isfinite(memory.watch(good))
-    assert not np.isfinite(memory.watch(memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
+    assert not np.isfinite(
+        memory.watch(memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
 
 
 @pytest.mark.parametrize("groups", [1, 2])
@@ -313,7 +347,8 @@ def test_a_leaf_drawn_twice_takes_the_first_error():
     np.testing.assert_allclose(sum_tree.get(mem.tree, jnp.array([3, 4, 5])), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "value"), [("alpha", 1.5), ("alpha", -0.1), ("beta", 2.0), ("epsilon", np.nan)])
+@pytest.mark.parametrize(("name", "value"),
+                         [("alpha", 1.5), ("alpha", -0.1), ("beta", 2.0), ("epsilon", np.nan)])
 @pytest.mark.parametrize("cls", [PrioritizedMemory, PrioritizedSequenceMemory])
 def test_exponents_out_of_range_are_refused(cls, name, value):
     sizes = dict(capacity=64, num_steps=2, num_envs=4, batch_size=8)

@@ -20,7 +20,8 @@ T, B, MINIBATCHES, EPOCHS = 6, 4, 3, 5
 def rows():
     """Each row knows its time and its environment."""
     time, env = np.meshgrid(np.arange(T), np.arange(B), indexing="ij")
-    return {"id": jnp.asarray(time * B + env), "obs": jnp.asarray(np.stack([time, env], -1), jnp.float32)}
+    return {"id": jnp.asarray(time * B + env),
+            "obs": jnp.asarray(np.stack([time, env], -1), jnp.float32)}
 
 
 def batches(memory, rows, key, clock, n):
@@ -32,7 +33,8 @@ def test_every_row_exactly_once_an_epoch_in_a_fresh_order(rows, key, clock):
     memory = RolloutMemory(T, B, MINIBATCHES)
     out = jax.jit(lambda key: batches(memory, rows, key, clock(), EPOCHS * MINIBATCHES))(key)
     assert out["obs"].shape == (EPOCHS * MINIBATCHES, T * B // MINIBATCHES, 2)
-    np.testing.assert_array_equal(out["obs"][..., 0] * B + out["obs"][..., 1], out["id"])  # rows stay whole
+    # rows stay whole
+    np.testing.assert_array_equal(out["obs"][..., 0] * B + out["obs"][..., 1], out["id"])
     epochs = np.asarray(out["id"]).reshape(EPOCHS, T * B)
     np.testing.assert_array_equal(np.sort(epochs, axis=1), np.tile(np.arange(T * B), (EPOCHS, 1)))
     assert len({tuple(e) for e in epochs}) == EPOCHS
@@ -42,10 +44,12 @@ def test_by_env_keeps_time_and_hands_out_every_environment_once_an_epoch(rows, k
     memory = RolloutMemory(T, B, 2, by_env=True)
     out = jax.jit(lambda key: batches(memory, rows, key, clock(), EPOCHS * 2))(key)
     assert out["obs"].shape == (EPOCHS * 2, T, B // 2, 2)
-    np.testing.assert_array_equal(out["obs"][..., 0], np.broadcast_to(np.arange(T)[:, None], (EPOCHS * 2, T, B // 2)))
+    np.testing.assert_array_equal(out["obs"][..., 0],
+                                  np.broadcast_to(np.arange(T)[:, None], (EPOCHS * 2, T, B // 2)))
     env = np.asarray(out["obs"][..., 1])
     assert (env == env[:, :1]).all()  # a column is one environment throughout
-    np.testing.assert_array_equal(np.sort(env[:, 0].reshape(EPOCHS, B), axis=1), np.tile(np.arange(B), (EPOCHS, 1)))
+    np.testing.assert_array_equal(np.sort(env[:, 0].reshape(EPOCHS, B), axis=1),
+                                  np.tile(np.arange(B), (EPOCHS, 1)))
 
 
 @pytest.mark.parametrize("by_env", [False, True])
@@ -120,7 +124,8 @@ def test_swap_or_not_is_uniform(key):
 
 
 def test_long_permutations_are_sorted_on_a_cpu_only(key):
-    lowered = lambda n, platform: jax.jit(lambda key: permutations(key, 2, n)).trace(key).lower(lowering_platforms=(platform,))
+    lowered = lambda n, platform: jax.jit(lambda key: permutations(key, 2, n)).trace(key).lower(
+        lowering_platforms=(platform,))
     sorts = lambda n, platform: "stablehlo.sort" in lowered(n, platform).as_text()
     assert sorts(rollout.SORTED + 1, "cpu") and not sorts(rollout.SORTED + 1, "cuda")
     assert sorts(rollout.SORTED, "cpu") and sorts(rollout.SORTED, "cuda")

@@ -1,4 +1,5 @@
-"""Replay of sequences against a plain list of every row: where they start, what is in them, what may be learned from."""
+"""Replay of sequences against a plain list of every row: where they start, what is in them, what
+may be learned from."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from jaxrl_fast.types import Clock
 
 ENVS, MAX_BLOCKS, BATCH, GAMMA = 2, 11, 200, 0.9
 # num_steps, carry_every, seq_len, burn_in, n_step, stack
-SHAPES = [(4, 2, 5, 2, 1, 1), (2, 2, 4, 2, 3, 1), (3, 3, 3, 0, 1, 1), (4, 2, 5, 1, 2, 4), (2, 1, 3, 1, 1, 2)]
+SHAPES = [(4, 2, 5, 2, 1, 1), (2, 2, 4, 2, 3, 1), (3, 3, 3, 0, 1, 1), (4, 2, 5, 1, 2, 4),
+          (2, 1, 3, 1, 1, 2)]
 CLASSES = [SequenceMemory, PrioritizedSequenceMemory]
 
 
@@ -33,7 +35,8 @@ def make(cls, shape):
 
 @functools.cache
 def program(cls, shape):
-    """(rows [TIME, ENVS], blocks written, key) -> (Sequence, handle), the ring filled as a run fills it."""
+    """(rows [TIME, ENVS], blocks written, key) -> (Sequence, handle), the ring filled as a run
+    fills it."""
     memory = make(cls, shape)
 
     def run(rows, w, key):
@@ -46,20 +49,24 @@ def program(cls, shape):
 
 
 def history(memory, ends, seed):
-    """Rows whose observation is their number; rewards that fit values, r = V(s) - gamma V(s'); the carries of a
+    """Rows whose observation is their number; rewards that fit values, r = V(s) - gamma V(s'); the
+    carries of a
     policy that counts the steps of its episode, once a row: with what it was acted."""
     rng = np.random.default_rng(seed)
     time = len(ends)
     value = rng.normal(size=(time, ENVS))
     successor = np.concatenate([value[1:], rng.normal(size=(1, ENVS))])
-    successor = np.where(ends == 2, rng.normal(size=ends.shape), np.where(ends == 1, 0.0, successor))
+    successor = np.where(ends == 2, rng.normal(size=ends.shape),
+                         np.where(ends == 1, 0.0, successor))
     reward = (value - GAMMA * successor).astype(np.float32)
     number = np.arange(time * ENVS, dtype=np.int32).reshape(time, ENVS)
     row = Row(number[..., None], (7 * number) % 5, reward, ends == 1, ends == 2)
-    carry = np.zeros((time, ENVS, 2), np.float32)  # the number of the episode's first row, and the steps since
+    # the number of the episode's first row, and the steps since
+    carry = np.zeros((time, ENVS, 2), np.float32)
     carry[0, :, 0] = number[0]
     for t in range(1, time):
-        carry[t] = np.where(ends[t - 1, :, None] > 0, np.stack([number[t], 0 * number[t]], 1), carry[t - 1] + [0, 1])
+        carry[t] = np.where(ends[t - 1, :, None] > 0, np.stack([number[t], 0 * number[t]], 1),
+                            carry[t - 1] + [0, 1])
     return row, carry, value
 
 
@@ -73,7 +80,8 @@ def stacked(number, done, time, env, stack):
 
 
 def target(steps, i, b, n_step, value):
-    """The return of row i as `Sequence` says, from what the sequence holds, with true values for a bootstrap."""
+    """The return of row i as `Sequence` says, from what the sequence holds, with true values for a
+    bootstrap."""
     ret = 0.0
     for k in range(n_step):
         if steps.truncated[i + k, b]:
@@ -85,11 +93,14 @@ def target(steps, i, b, n_step, value):
 
 
 def starts(cls, memory, w):
-    """Times at which a sequence may start: a stored carry, its frames and all of its rows in the ring."""
+    """Times at which a sequence may start: a stored carry, its frames and all of its rows in the
+    ring."""
     newest, oldest = w * memory.num_steps, max(0, w - memory.num_blocks) * memory.num_steps
     every = range(0, newest, memory.carry_every)
-    if cls is PrioritizedSequenceMemory:  # switches off whole blocks of leaves behind the write head
-        waste = memory.dead_blocks * memory.num_steps // memory.carry_every - memory.lag - memory.first
+    # switches off whole blocks of leaves behind the write head
+    if cls is PrioritizedSequenceMemory:
+        waste = (
+            memory.dead_blocks * memory.num_steps // memory.carry_every - memory.lag - memory.first)
         assert 0 <= waste < memory.num_steps // memory.carry_every
         oldest += waste * memory.carry_every if w >= memory.num_blocks else 0
     return {t for t in every if t - (memory.stack - 1) >= oldest and t + memory.rows <= newest}
@@ -102,7 +113,8 @@ def check(cls, shape, ends, w, seed=0):
     sequence, _ = run(data, jnp.int32(w), jax.random.key(seed))
     sequence = jax.tree.map(np.asarray, sequence)
     steps, reset = sequence.steps, np.asarray(sequence.reset)
-    assert sequence.burn_in == memory.burn_in and steps.reward.shape == (memory.seq_len + memory.n_step, BATCH)
+    assert sequence.burn_in == memory.burn_in and steps.reward.shape == (
+        memory.seq_len + memory.n_step, BATCH)
     allowed = starts(cls, memory, w)
     if not allowed:
         assert not sequence.weight.any() and not sequence.use.any()
@@ -112,11 +124,14 @@ def check(cls, shape, ends, w, seed=0):
     done = ends > 0
     for b in range(0, BATCH, 8):
         t, e = divmod(int(first[b]), ENVS)
-        at = np.arange(t, t + memory.rows)  # consecutive: never across the write head, never an unwritten row
-        np.testing.assert_array_equal(steps.obs[:, b], [stacked(row.obs[..., 0], done, i, e, memory.stack) for i in at])
+        # consecutive: never across the write head, never an unwritten row
+        at = np.arange(t, t + memory.rows)
+        np.testing.assert_array_equal(
+            steps.obs[:, b], [stacked(row.obs[..., 0], done, i, e, memory.stack) for i in at])
         for name in ("action", "reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(steps, name)[:, b], getattr(row, name)[at, e])
-        use = [memory.burn_in <= i < memory.seq_len and ends[t + i, e] != 2 for i in range(memory.rows)]
+        use = [memory.burn_in <= i < memory.seq_len and ends[t + i, e] != 2
+               for i in range(memory.rows)]
         assert sequence.use[:, b].tolist() == use
         assert sequence.weight[b] == float(any(use))
         # The stored carry and the resets bring back the carry with which each row was acted.
@@ -125,7 +140,8 @@ def check(cls, shape, ends, w, seed=0):
         for i in range(memory.rows):
             unrolled = np.array([steps.obs[i, b, -1], 0]) if reset[i, b] else unrolled + [0, i > 0]
             np.testing.assert_array_equal(unrolled, carry[t + i, e])
-        for i in np.flatnonzero(sequence.use[:, b]):  # unbiased: with true values every return is its row's value
+        # unbiased: with true values every return is its row's value
+        for i in np.flatnonzero(sequence.use[:, b]):
             got = target(steps, i, b, memory.n_step, value.reshape(-1))
             assert got == pytest.approx(value[t + i, e], abs=2e-5)
 
@@ -153,7 +169,8 @@ def test_sequences_equal_brute_force(cls, shape, data):
 
 
 def test_learned_rows_are_learned_equally_often(clock):
-    """carry_every divides seq_len - burn_in: each row in the middle of the ring is in that many sequences."""
+    """carry_every divides seq_len - burn_in: each row in the middle of the ring is in that many
+    sequences."""
     memory = SequenceMemory(60, 6, 1, 999, seq_len=6, burn_in=2, carry_every=2)
     count = np.zeros(60, int)
     for start in np.unique(memory.plan(jax.random.key(0), 1, jnp.int32(10), clock())[0]):
@@ -170,20 +187,26 @@ def test_starts_are_uniform(clock):
 
 
 def test_only_every_kth_carry_is_stored_and_frames_only_once():
-    memory = SequenceMemory(4000, 40, 10, 16, stack=4, n_step=5, seq_len=60, burn_in=20, carry_every=20)
+    memory = SequenceMemory(4000, 40, 10, 16, stack=4, n_step=5, seq_len=60, burn_in=20,
+                            carry_every=20)
     shape = lambda *s, dtype="float32": jax.ShapeDtypeStruct(s, dtype)
     row = Row(
         shape(40, 10, 84, 84, 1, dtype="uint8"), shape(40, 10, dtype="int32"), shape(40, 10),
         shape(40, 10, dtype="bool"), shape(40, 10, dtype="bool"),
     )  # fmt: skip
     mem = jax.eval_shape(memory.init, Recurrent(row, (shape(2, 10, 512), shape(2, 10, 512))))
-    assert tree.nbytes(mem.row) == 4000 * (84 * 84 + 10) and tree.nbytes(mem.carry) == 4000 // 20 * 2 * 512 * 4
+    assert (
+        tree.nbytes(mem.row) == 4000 * (84 * 84 + 10)
+        and tree.nbytes(mem.carry) == 4000 // 20 * 2 * 512 * 4
+    )
 
 
 def test_priorities_decide_and_weigh(rng, clock):
-    memory = PrioritizedSequenceMemory(40, 2, 2, 32, seq_len=3, burn_in=1, carry_every=2, alpha=0.7, epsilon=0.01)
+    memory = PrioritizedSequenceMemory(40, 2, 2, 32, seq_len=3, burn_in=1, carry_every=2, alpha=0.7,
+                                       epsilon=0.01)
     flags = jnp.zeros((2, 2), bool)
-    block = lambda t: Recurrent(Row(jnp.full((2, 2, 1), t), flags, jnp.ones((2, 2)), flags, flags), ())
+    block = lambda t: Recurrent(Row(jnp.full((2, 2, 1), t), flags, jnp.ones((2, 2)), flags, flags),
+                                ())
     mem, add = memory.init(block(0)), jax.jit(memory.add)
     for t in range(7):
         mem = add(mem, block(t), jnp.int32(t))
@@ -192,13 +215,15 @@ def test_priorities_decide_and_weigh(rng, clock):
     error = rng.exponential(size=len(leaf)).astype(np.float32)
     mem = memory.feedback(mem, leaf, error)
     p = (error + 0.01) ** 0.7
-    sequences, drawn = jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, memory.plan(jax.random.key(0), 2000, 7, clock()))
+    sequences, drawn = jax.jit(jax.vmap(memory.fetch, (None, 0)))(
+        mem, memory.plan(jax.random.key(0), 2000, 7, clock()))
     share = np.bincount(np.asarray(drawn).reshape(-1), minlength=leaf.max() + 1)[leaf] / drawn.size
     np.testing.assert_allclose(share, p / p.sum(), atol=4e-3)
     drawn_p = np.zeros(leaf.max() + 1)
     drawn_p[leaf] = p
     drawn_p = drawn_p[np.asarray(drawn)]
-    np.testing.assert_allclose(sequences.weight, (drawn_p.min(1, keepdims=True) / drawn_p) ** 0.6, rtol=1e-4)
+    np.testing.assert_allclose(sequences.weight, (drawn_p.min(1, keepdims=True) / drawn_p) ** 0.6,
+                               rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -222,5 +247,6 @@ def test_bad_sizes_are_refused(cls, bad, message):
 def test_a_carry_of_every_row_is_refused():
     memory = SequenceMemory(1000, 40, 2, 4)
     row = Row(*[jnp.zeros((40, 2))] * 5)
-    with pytest.raises(ConfigError, match=r"carry must be leaves \[1, 2, '...'\], got \(40, 2, 3\)"):
+    with pytest.raises(ConfigError,
+                       match=r"carry must be leaves \[1, 2, '...'\], got \(40, 2, 3\)"):
         memory.init(Recurrent(row, jnp.zeros((40, 2, 3))))

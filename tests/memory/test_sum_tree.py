@@ -22,7 +22,8 @@ def flat(tree) -> np.ndarray:
 
 
 def sound(tree):
-    """Every parent is the sum of its children, to the rounding of one sum; what no child stands behind is zero."""
+    """Every parent is the sum of its children, to the rounding of one sum; what no child stands
+    behind is zero."""
     for below, level in itertools.pairwise(tree):
         sums = np.asarray(jnp.sum(below, axis=1))
         np.testing.assert_allclose(np.asarray(level).reshape(-1)[: len(sums)], sums, rtol=1e-6)
@@ -54,13 +55,17 @@ def test_scattered_writes_with_duplicates(leaves, rng):
 def test_a_draw_finds_the_leaf_at_which_the_running_sum_passes_it(seed, leaves, zeros):
     rng = np.random.default_rng(seed)
     set_at, find = programs(leaves, 64)
-    values = np.where(rng.uniform(size=leaves) < zeros, 0.0, rng.integers(1, 9, leaves)).astype(np.float32)
+    values = (
+        np.where(rng.uniform(size=leaves) < zeros, 0.0,
+                 rng.integers(1, 9, leaves)).astype(np.float32)
+    )
     values[rng.integers(leaves)] = 2.0
     index = np.arange(leaves, dtype=np.int32)
     tree = set_at(sum_tree.init(leaves), index, values)
     ends = np.cumsum(values)  # integers: exact in float32
     mass = rng.uniform(0, ends[-1], 64).astype(np.float32)
-    mass[:3] = 0.0, np.nextafter(ends[-1], np.float32(0)), ends[-1]  # the last is out of range: rounding can bring it
+    # the last is out of range: rounding can bring it
+    mass[:3] = 0.0, np.nextafter(ends[-1], np.float32(0)), ends[-1]
     leaf, weight = find(tree, mass)
     expected = np.searchsorted(ends, mass, side="right")
     expected[2] = np.flatnonzero(values)[-1]
@@ -80,7 +85,8 @@ def test_leaves_are_found_in_proportion(rng):
 
 
 def test_the_rest_of_a_mass_decides_where_float32_ends():
-    """Leaves of 2^-8 among 2^18 of 1 (every sum is exact); the places in the sum that float32 has are 2^-6 apart there."""
+    """Leaves of 2^-8 among 2^18 of 1 (every sum is exact); the places in the sum that float32 has
+    are 2^-6 apart there."""
     values = np.ones(2**18, np.float32)
     small = np.arange(2**17 + 3, 2**18, 4096)
     values[small] = 2.0**-8
@@ -97,11 +103,14 @@ def test_the_rest_of_a_mass_decides_where_float32_ends():
     assert not np.isin(find(tree, mass)[0], small).all()  # without it most of them are passed by
 
 
-@pytest.mark.parametrize(("batch", "writes"), [(1000, 10_000), pytest.param(100, 100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("batch", "writes"),
+                         [(1000, 10_000), pytest.param(100, 100_000, marks=pytest.mark.slow)])
 def test_no_drift_over_many_writes(batch, writes):
-    """Ten million leaves of wildly different sizes: the root is still the sum of the leaves, as a fresh tree has it.
+    """Ten million leaves of wildly different sizes: the root is still the sum of the leaves, as a
+    fresh tree has it.
 
-    The first level above the leaves is summed whole for a batch of 1000, and where it was written for one of 100.
+    The first level above the leaves is summed whole for a batch of 1000, and where it was written
+    for one of 100.
     """
     leaves = 4096
     assert (leaves // sum_tree.FANOUT <= sum_tree.WHOLE * batch) == (batch == 1000)
@@ -136,14 +145,16 @@ def test_a_gpu_has_the_same_tree_and_finds_the_same_leaves(leaves, batch, rng, b
 def test_a_gpu_writes_along_the_path_in_a_large_tree(monkeypatch, rng, both_forms):
     monkeypatch.setattr(sum_tree, "WHOLE_ON_A_GPU", 100)
     tree, index = sum_tree.init(5000), jnp.asarray(rng.integers(0, 5000, 16), jnp.int32)
-    ours, gpus = both_forms(lambda tree, index: sum_tree.set_at(tree, index, jnp.float32(1) + index % 5), tree, index)
+    ours, gpus = both_forms(
+        lambda tree, index: sum_tree.set_at(tree, index, jnp.float32(1) + index % 5), tree, index)
     jax.tree.map(np.testing.assert_array_equal, ours, gpus)
 
 
 def test_a_gpu_draws_without_products_and_scatters_only_leaves():
     """Each level's product, gather and scatter is a launch or more."""
     tree, index = sum_tree.init(5000), jnp.zeros(16, jnp.int32)
-    draw = lambda tree, index: (sum_tree.set_at(tree, index, index + 1.0), sum_tree.find(tree, index + 0.5))
+    draw = lambda tree, index: (sum_tree.set_at(tree, index, index + 1.0),
+                                sum_tree.find(tree, index + 0.5))
     text = lambda on: jax.jit(draw).trace(tree, index).lower(lowering_platforms=(on,)).as_text()
     scatters = lambda on: text(on).count('"stablehlo.scatter"(')
     assert "dot_general" not in text("cuda") and scatters("cuda") == 1

@@ -25,24 +25,28 @@ TIME = MAX_BLOCKS * STEPS
 CUT = TIME * ENVS  # the number of the observation behind a truncation is that of its row and this
 BATCH, GAMMA = 384, 0.9
 # (n_step, stack, truncation_interval); 0: rows without successors, as those of a dataset
-SHAPES = [(1, 1, 1), (2, 1, 1), (3, 1, 4), (1, 2, 1), (1, 3, 6), (3, 3, 1), (2, 1, 99), (3, 2, 0), (1, 1, 0)]
+SHAPES = [(1, 1, 1), (2, 1, 1), (3, 1, 4), (1, 2, 1), (1, 3, 6), (3, 3, 1), (2, 1, 99), (3, 2, 0),
+          (1, 1, 0)]
 
 
 def make(n_step: int, stack: int, interval: int = 1) -> UniformMemory:
     capacity = BLOCKS * STEPS * ENVS + 5  # 5: capacity need not divide
-    return UniformMemory(capacity, STEPS, ENVS, BATCH, n_step, stack, truncation_interval=interval or 1)
+    return UniformMemory(capacity, STEPS, ENVS, BATCH, n_step, stack,
+                         truncation_interval=interval or 1)
 
 
 @functools.cache
 def program(n_step: int, stack: int, interval: int):
-    """(rows [TIME, ENVS], blocks written, key) -> (where windows start, windows, V by the network, their returns)."""
+    """(rows [TIME, ENVS], blocks written, key) -> (where windows start, windows, V by the network,
+    their returns)."""
     memory = make(n_step, stack, interval)
 
     def run(rows, value, w, key):
         rows = rows if interval else rows._replace(next_obs=())
         blocks = jax.tree.map(lambda x: x.reshape((MAX_BLOCKS, STEPS, *x.shape[1:])), rows)
         mem = jax.lax.fori_loop(
-            0, w, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), memory.init(tree.take(blocks, 0))
+            0, w, lambda i, mem: memory.add(mem, tree.take(blocks, i), i),
+            memory.init(tree.take(blocks, 0))
         )
         x = tree.take(memory.plan(key, 1, w, Clock(w, w, jnp.float32(0))), 0)
         window, handle = memory.fetch(mem, x)
@@ -54,9 +58,11 @@ def program(n_step: int, stack: int, interval: int):
 
 
 def history(ends: np.ndarray, seed: int):
-    """Rows [TIME, ENVS] whose observation is their number, and values that fit: r = V(s) - gamma V(s').
+    """Rows [TIME, ENVS] whose observation is their number, and values that fit: r = V(s) - gamma
+    V(s').
 
-    Where an episode is cut, s' is a state that is in no row (its number is CUT more); where it terminates, V(s') is 0.
+    Where an episode is cut, s' is a state that is in no row (its number is CUT more); where it
+    terminates, V(s') is 0.
     Values are of all states, by number.
     """
     rng = np.random.default_rng(seed)
@@ -67,7 +73,8 @@ def history(ends: np.ndarray, seed: int):
     reward = (value - GAMMA * successor).astype(np.float32)
     number = np.arange(TIME * ENVS, dtype=np.int32).reshape(TIME, ENVS)
     next_obs = np.where(truncated, number + CUT, number + ENVS)
-    row = Row(number[..., None], (7 * number) % 5, reward, terminated, truncated, next_obs=next_obs[..., None])
+    row = Row(number[..., None], (7 * number) % 5, reward, terminated, truncated,
+              next_obs=next_obs[..., None])
     return jax.tree.map(jnp.asarray, row), np.concatenate([value, behind]).astype(np.float32)
 
 
@@ -82,7 +89,8 @@ def stacked(number, done, time, env, stack):
 
 
 def kept(row, w, n_step, stack, interval):
-    """{(time, env)} of truncated rows whose successor is in the memory: the last truncation of a bucket and a pass."""
+    """{(time, env)} of truncated rows whose successor is in the memory: the last truncation of a
+    bucket and a pass."""
     last, slots = {}, make(n_step, stack, interval).slots
     whole = interval >= BLOCKS * STEPS  # one slot for the ring: the newest truncation has it
     for t, b in np.argwhere(row.truncated[: w * STEPS]).tolist() if interval else ():
@@ -114,25 +122,32 @@ def expected_window(row, found, time, env, n_step, stack):
 
 def check(ends, w, n_step, stack, interval, seed=0):
     row, value = history(ends, seed)
-    (where, env), window, ret = program(n_step, stack, interval)(row, value, jnp.int32(w), jax.random.key(seed))
+    (where, env), window, ret = program(n_step, stack, interval)(row, value, jnp.int32(w),
+                                                                 jax.random.key(seed))
     row = jax.tree.map(np.asarray, row)
     window, where, env, ret = jax.tree.map(np.asarray, (window, where, env, ret))
     oldest, newest, length = max(0, w - BLOCKS) * STEPS, w * STEPS - 1, BLOCKS * STEPS
     times = oldest + (where - oldest) % length
     starts = set(zip(times.tolist(), env.tolist(), strict=True))
-    # Every start whose stack and window are written, and nothing else: neither unwritten, nor across the head.
-    assert starts == {(t, b) for t in range(oldest + stack - 1, newest - n_step + 1) for b in range(ENVS)}
+    # Every start whose stack and window are written, and nothing else: neither unwritten, nor
+    # across the head.
+    assert starts == {(t, b) for t in range(oldest + stack - 1, newest - n_step + 1)
+                      for b in range(ENVS)}
     found = kept(row, w, n_step, stack, interval)
     for i, (t, b) in enumerate(zip(times, env, strict=True)):
         use, steps, boot, boot_obs, obs = expected_window(row, found, t, b, n_step, stack)
         assert window.obs[i].tolist() == obs
         assert window.action[i] == row.action[t, b]
-        assert window.use[:, i].tolist() == use.tolist() and window.steps[i] == steps and window.boot[i] == boot
+        assert (
+            window.use[:, i].tolist() == use.tolist() and window.steps[i] == steps
+            and window.boot[i] == boot
+        )
         assert window.weight[i] == float(not row.truncated[t, b] or (t, b) in found)
         if boot:
             assert window.boot_obs[i].tolist() == boot_obs
         np.testing.assert_array_equal(window.reward[use, i], row.reward[t : t + n_step, b][use])
-        # Unbiased: with true values every return is the value of its start, whatever was cut or ended on the way.
+        # Unbiased: with true values every return is the value of its start, whatever was cut or
+        # ended on the way.
         if window.weight[i]:
             assert ret[i] == pytest.approx(value[t, b], abs=2e-5)  # also that of a truncated row
         elif steps == 0:
@@ -146,7 +161,8 @@ def test_episodes_without_ends_and_with_an_end_at_every_step(n_step, stack, inte
             check(np.full((TIME, ENVS), kind), w, n_step, stack, interval)
 
 
-@pytest.mark.parametrize(("num_steps", "num_blocks", "interval"), [(1, 40, 7), (2, 20, 7), (5, 8, 2), (3, 14, 3), (1, 9, 30)])
+@pytest.mark.parametrize(("num_steps", "num_blocks", "interval"),
+                         [(1, 40, 7), (2, 20, 7), (5, 8, 2), (3, 14, 3), (1, 9, 30)])
 def test_truncations_an_interval_apart_are_all_kept(num_steps, num_blocks, interval, rng):
     """Every truncated row that is in the ring has its successor there, over several passes."""
     slots, envs = Slots(num_blocks, num_steps, interval), 4
@@ -174,7 +190,8 @@ def test_truncations_an_interval_apart_are_all_kept(num_steps, num_blocks, inter
 @pytest.mark.parametrize("limit", [1, 2, 7, 8, 63, 64, 200, 1000, 27_000, 10**6, None])
 def test_a_slot_serves_at_most_the_rows_of_an_episode(limit):
     interval = interval_of(limit)
-    assert 1 <= interval <= min(limit or 32, 4096) and (limit is None or interval >= min(limit, 64, 4096) // 2)
+    assert 1 <= interval <= min(limit or 32, 4096) and (
+        limit is None or interval >= min(limit, 64, 4096) // 2)
 
 
 @pytest.mark.parametrize(("n_step", "stack", "interval"), SHAPES)
@@ -201,7 +218,8 @@ def test_starts_are_uniform(clock):
 
 
 def test_the_store_is_single_frames_and_nothing_twice():
-    """84x84 uint8 with stacks of four: 7,070 bytes a transition where a stacked store with successors takes 56,462."""
+    """84x84 uint8 with stacks of four: 7,070 bytes a transition where a stacked store with
+    successors takes 56,462."""
     memory = UniformMemory(1000, 10, 4, 32, n_step=3, stack=4)
     shape = lambda *s, dtype: jax.ShapeDtypeStruct((10, 4, *s), dtype)
     rows = Row(
@@ -221,8 +239,12 @@ def test_rows_may_be_trees(clock):
     mem = memory.init(rows)
     for w in range(2):
         mem = memory.add(mem, rows, jnp.int32(w))
-    window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(2), clock()), 0))
-    assert window.obs["a"].shape == (5, 3) and window.boot_obs["b"].shape == (5,) and window.action["u"].shape == (5, 1)
+    window, _ = memory.fetch(mem,
+                             tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(2), clock()), 0))
+    assert (
+        window.obs["a"].shape == (5, 3) and window.boot_obs["b"].shape == (5,)
+        and window.action["u"].shape == (5, 1)
+    )
     np.testing.assert_array_equal(window.obs["a"], 1.0)
 
 
@@ -234,7 +256,8 @@ def test_an_empty_memory_has_zero_weights(clock):
     mem = memory.init(block)
     for w in range(4):
         mem = memory.add(mem, block, jnp.int32(w))
-        window, _ = memory.fetch(mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(w + 1), clock()), 0))
+        window, _ = memory.fetch(
+            mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(w + 1), clock()), 0))
         assert (window.weight == (w == 3)).all()
 
 
@@ -244,4 +267,6 @@ def test_a_gpu_gathers_the_same_rows_by_one_index(rng, both_forms):
     for found in both_forms(at, x, row, env[0]):
         np.testing.assert_array_equal(found, np.asarray(x)[row, np.broadcast_to(env[0], row.shape)])
     text = lambda on: jax.jit(at).trace(x, row, env).lower(lowering_platforms=(on,)).as_text()
-    assert "start_index_map = [0, 1]" in text("cpu") and "start_index_map = [0, 1]" not in text("cuda")
+    assert (
+        "start_index_map = [0, 1]" in text("cpu") and "start_index_map = [0, 1]" not in text("cuda")
+    )

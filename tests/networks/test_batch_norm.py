@@ -18,7 +18,8 @@ MAX_R, MAX_D = 1.5, 0.6  # narrow, so that some of both are clipped
 
 def variables(rng, updates):
     normal = lambda: rng.normal(size=WIDTH).astype(np.float32)
-    stats = {"mean": normal(), "var": np.float32([0.1, 0.9, 1.1, 6.0]), "updates": np.float32(updates)}
+    stats = {"mean": normal(), "var": np.float32([0.1, 0.9, 1.1, 6.0]),
+             "updates": np.float32(updates)}
     return {"params": {"scale": normal(), "bias": normal()}, "batch_stats": stats}
 
 
@@ -33,7 +34,8 @@ def by_hand(v, x, updates):
     running = np.sqrt(stats["var"] + EPS)
     r, d = np.ones(WIDTH), np.zeros(WIDTH)
     if updates >= 3:
-        r, d = np.clip(std / running, 1 / MAX_R, MAX_R), np.clip((mean - stats["mean"]) / running, -MAX_D, MAX_D)
+        r, d = np.clip(std / running, 1 / MAX_R, MAX_R), np.clip((mean - stats["mean"]) / running,
+                                                                 -MAX_D, MAX_D)
     return ((x - mean) / std * r + d) * v["params"]["scale"] + v["params"]["bias"], r, d
 
 
@@ -47,9 +49,14 @@ def test_training_equals_numpy(updates, rng):
     if updates >= 3:
         plain, _, _ = by_hand(v, x.astype(np.float64), 0)
         assert (r == MAX_R).any() or (r == 1 / MAX_R).any()
-        assert (np.abs(d) == MAX_D).any() and ((r != 1) & (np.abs(d) < MAX_D)).any() and np.abs(expected - plain).max() > 0.1
-    np.testing.assert_allclose(seen["batch_stats"]["mean"], MOMENTUM * stats["mean"] + (1 - MOMENTUM) * x.mean(0), rtol=1e-5)
-    np.testing.assert_allclose(seen["batch_stats"]["var"], MOMENTUM * stats["var"] + (1 - MOMENTUM) * x.var(0), rtol=1e-5)
+        assert (
+            (np.abs(d) == MAX_D).any() and ((r != 1) & (np.abs(d) < MAX_D)).any()
+            and np.abs(expected - plain).max() > 0.1
+        )
+    np.testing.assert_allclose(seen["batch_stats"]["mean"],
+                               MOMENTUM * stats["mean"] + (1 - MOMENTUM) * x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(seen["batch_stats"]["var"],
+                               MOMENTUM * stats["var"] + (1 - MOMENTUM) * x.var(0), rtol=1e-5)
     assert seen["batch_stats"]["updates"] == updates + 1
 
 
@@ -79,7 +86,8 @@ def test_no_gradient_passes_r_d_and_the_running_statistics(updates, rng):
     _, r, _ = by_hand(v, x.astype(np.float64), updates)
     std = np.sqrt(x.var(0) + EPS)
     normal, slope = (x - x.mean(0)) / std, w * v["params"]["scale"] * r
-    expected = (slope - slope.mean(0) - normal * (slope * normal).mean(0)) / std  # of batch normalisation
+    # of batch normalisation
+    expected = (slope - slope.mean(0) - normal * (slope * normal).mean(0)) / std
     np.testing.assert_allclose(in_x, expected, rtol=1e-3, atol=1e-4)
 
 
@@ -91,7 +99,10 @@ def test_the_mlp_renormalises_its_input_and_every_layer(action, rng):
     x = {"observation": x, "action": rng.normal(size=(ROWS, 2)).astype(np.float32)} if action else x
     v = initialize(jax.random.key(0), {"torso": (mlp.clone(train=False), x)})["torso"]
     widths = (5, 5, 6) if action else (3, 5, 6)
-    assert [v["batch_stats"][f"BatchRenorm_{i}"]["mean"].shape for i in range(3)] == [(n,) for n in widths]
+    assert (
+        [v["batch_stats"][f"BatchRenorm_{i}"]["mean"].shape for i in range(3)]
+        == [(n,) for n in widths]
+    )
     y, seen = mlp.apply(v, x, mutable=["batch_stats"])
     expected = np.concatenate([x["observation"], x["action"]], 1) if action else x
     norm = lambda x: (x - x.mean(0)) / np.sqrt(x.var(0) + EPS)

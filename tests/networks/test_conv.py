@@ -1,4 +1,5 @@
-"""Convolution by matrix products against XLA's own, and the packed optimizer against optax on the bare tree."""
+"""Convolution by matrix products against XLA's own, and the packed optimizer against optax on the
+bare tree."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,8 @@ from jaxrl_fast.ops import optim
 
 @pytest.mark.parametrize(
     ("pixels", "channels", "size", "stride"),
-    [((10, 10), 4, 3, 1), ((21, 16), 3, 8, 4), ((9, 12), 2, 4, 2), ((13, 11), 3, 4, 3), ((3, 3), 1, 3, 1)],
+    [((10, 10), 4, 3, 1), ((21, 16), 3, 8, 4), ((9, 12), 2, 4, 2), ((13, 11), 3, 4, 3),
+     ((3, 3), 1, 3, 1)],
 )
 def test_products_are_the_convolution(pixels, channels, size, stride):
     keys = jax.random.split(jax.random.key(0), 2)
@@ -23,7 +25,8 @@ def test_products_are_the_convolution(pixels, channels, size, stride):
         fn = lambda x, w: jnp.sum(jnp.sin(convolve(x, w, stride)))
         return convolve(x, w, stride), *jax.grad(fn, argnums=(0, 1))(x, w)
 
-    ours, xla = (jax.jit(lambda c=c: value_and_gradients(c))() for c in (layers.convolve, layers.convolve_xla))
+    ours, xla = (jax.jit(lambda c=c: value_and_gradients(c))()
+                 for c in (layers.convolve, layers.convolve_xla))
     for a, b in zip(ours, xla, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
@@ -31,7 +34,8 @@ def test_products_are_the_convolution(pixels, channels, size, stride):
 def test_no_convolution_is_left_in_a_cpu_program():
     """The gradient of a kernel takes XLA's CPU backend up to a hundred times its arithmetic."""
     loss = lambda x, w: jnp.sum(jnp.square(layers.convolve(x, w, 1)))
-    lowered = jax.jit(jax.grad(loss, argnums=1)).trace(jnp.ones((2, 5, 5, 1)), jnp.ones((3, 3, 1, 2)))
+    lowered = jax.jit(jax.grad(loss, argnums=1)).trace(jnp.ones((2, 5, 5, 1)),
+                                                       jnp.ones((3, 3, 1, 2)))
     assert "convolution" not in lowered.lower(lowering_platforms=("cpu",)).as_text()
     assert "convolution" in lowered.lower(lowering_platforms=("cuda",)).as_text()
 

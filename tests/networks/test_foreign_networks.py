@@ -18,7 +18,8 @@ from jaxrl_fast.runs import config_json
 
 
 class Net(nnx.Module):
-    def __init__(self, width: int = 8, inputs: int = 4, drop: bool = False, norm: bool = False, *, rngs):
+    def __init__(self, width: int = 8, inputs: int = 4, drop: bool = False, norm: bool = False, *,
+                 rngs):
         self.dense = nnx.Linear(inputs, width, rngs=rngs)
         self.drop = nnx.Dropout(0.5, rngs=rngs) if drop else None
         self.norm = nnx.BatchNorm(width, rngs=rngs) if norm else None
@@ -39,7 +40,8 @@ class Tree:
     """As a module of Equinox: arrays and functions are its leaves, and it takes one observation."""
 
     def __init__(self, key, width: int = 8):
-        self.weight, self.act, self.count = jax.random.normal(key, (width, 4)), jnp.tanh, jnp.int32(3)
+        self.weight, self.act, self.count = (
+            jax.random.normal(key, (width, 4)), jnp.tanh, jnp.int32(3))
 
     def __call__(self, x):
         x = x["a"] if isinstance(x, dict) else x
@@ -58,7 +60,8 @@ class Tree:
 
 HELD_NET, HELD_TREE = Net(rngs=nnx.Rngs(0)), Tree(jax.random.key(0))
 WIDE = functools.partial(Tree, width=16)
-SPACE, OBS = jf.Box(-1.0, 1.0, (4,)), np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32)
+SPACE, OBS = (
+    jf.Box(-1.0, 1.0, (4,)), np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32))
 
 
 def made(network):
@@ -73,17 +76,21 @@ def test_a_foreign_object_computes_the_same(network):
     torso, first, other = made(network)
     want = network(OBS) if isinstance(network, Net) else jax.vmap(jax.vmap(network))(OBS)
     np.testing.assert_allclose(jax.jit(torso.apply)(first, OBS), want, rtol=1e-5, atol=1e-6)
-    assert all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, other)), strict=True))
+    assert all(np.array_equal(a, b)
+               for a, b in zip(*map(jax.tree.leaves, (first, other)), strict=True))
     grads = jax.grad(lambda p: torso.apply(p, OBS).sum())(first)
     assert all(np.abs(x).sum() > 0 for x in jax.tree.leaves(grads))
 
 
 @pytest.mark.parametrize(
     ("network", "names", "width"),
-    [(Net, {"dense.kernel", "dense.bias"}, 8), (functools.partial(Net, 16), {"dense.kernel", "dense.bias"}, 16),
-     (lambda rngs: Net(rngs=rngs), {"dense.kernel", "dense.bias"}, 8), (Tree, {"[<flat index 0>]"}, 8),
+    [(Net, {"dense.kernel", "dense.bias"}, 8),
+     (functools.partial(Net, 16), {"dense.kernel", "dense.bias"}, 16),
+     (lambda rngs: Net(rngs=rngs), {"dense.kernel", "dense.bias"}, 8),
+     (Tree, {"[<flat index 0>]"}, 8),
      (WIDE, {"[<flat index 0>]"}, 16), (lambda key: Tree(key), {"[<flat index 0>]"}, 8)],
-    ids=["nnx class", "nnx partial", "nnx function", "pytree class", "pytree partial", "pytree function"],
+    ids=["nnx class", "nnx partial", "nnx function", "pytree class", "pytree partial",
+         "pytree function"],
 )  # fmt: skip
 def test_a_factory_gets_its_own_key(network, names, width):
     torso, first, other = made(network)
@@ -91,13 +98,16 @@ def test_a_factory_gets_its_own_key(network, names, width):
     found = first["params"]["net"]
     assert len(found) == len(names) and (isinstance(torso.source, type) or callable(torso.source))
     assert network in (WIDE, Tree) or not names & {"dense.kernel"} or found.keys() == names
-    assert any(not np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (first, other)), strict=True))
+    assert any(not np.array_equal(a, b)
+               for a, b in zip(*map(jax.tree.leaves, (first, other)), strict=True))
 
 
 def test_dicts_reach_a_pytree_one_by_one():
-    torso = make_torso(as_network("network", HELD_TREE), jf.Dict.of(a=SPACE, b=jf.Discrete(2)), (), "tanh")
+    torso = make_torso(as_network("network", HELD_TREE), jf.Dict.of(a=SPACE, b=jf.Discrete(2)), (),
+                       "tanh")
     obs = {"a": OBS[0], "b": np.zeros(5, np.int32)}
-    np.testing.assert_allclose(torso.init_with_output(jax.random.key(0), obs)[0], jax.vmap(HELD_TREE)(OBS[0]), rtol=1e-5)
+    np.testing.assert_allclose(torso.init_with_output(jax.random.key(0), obs)[0],
+                               jax.vmap(HELD_TREE)(OBS[0]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("setting", ["drop", "norm"])
@@ -111,10 +121,14 @@ def test_a_call_that_changes_the_network_is_refused(setting):
 
 
 @pytest.mark.parametrize(
-    "network", [5, [1], print, lambda x: x, jax.nn.relu, object, {"a": np.zeros(3)}, functools.partial(max, 1), None]
+    "network",
+    [5, [1], print, lambda x: x, jax.nn.relu, object, {"a": np.zeros(3)}, functools.partial(max, 1),
+     None]
 )
 def test_objects_that_are_no_network_are_refused(network):
-    with pytest.raises(jf.ConfigError, match=r"network must be .*flax.linen.Module, a network of flax.nnx or Equinox"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"network must be .*flax.linen.Module, a network of flax.nnx or "
+                             r"Equinox"):
         jf.PPO(network=network)
 
 
@@ -156,8 +170,14 @@ def test_config_names_an_object_by_its_module(nets, name):
     written = config_json.encode_algorithm(jf.PPO(network=getattr(nets, name)))
     assert written["settings"]["network"] == {"network": f"my_nets:{name}"}
     read = config_json.decode_algorithm(written).network
-    assert isinstance(read, Foreign) and getattr(read.source, "value", read.source) is getattr(nets, name)
-    assert config_json.build_algorithm(jf.PPO, {"network": f"my_nets:{name}"}).network.is_nnx == (name == "net")
+    assert (
+        isinstance(read, Foreign)
+        and getattr(read.source, "value", read.source) is getattr(nets, name)
+    )
+    assert (
+        config_json.build_algorithm(jf.PPO, {"network": f"my_nets:{name}"}).network.is_nnx
+        == (name == "net")
+    )
 
 
 @pytest.mark.parametrize("make", [lambda: Net(rngs=nnx.Rngs(1)), lambda: Tree(jax.random.key(1)),
@@ -168,7 +188,8 @@ def test_config_cannot_hold_unnamed_networks(make):
 
 
 def test_a_run_is_saved_loaded_and_resumed(nets, tmp_path):
-    env, settings = jf.make("CartPole-v1"), {"eval_episodes": 2, "tensorboard": False, "progress": False}
+    env, settings = jf.make("CartPole-v1"), {"eval_episodes": 2, "tensorboard": False,
+                                             "progress": False}
     algo = jf.DQN(num_envs=4, learning_starts=32, buffer_size=256, batch_size=8, network=nets.net)
     whole = jf.train(algo, env, 192, horizon=192, log_every=64, out=tmp_path / "whole", **settings)
     jf.train(algo, env, 128, horizon=192, log_every=64, out=tmp_path / "run", **settings)
@@ -176,4 +197,5 @@ def test_a_run_is_saved_loaded_and_resumed(nets, tmp_path):
     for a, b in zip(*(jax.tree.leaves(run.agent().state) for run in (whole, resumed)), strict=True):
         np.testing.assert_array_equal(a, b)
     obs = OBS[0]
-    np.testing.assert_array_equal(jf.load(tmp_path / "run", "last").act(obs), whole.agent().act(obs))
+    np.testing.assert_array_equal(jf.load(tmp_path / "run", "last").act(obs),
+                                  whole.agent().act(obs))

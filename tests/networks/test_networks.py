@@ -46,9 +46,11 @@ CHOICE = [
 def test_pixels_are_seen_about_their_mean(rng):
     space = Box(0, 255, (36, 40, 1), jnp.uint8)
     obs = jnp.asarray(rng.integers(80, 100, (3, 36, 40, 4)), jnp.uint8)
-    plain, scaled = (make_torso("auto", space, (8,), "relu", image=image) for image in ((0.0, 0.0), (87.0, 64.0)))
+    plain, scaled = (make_torso("auto", space, (8,), "relu", image=image)
+                     for image in ((0.0, 0.0), (87.0, 64.0)))
     params = plain.init(jax.random.key(0), obs)
-    same = make_torso("auto", Box(-9, 9, (36, 40, 1)), (8,), "relu").apply(params, (obs.astype(jnp.float32) - 87) / 64)
+    same = make_torso("auto", Box(-9, 9, (36, 40, 1)), (8,), "relu").apply(
+        params, (obs.astype(jnp.float32) - 87) / 64)
     np.testing.assert_allclose(scaled.apply(params, obs), same, atol=1e-6)
     assert np.abs(same - plain.apply(params, obs)).max() > 0.05
 
@@ -56,7 +58,8 @@ def test_pixels_are_seen_about_their_mean(rng):
 FLAT = Box(0, 1, (4,))
 
 
-@pytest.mark.parametrize(("network", "space"), [("mlp", Box(0, 1, (10, 10, 1))), ("auto", FLAT), (MLP(FLAT), FLAT)])
+@pytest.mark.parametrize(("network", "space"),
+                         [("mlp", Box(0, 1, (10, 10, 1))), ("auto", FLAT), (MLP(FLAT), FLAT)])
 def test_only_a_cnn_of_ours_scales_pixels(network, space):
     with pytest.raises(ConfigError, match="image_scale must be 0.*got 64.0"):
         make_torso(network, space, (8,), "relu", image=(87.0, 64.0))
@@ -100,28 +103,38 @@ def test_embed_scales_integer_boxes_to_the_unit_interval():
     space = Box(0, 255, (2, 2, 1), jnp.uint8)
     np.testing.assert_allclose(embed(pixels, space), [[0, 1, 0.2, 0.4]], rtol=1e-6)
     assert embed(pixels, space, rank=3).shape == (1, 2, 2, 1)
-    np.testing.assert_allclose(embed(jnp.array([[-2, 2]], jnp.int32), Box(-2, 2, (2,), jnp.int32)), [[0, 1]])
+    np.testing.assert_allclose(embed(jnp.array([[-2, 2]], jnp.int32), Box(-2, 2, (2,), jnp.int32)),
+                               [[0, 1]])
     flags = embed(jnp.array([[True, False]]), Box(0, 1, (2,), jnp.bool_))
     assert flags.dtype == jnp.float32 and flags.tolist() == [[1, 0]]
-    np.testing.assert_array_equal(embed(jnp.array([[3.0, -3.0]]), Box(-3, 3, (2,))), [[3, -3]])  # floats stay
+    # floats stay
+    np.testing.assert_array_equal(embed(jnp.array([[3.0, -3.0]]), Box(-3, 3, (2,))), [[3, -3]])
 
 
-LIMITS = [(np.iinfo(d).min, np.iinfo(d).max, d) for d in (np.int8, np.int16, np.uint16, np.int32, np.uint32)]
-WIDE = [*LIMITS, (-np.inf, np.inf, np.int32), (0, np.iinfo(np.int32).max, np.int32), (-1000, 1000, np.int32),
-        (-(10**6), 10**6, np.int32), (-30, 30, np.int16), (2**31 - 2000, 2**31 - 1, np.int32)]  # fmt: skip
+LIMITS = [(np.iinfo(d).min, np.iinfo(d).max, d)
+          for d in (np.int8, np.int16, np.uint16, np.int32, np.uint32)]
+WIDE = [*LIMITS, (-np.inf, np.inf, np.int32), (0, np.iinfo(np.int32).max, np.int32),
+        (-1000, 1000, np.int32),
+        (-(10**6), 10**6, np.int32), (-30, 30, np.int16),
+        (2**31 - 2000, 2**31 - 1, np.int32)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("low", "high", "dtype"), WIDE, ids=str)
 def test_small_integers_stay_distinct_for_any_bounds(low, high, dtype):
-    """A few of them, next to the bound where zero is outside: as far apart as a network needs, and none of them huge."""
+    """A few of them, next to the bound where zero is outside: as far apart as a network needs, and
+    none of them huge."""
     near = low if low > 0 else 0 if low == 0 else -3
     x = np.arange(near, near + 7).astype(dtype)
     seen = np.asarray(scale(jnp.asarray(x), Box(low, high, (7,), dtype)))
-    assert seen.dtype == np.float32 and np.diff(seen).min() > 0.02 and seen[-1] - seen[0] > 0.3 and np.abs(seen).max() < 7
+    assert (
+        seen.dtype == np.float32 and np.diff(seen).min() > 0.02 and seen[-1] - seen[0] > 0.3
+        and np.abs(seen).max() < 7
+    )
     ends = np.asarray([max(low, np.iinfo(dtype).min), min(high, np.iinfo(dtype).max)]).astype(dtype)
     both = np.asarray(scale(jnp.asarray(ends), Box(low, high, (2,), dtype)))
     unbounded = high - low >= 2**24
-    np.testing.assert_array_equal(both, ends.astype(np.float32)) if unbounded else np.testing.assert_array_less(both, 5)
+    np.testing.assert_array_equal(
+        both, ends.astype(np.float32)) if unbounded else np.testing.assert_array_less(both, 5)
 
 
 def test_each_integer_is_scaled_by_its_own_bounds():
@@ -136,7 +149,8 @@ def test_each_integer_is_scaled_by_its_own_bounds():
 
 
 @pytest.mark.parametrize("space", [
-    Box(0, 255, (3, 3, 2), jnp.uint8), Box(0, 200, (5,), jnp.uint8), Box(0, 1, (4,), jnp.int32), Box(3, 9, (4,), jnp.int32),
+    Box(0, 255, (3, 3, 2), jnp.uint8), Box(0, 200, (5,), jnp.uint8), Box(0, 1, (4,), jnp.int32),
+    Box(3, 9, (4,), jnp.int32),
     Box(-7, 7, (4,), jnp.int8),
 ], ids=str)  # fmt: skip
 def test_bytes_and_short_ranges_are_the_fraction_of_their_range(space, rng):
@@ -147,7 +161,8 @@ def test_bytes_and_short_ranges_are_the_fraction_of_their_range(space, rng):
 
 def test_embed_dict_flattens_by_name_and_leaves_the_mask_out():
     space = Dict.of(b=Discrete(2), a=Box(0, 1, (2, 2)), action_mask=Box(0, 1, (3,), jnp.bool_))
-    obs = {"a": jnp.arange(4.0).reshape(1, 2, 2), "b": jnp.array([1]), "action_mask": jnp.ones((1, 3), bool)}
+    obs = {"a": jnp.arange(4.0).reshape(1, 2, 2), "b": jnp.array([1]),
+           "action_mask": jnp.ones((1, 3), bool)}
     np.testing.assert_array_equal(embed(obs, space), [[0, 1, 2, 3, 0, 1]])
 
 
@@ -159,14 +174,16 @@ def test_embed_takes_any_batch_and_stacked_frames():
 
 
 def test_orthogonal_in_full_precision(key):
-    """The default of an accelerator is bfloat16 or TF32: rows would be orthogonal to two or three digits."""
+    """The default of an accelerator is bfloat16 or TF32: rows would be orthogonal to two or three
+    digits."""
     jaxpr = str(jax.make_jaxpr(orthogonal(1.0))(jax.random.normal(key, (8, 16))))
     assert jaxpr.count("dot_general[") == jaxpr.count("precision=(Precision.HIGHEST") > 0, jaxpr
 
 
 def test_orthogonal(key):
     for shape in ((6, 4), (4, 6), (3, 3, 2, 8)):
-        w = np.asarray(orthogonal(math.sqrt(2))(jax.random.normal(key, shape))).reshape(-1, shape[-1])
+        w = np.asarray(
+            orthogonal(math.sqrt(2))(jax.random.normal(key, shape))).reshape(-1, shape[-1])
         gram = w.T @ w if w.shape[0] >= w.shape[1] else w @ w.T
         np.testing.assert_allclose(gram, 2 * np.eye(len(gram)), atol=1e-5)
 
@@ -178,14 +195,16 @@ def test_dense_is_a_plain_dense_layer_with_its_gradients(key, rng):
     kernel, bias = params["params"]["kernel"], params["params"]["bias"]
     assert kernel.shape == (3, 4) and not np.asarray(bias).any()
     params = jax.tree.map(lambda p: p + 0.1, params)
-    kernel, bias = (np.asarray(p, np.float64) for p in (params["params"]["kernel"], params["params"]["bias"]))
+    kernel, bias = (np.asarray(p, np.float64)
+                    for p in (params["params"]["kernel"], params["params"]["bias"]))
     for leading in ((), (5,), (5, 7)):  # one observation, a batch, time and batch
         part = x[(0,) * (2 - len(leading))]
         expected = np.asarray(part, np.float64) @ kernel + bias
         np.testing.assert_allclose(layer.apply(params, part), expected, rtol=1e-4, atol=1e-6)
     cotangent = rng.normal(size=(5, 7, 4)).astype(np.float32)
     grads, dx = jax.grad(lambda p, x: (layer.apply(p, x) * cotangent).sum(), (0, 1))(params, x)
-    np.testing.assert_allclose(grads["params"]["kernel"], np.einsum("abi,abj->ij", x, cotangent), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(grads["params"]["kernel"], np.einsum("abi,abj->ij", x, cotangent),
+                               rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(grads["params"]["bias"], cotangent.sum((0, 1)), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(dx, cotangent @ kernel.T, rtol=1e-4, atol=1e-5)
 
@@ -197,14 +216,16 @@ def test_mlp_by_hand(key):
     params = torso.init(key, x)
     h = np.asarray(x)
     for name in ("Dense_0", "Dense_1"):
-        h = np.maximum(h @ np.asarray(params["params"][name]["kernel"]) + np.asarray(params["params"][name]["bias"]), 0)
+        h = np.maximum(h @ np.asarray(params["params"][name]["kernel"])
+                       + np.asarray(params["params"][name]["bias"]), 0)
     np.testing.assert_allclose(torso.apply(params, x), h, rtol=1e-5, atol=1e-6)
     assert MLP(space, ()).apply({}, x).tolist() == x.tolist()  # no layer at all: the observation
 
 
 @pytest.mark.parametrize("network", ["mlp", "cnn"])
 def test_layer_norm_before_every_activation(network, key):
-    """With the norm, scaling all of a torso's inputs and layers changes nothing but through epsilon."""
+    """With the norm, scaling all of a torso's inputs and layers changes nothing but through
+    epsilon."""
     space = Box(0, 1, (6, 6, 2))
     torso = make_torso(network, space, (8, 8), "relu", layer_norm=True)
     obs = space.sample(key, (5,))
@@ -212,23 +233,29 @@ def test_layer_norm_before_every_activation(network, key):
     norms = [name for name in params["params"] if name.startswith("LayerNorm")]
     assert len(norms) == (3 if network == "cnn" else 2)
     scaled = jax.tree_util.tree_map_with_path(
-        lambda path, x: x * 3 if "LayerNorm" not in str(path) and "kernel" in str(path) else x, params
+        lambda path, x: x * 3 if "LayerNorm" not in str(path) and "kernel" in str(path) else x,
+        params
     )
     np.testing.assert_allclose(torso.apply(params, obs), torso.apply(scaled, obs), atol=1e-3)
     assert np.asarray(torso.apply(params, obs)).std() > 0.1
 
 
 def test_a_layer_norm_is_flaxs(key, rng, both_forms):
-    """Parameters by name; on a CPU every bit, of gradients too; on a GPU to rounding, by the centered form."""
+    """Parameters by name; on a CPU every bit, of gradients too; on a GPU to rounding, by the
+    centered form."""
     x = jnp.asarray(rng.normal(3.0, 2.0, (40, 24)), jnp.float32)
-    params = jax.tree.map(lambda p: p + 0.3 * jax.random.normal(key, p.shape), LayerNorm().init(key, x))
-    numbers = lambda layer: jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(layer.apply(p, x))), (0, 1))
+    params = jax.tree.map(lambda p: p + 0.3 * jax.random.normal(key, p.shape),
+                          LayerNorm().init(key, x))
+    numbers = lambda layer: jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(layer.apply(p, x))),
+                                               (0, 1))
     expected = jax.tree.map(np.asarray, jax.jit(numbers(nn.LayerNorm()))(params, x))
     ours, gpus = both_forms(numbers(LayerNorm()), params, x)
     assert jax.tree.structure(ours) == jax.tree.structure(expected)
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), gpus, expected)
-    text = lambda on: jax.jit(LayerNorm().apply).trace(params, x).lower(lowering_platforms=(on,)).as_text()
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), gpus,
+                 expected)
+    text = lambda on: jax.jit(LayerNorm().apply).trace(params, x).lower(
+        lowering_platforms=(on,)).as_text()
     assert "stablehlo.maximum" in text("cpu") and "stablehlo.maximum" not in text("cuda")
 
 
@@ -241,13 +268,15 @@ def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
     np.testing.assert_allclose(sigma, 0.5 / np.sqrt(3), rtol=1e-6)
     assert np.abs(params["params"]["kernel"]).max() <= 1 / np.sqrt(3)
     mean = layer.apply(params, x)
-    np.testing.assert_allclose(mean, x @ params["params"]["kernel"] + params["params"]["bias"], rtol=1e-6)
+    np.testing.assert_allclose(mean, x @ params["params"]["kernel"] + params["params"]["bias"],
+                               rtol=1e-6)
     noisy = jax.jit(jax.vmap(lambda k: layer.apply(draw_noise(k, params), x)))
     y = np.asarray(noisy(jax.random.split(key, 40_000)), np.float64)
     np.testing.assert_allclose(y.mean(0), mean, atol=0.02)
     second = np.sqrt(2 / np.pi)  # E[f(e)^2] = E|e|
     weights = np.sum(np.asarray(x) ** 2) * second * float(sigma[0, 0]) ** 2
-    expected = second * (weights + float(params["params"]["bias_sigma"][0]) ** 2)  # each output's own factor f(e_out)
+    # each output's own factor f(e_out)
+    expected = second * (weights + float(params["params"]["bias_sigma"][0]) ** 2)
     np.testing.assert_allclose(y.var(0), expected, rtol=0.05)
     assert abs(np.corrcoef(y.T)[0, 1]) < 0.03
     one = layer.apply(draw_noise(key, params), jnp.stack([x, x]))
@@ -258,11 +287,15 @@ def test_initialize_draws_every_layer_independently(key):
     torso = make_torso("mlp", Box(-1.0, 1.0, (6,)), (6, 6), "relu")
     own = nn.Dense(6)  # a user's, with flax's initializers
     x = jnp.zeros((2, 6))
-    params = initialize(key, {"a": (torso, x), "b": (torso, x), "noisy": (NoisyDense(6), x), "own": (own, x)})
-    reference = {"a": torso.init(key, x), "noisy": NoisyDense(6).init(key, x), "own": own.init(key, x)}
+    params = initialize(
+        key, {"a": (torso, x), "b": (torso, x), "noisy": (NoisyDense(6), x), "own": (own, x)})
+    reference = {"a": torso.init(key, x), "noisy": NoisyDense(6).init(key, x),
+                 "own": own.init(key, x)}
     for name, expected in reference.items():
         assert jax.tree.map(jnp.shape, params[name]) == jax.tree.map(jnp.shape, expected), name
-    kernels = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params) if str(path[-1]) == "['kernel']"]
+    kernels = [leaf
+               for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+               if str(path[-1]) == "['kernel']"]
     assert len(kernels) == 6
     for i, a in enumerate(kernels):
         assert all(np.abs(a - b).max() > 0.05 for b in kernels[:i])

@@ -14,7 +14,8 @@ from jaxrl_fast.ops.precision import products
 @pytest.mark.parametrize("inputs, outputs", [(4, 24), (24, 2), (3, 1)])
 def test_a_gpu_multiplies_few_inputs_or_outputs_by_terms(inputs, outputs, rng, both_forms):
     """With gradients to both operands, under `vmap`; a CPU's product stays one."""
-    x, kernel = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((5, 16, inputs), (5, inputs, outputs)))
+    x, kernel = (jnp.asarray(rng.normal(size=s), jnp.float32)
+                 for s in ((5, 16, inputs), (5, inputs, outputs)))
     gradients = jax.grad(lambda x, w: jnp.sum(jnp.sin(product(x, w))), (0, 1))
 
     def numbers(x, kernel):
@@ -27,6 +28,10 @@ def test_a_gpu_multiplies_few_inputs_or_outputs_by_terms(inputs, outputs, rng, b
 
     def dots(on, precision="highest", rows=16):
         with products(precision):
-            return jax.jit(product).trace(x[0, :rows], kernel[0]).lower(lowering_platforms=(on,)).as_text().count("dot_general")
+            return (
+                jax.jit(product).trace(
+                    x[0, :rows], kernel[0]
+                ).lower(lowering_platforms=(on,)).as_text().count("dot_general")
+            )
 
     assert (dots("cpu"), dots("cuda"), dots("cuda", "tf32"), dots("cuda", rows=4)) == (1, 0, 1, 1)

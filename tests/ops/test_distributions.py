@@ -57,15 +57,18 @@ def test_masked_actions_are_never_taken_and_the_rest_adds_up(key):
     dist = distributions.from_outputs(space, logits, mask=mask)
     noise = distributions.draw_noise(key, space, (n,))
     rows = np.arange(n)
-    for action in (dist.sample(noise), dist.mode(), distributions.random_action(noise, space, mask)):
+    for action in (dist.sample(noise), dist.mode(),
+                   distributions.random_action(noise, space, mask)):
         assert np.asarray(mask)[rows, np.asarray(action)].all()
     p = np.exp(jax.nn.log_softmax(dist.logits))
     assert (p[~np.asarray(mask)] == 0).all()
     expected = np.where(mask, np.exp(logits - logits.max(-1, keepdims=True), dtype=np.float64), 0.0)
     expected /= expected.sum(-1, keepdims=True)
-    np.testing.assert_allclose(dist.entropy(), stats.entropy(expected, axis=-1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(dist.entropy(), stats.entropy(expected, axis=-1), rtol=1e-4,
+                               atol=1e-4)
     action = dist.sample(noise)
-    np.testing.assert_allclose(np.exp(dist.log_prob(action)), expected[rows, np.asarray(action)], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(np.exp(dist.log_prob(action)), expected[rows, np.asarray(action)],
+                               rtol=1e-3, atol=1e-6)
 
     def objective(logits):
         dist = distributions.from_outputs(space, logits, mask=mask)
@@ -96,11 +99,13 @@ def test_multi_categorical_is_a_product(key):
     n = 30_000
     noise = distributions.draw_noise(key, space, (n,))
     uniform = [np.ones(k) / k for k in space.nvec]
-    for sample, expected in ((dist.sample(noise), p), (distributions.random_action(noise, space), uniform)):
+    for sample, expected in ((dist.sample(noise), p),
+                             (distributions.random_action(noise, space), uniform)):
         sample = np.asarray(sample)
         assert sample.shape == (n, 3) and sample.dtype == np.int32
         joint = np.bincount(sample @ [8, 4, 1], minlength=24)
-        assert stats.chisquare(joint, np.einsum("i,j,k->ijk", *expected).reshape(-1) * n).pvalue > 1e-3
+        assert stats.chisquare(joint,
+                               np.einsum("i,j,k->ijk", *expected).reshape(-1) * n).pvalue > 1e-3
 
 
 def test_normal_equals_scipy(key, rng):
@@ -109,10 +114,12 @@ def test_normal_equals_scipy(key, rng):
     action = rng.normal(size=(6, 3))
     expected = stats.norm(mean, np.exp(log_std)).logpdf(action).sum(-1)
     np.testing.assert_allclose(dist.log_prob(jnp.asarray(action, jnp.float32)), expected, rtol=1e-4)
-    np.testing.assert_allclose(dist.entropy(), stats.norm(mean, np.exp(log_std)).entropy().sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(dist.entropy(), stats.norm(mean, np.exp(log_std)).entropy().sum(-1),
+                               rtol=1e-5)
     np.testing.assert_array_equal(dist.mode(), dist.mean)
     grid = np.linspace(-12, 12, 4001, dtype=np.float32)  # integrates to one
-    density = np.exp(Normal(jnp.float32([0.3]), jnp.float32([-0.5])).log_prob(jnp.asarray(grid)[:, None]))
+    density = np.exp(
+        Normal(jnp.float32([0.3]), jnp.float32([-0.5])).log_prob(jnp.asarray(grid)[:, None]))
     assert np.trapezoid(density, grid) == pytest.approx(1, abs=1e-4)
     noise = distributions.draw_noise(key, Box(-1.0, 1.0, (3,)), (50_000, 6))
     sample = np.asarray(dist.sample(noise))
@@ -122,26 +129,33 @@ def test_normal_equals_scipy(key, rng):
 
 def test_random_box_actions(key):
     space = Box((-1.0, 0.0), (1.0, 5.0), (2,))
-    x = np.asarray(distributions.random_action(distributions.draw_noise(key, space, (20_000,)), space))
+    x = np.asarray(
+        distributions.random_action(distributions.draw_noise(key, space, (20_000,)), space))
     assert x.shape == (20_000, 2) and x.dtype == np.float32
     for i, (low, high) in enumerate(((-1, 1), (0, 5))):
         assert x[:, i].min() >= low and x[:, i].max() <= high
         assert stats.kstest((x[:, i] - low) / (high - low), "uniform").pvalue > 1e-3
     image = Box(0.0, 1.0, (2, 3))
-    assert distributions.random_action(distributions.draw_noise(key, image, (7,)), image).shape == (7, 2, 3)
+    assert (
+        distributions.random_action(distributions.draw_noise(key, image, (7,)), image).shape
+        == (7, 2, 3)
+    )
     free = Box(-np.inf, np.inf, (1,))
-    y = np.asarray(distributions.random_action(distributions.draw_noise(key, free, (20_000,)), free))
+    y = np.asarray(
+        distributions.random_action(distributions.draw_noise(key, free, (20_000,)), free))
     assert stats.kstest(y[:, 0], "norm").pvalue > 1e-3
 
 
 def test_one_hot_select(rng):
     values, index = rng.normal(size=(4, 5, 6)).astype(np.float32), rng.integers(0, 6, (4, 5))
     expected = np.take_along_axis(values, index[..., None], -1)[..., 0]
-    np.testing.assert_array_equal(distributions.one_hot_select(jnp.asarray(values), jnp.asarray(index)), expected)
+    np.testing.assert_array_equal(
+        distributions.one_hot_select(jnp.asarray(values), jnp.asarray(index)), expected)
 
 
 def test_tanh_normal_equals_numerical_integration(key):
-    """Its density over (-1, 1) by the change of variables in float64, which integrates to one; its entropy too."""
+    """Its density over (-1, 1) by the change of variables in float64, which integrates to one; its
+    entropy too."""
     mean, log_std = np.float32([0.4, -1.2]), np.float32([-0.3, 0.2])
     dist = TanhNormal(jnp.asarray(mean), jnp.asarray(log_std))
     raw = np.linspace(-8, 8, 20_001)  # the tanh of it is the grid that we integrate over
@@ -173,17 +187,23 @@ def test_tanh_normal_samples_are_squashed_and_its_mode_is_the_mean(key):
 @pytest.mark.parametrize("far", [-20.0, 20.0, 80.0])
 def test_tanh_normal_is_finite_at_saturation(far):
     """1 - tanh(20)^2 is 0 in float32; its logarithm is log 4 - 40."""
-    assert float(distributions.log_tanh_slope(jnp.float32(far))) == pytest.approx(np.log(4) - 2 * abs(far), rel=1e-5)
+    assert float(distributions.log_tanh_slope(jnp.float32(far))) == pytest.approx(
+        np.log(4) - 2 * abs(far), rel=1e-5)
 
     def log_prob(mean, log_std):
-        return TanhNormal(mean, log_std).log_prob(jax.lax.stop_gradient(mean + jnp.exp(log_std) * 0.3))
+        return TanhNormal(mean, log_std).log_prob(
+            jax.lax.stop_gradient(mean + jnp.exp(log_std) * 0.3))
 
-    value, grads = jax.value_and_grad(log_prob, argnums=(0, 1))(jnp.float32([far]), jnp.float32([-2.0]))
-    expected = stats.norm.logpdf(0.3) + 2.0 - (np.log(4) - 2 * abs(far + np.sign(far) * np.exp(-2.0) * 0.3 * np.sign(far)))
+    value, grads = jax.value_and_grad(log_prob, argnums=(0, 1))(jnp.float32([far]),
+                                                                jnp.float32([-2.0]))
+    expected = stats.norm.logpdf(0.3) + 2.0 - (
+        np.log(4) - 2 * abs(far + np.sign(far) * np.exp(-2.0) * 0.3 * np.sign(far)))
     assert float(value) == pytest.approx(expected, rel=1e-4)
     assert all(np.isfinite(g).all() for g in grads)
-    through = jax.grad(lambda m: TanhNormal(m, jnp.float32([-2.0])).log_prob(m)[()])(jnp.float32([far]))
-    np.testing.assert_allclose(through, [2 * np.sign(far)], rtol=1e-5)  # of -log(1 - tanh^2): it pulls back
+    through = (
+        jax.grad(lambda m: TanhNormal(m, jnp.float32([-2.0])).log_prob(m)[()])(jnp.float32([far])))
+    # of -log(1 - tanh^2): it pulls back
+    np.testing.assert_allclose(through, [2 * np.sign(far)], rtol=1e-5)
     assert np.isfinite(TanhNormal(jnp.float32([far]), jnp.float32([-2.0])).entropy(jnp.zeros(1)))
 
 
@@ -196,7 +216,10 @@ def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
     def numbers(logits, action):
         dist = Categorical(logits)
         loss = lambda x: jnp.sum(Categorical(x).log_prob(action) + 0.3 * Categorical(x).entropy())
-        return dist.log_prob(action), dist.entropy(), distributions.one_hot_select(logits, action), jax.grad(loss)(logits)
+        return (
+            dist.log_prob(action), dist.entropy(), distributions.one_hot_select(logits, action),
+            jax.grad(loss)(logits)
+        )
 
     finite = jnp.nan_to_num(logits)
     for ours, gpus in zip(*both_forms(numbers, finite, action), strict=True):
@@ -206,5 +229,7 @@ def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
     assert gpus.dtype == np.int32 and gpus[3] == -1 and (gpus[4:] >= 0).all()
     for indices in both_forms(distributions.argmax, logits.at[5].set(jnp.nan)):
         np.testing.assert_array_equal(indices, jnp.argmax(logits.at[5].set(jnp.nan), axis=-1))
-    text = lambda on: jax.jit(distributions.best).trace(logits).lower(lowering_platforms=(on,)).as_text()
-    assert "stablehlo.reduce" in text("cpu") and ("stablehlo.reduce" in text("cuda")) == (n > distributions.FEW_ACTIONS)
+    text = lambda on: jax.jit(distributions.best).trace(logits).lower(
+        lowering_platforms=(on,)).as_text()
+    assert "stablehlo.reduce" in text("cpu") and ("stablehlo.reduce" in text("cuda")) == (
+        n > distributions.FEW_ACTIONS)

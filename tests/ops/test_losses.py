@@ -27,7 +27,10 @@ def test_policy_gradient_by_hand():
     """Its slope is minus the advantage, through which nothing flows."""
     log_prob, advantage = jnp.array([-0.5, -2.0, -1.0]), jnp.array([2.0, -3.0, 0.0])
     np.testing.assert_allclose(losses.policy_gradient(log_prob, advantage), [1.0, -6.0, 0.0])
-    slopes = jax.grad(lambda p, a: losses.policy_gradient(p, a).sum(), argnums=(0, 1))(log_prob, advantage)
+    slopes = (
+        jax.grad(lambda p, a: losses.policy_gradient(p, a).sum(),
+                 argnums=(0, 1))(log_prob, advantage)
+    )
     np.testing.assert_allclose(slopes, [-advantage, 0 * advantage])
 
 
@@ -43,7 +46,8 @@ SURROGATE = [
 
 
 def test_clipped_surrogate_by_hand():
-    log_ratio, advantage, expected = (jnp.array(x, jnp.float32) for x in zip(*SURROGATE, strict=True))
+    log_ratio, advantage, expected = (jnp.array(x, jnp.float32)
+                                      for x in zip(*SURROGATE, strict=True))
     old = jnp.full(log_ratio.shape, -0.7)
     loss, ratio = jax.jit(losses.clipped_surrogate)(old + log_ratio, old, advantage, 0.2)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
@@ -52,15 +56,18 @@ def test_clipped_surrogate_by_hand():
 
 def test_a_clipped_sample_has_no_gradient():
     log_ratio, advantage, _ = (jnp.array(x, jnp.float32) for x in zip(*SURROGATE, strict=True))
-    slope = jax.grad(lambda x: losses.clipped_surrogate(x, 0.0 * x, advantage, 0.2)[0].sum())(log_ratio)
+    slope = jax.grad(
+        lambda x: losses.clipped_surrogate(x, 0.0 * x, advantage, 0.2)[0].sum())(log_ratio)
     clipped = np.array([False, False, True, False, False, True])
-    np.testing.assert_allclose(slope, np.where(clipped, 0.0, -np.exp(log_ratio) * advantage), rtol=1e-5)
+    np.testing.assert_allclose(slope, np.where(clipped, 0.0, -np.exp(log_ratio) * advantage),
+                               rtol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("value", "target", "old", "expected"),
     [
-        (1.0, 3.0, 0.0, 0.5 * 2.8**2),  # clipped to 0.2, farther from the target: the larger loss counts
+        # clipped to 0.2, farther from the target: the larger loss counts
+        (1.0, 3.0, 0.0, 0.5 * 2.8**2),
         (0.1, 3.0, 0.0, 0.5 * 2.9**2),  # inside the clip
         (1.0, 0.0, 0.0, 0.5),  # clipped is nearer, the plain loss is larger
         (-1.0, 1.0, 0.0, 0.5 * 4.0),
@@ -68,7 +75,8 @@ def test_a_clipped_sample_has_no_gradient():
 )
 def test_value_loss_by_hand(value, target, old, expected):
     assert float(losses.value_loss(value, target, old, 0.2)) == pytest.approx(expected, rel=1e-6)
-    assert float(losses.value_loss(value, target)) == pytest.approx(0.5 * (value - target) ** 2, rel=1e-6)
+    assert float(losses.value_loss(value, target)) == pytest.approx(0.5 * (value - target) ** 2,
+                                                                    rel=1e-6)
 
 
 def test_quantile_huber_equals_a_plain_loop(rng):
@@ -79,12 +87,14 @@ def test_quantile_huber_equals_a_plain_loop(rng):
             d = target[b, j] - z[b, i]
             size = 0.5 * d * d if abs(d) <= kappa else kappa * (abs(d) - kappa / 2)
             expected[b] += abs(taus[b, i] - (d < 0)) * size / kappa / 5
-        np.testing.assert_allclose(losses.quantile_huber(*map(jnp.float32, (z, taus, target)), kappa), expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            losses.quantile_huber(*map(jnp.float32, (z, taus, target)), kappa), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kappa", [1.0, 0.3])
 def test_the_slope_of_quantile_huber(rng, kappa):
-    """Autodiff of the sum over all pairs, as the paper has it; fractions one for all, or each row's own."""
+    """Autodiff of the sum over all pairs, as the paper has it; fractions one for all, or each row's
+    own."""
     z, targets = jnp.float32(rng.normal(size=(3, 5))), jnp.float32(rng.normal(size=(3, 4)))
 
     def pairs(z, taus):
@@ -93,13 +103,15 @@ def test_the_slope_of_quantile_huber(rng, kappa):
         return jnp.sum(weight * losses.huber(delta, kappa) / kappa) / targets.shape[1]
 
     for taus in (jnp.linspace(0.1, 0.9, 5), jnp.float32(rng.uniform(size=(3, 5)))):
-        ours = jax.value_and_grad(lambda z, taus=taus: losses.quantile_huber(z, taus, targets, kappa).sum())(z)
+        ours = jax.value_and_grad(
+            lambda z, taus=taus: losses.quantile_huber(z, taus, targets, kappa).sum())(z)
         for a, b in zip(ours, jax.value_and_grad(pairs)(z, taus), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_quantile_huber_is_least_at_the_quantiles():
-    """Its gradient is zero where the share of targets below z is tau (far from the Huber corner)."""
+    """Its gradient is zero where the share of targets below z is tau (far from the Huber
+    corner)."""
     targets = jnp.linspace(0.0, 1000.0, 1001)[None]
     grad = jax.grad(lambda z: losses.quantile_huber(z, jnp.array([0.1, 0.5, 0.9]), targets).sum())
     np.testing.assert_allclose(grad(jnp.array([[100.0, 500.0, 900.0]])), 0.0, atol=2e-3)

@@ -14,7 +14,8 @@ PARAMS = {"w": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "b": jnp.array([0.5])}
 
 def gradients(step):
     rng = np.random.default_rng(step)
-    return {"w": rng.normal(size=(2, 2)).astype(np.float32), "b": rng.normal(size=1).astype(np.float32)}
+    return {"w": rng.normal(size=(2, 2)).astype(np.float32),
+            "b": rng.normal(size=1).astype(np.float32)}
 
 
 @pytest.mark.parametrize("clip", [None, 0.5, 100.0])
@@ -57,7 +58,8 @@ def test_rmsprop_is_tensorflows(clip):
         return optim.apply(optim.rmsprop(clip, eps, decay), rate, params, grads, state)
 
     params, state = PARAMS, optim.rmsprop(clip).init(PARAMS)
-    expected, v = {k: np.asarray(x, np.float64) for k, x in PARAMS.items()}, dict.fromkeys(PARAMS, 1.0)
+    expected, v = (
+        {k: np.asarray(x, np.float64) for k, x in PARAMS.items()}, dict.fromkeys(PARAMS, 1.0))
     for i in range(1, 4):
         grads = gradients(i)
         norm = np.sqrt(sum((g.astype(np.float64) ** 2).sum() for g in grads.values()))
@@ -73,6 +75,10 @@ def test_rmsprop_is_tensorflows(clip):
 def test_polyak():
     target, params = {"a": jnp.array([0.0, 4.0])}, {"a": jnp.array([1.0, 8.0])}
     np.testing.assert_allclose(optim.polyak(target, params, 0.25)["a"], [0.25, 5.0])
-    drawn = {"a": jnp.asarray(np.random.default_rng(0).normal(size=1000) * 10.0 ** np.arange(-9, 1).repeat(100), jnp.float32)}
-    np.testing.assert_array_equal(optim.polyak(jax.tree.map(jnp.ones_like, drawn), drawn, 1.0)["a"], drawn["a"])
+    drawn = (
+        {"a": jnp.asarray(np.random.default_rng(0).normal(size=1000)
+                          * 10.0 ** np.arange(-9, 1).repeat(100), jnp.float32)}
+    )
+    np.testing.assert_array_equal(optim.polyak(jax.tree.map(jnp.ones_like, drawn), drawn, 1.0)["a"],
+                                  drawn["a"])
     np.testing.assert_array_equal(optim.polyak(target, params, 0.0)["a"], target["a"])

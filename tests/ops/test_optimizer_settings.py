@@ -21,7 +21,8 @@ from jaxrl_fast.ops import optimizer_settings as settings
 WARMUP = """join_schedules(schedules=[polynomial_schedule(init_value=0.0, end_value=0.1, power=1, transition_steps=10), \
 cosine_decay_schedule(init_value=0.1, decay_steps=90)], boundaries=[10])"""
 def shown(value) -> str:
-    """`value` as the name of a test: without addresses, which differ from one process to the next."""
+    """`value` as the name of a test: without addresses, which differ from one process to the
+    next."""
     return re.sub(r" at 0x[0-9a-f]+", "", str(value))
 
 
@@ -59,7 +60,8 @@ def test_a_schedule_counts_the_steps_of_its_optimizer():
         steps = [int(Clock(0, jnp.int32(u), 0.0, jnp.int32(first)).steps(period)) for u in taken]
         assert steps == list(range(len(taken)))
     clock = Clock(0, jnp.int32(8), jnp.float32(0.75), jnp.int32(4))
-    assert float(clock.step_size(jf.PPO(learning_rate=lambda step: 0.5 * step))) == 2.0  # not annealed beside it
+    # not annealed beside it
+    assert float(clock.step_size(jf.PPO(learning_rate=lambda step: 0.5 * step))) == 2.0
     assert float(clock.step_size(jf.PPO(learning_rate=0.5))) == 0.125
 
 
@@ -114,7 +116,8 @@ def test_bad_optimizers_are_named(what):
 
 @pytest.mark.parametrize(
     "value",
-    ["1e-3", "adam", "cosine_decay_schedule(", optax.adam, lambda step: jnp.ones(3), lambda step: 1 if step < 3 else 2, [1.0]],
+    ["1e-3", "adam", "cosine_decay_schedule(", optax.adam, lambda step: jnp.ones(3),
+     lambda step: 1 if step < 3 else 2, [1.0]],
     ids=shown,
 )
 def test_bad_learning_rates_are_named(value):
@@ -134,14 +137,16 @@ def test_settings_with_functions_start_no_backend():
 import functools, optax
 import jaxrl_fast as jf
 from jaxrl_fast import runtime
-jf.PPO(learning_rate=optax.warmup_cosine_decay_schedule(0.0, 1e-3, 10, 100), optimizer=functools.partial(optax.adamw, b1=0.8))
+jf.PPO(learning_rate=optax.warmup_cosine_decay_schedule(0.0, 1e-3, 10, 100),
+       optimizer=functools.partial(optax.adamw, b1=0.8))
 assert not runtime.backend_started()
 """
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
 def test_a_rate_below_zero_is_zero():
-    line = settings.schedule_setting("learning_rate", lambda step: 1.0 - 0.5 * step)  # beyond its end at step 2
+    # beyond its end at step 2
+    line = settings.schedule_setting("learning_rate", lambda step: 1.0 - 0.5 * step)
     np.testing.assert_array_equal([line(step) for step in range(5)], [1.0, 0.5, 0.0, 0.0, 0.0])
 
 
@@ -149,7 +154,8 @@ def test_an_optimizer_that_climbs_is_refused():
     env = jf.make("CartPole-v1").spec
     with pytest.raises(jf.ConfigError, match=r"optimizer.*descend.*scale_by_learning_rate"):
         jf.PPO(optimizer=lambda rate: optax.scale_by_adam()).bind(env)
-    jf.PPO(optimizer=lambda rate: optax.chain(optax.scale_by_adam(), optax.scale_by_learning_rate(rate))).bind(env)
+    jf.PPO(optimizer=lambda rate: optax.chain(
+        optax.scale_by_adam(), optax.scale_by_learning_rate(rate))).bind(env)
 
 
 def test_apply_refuses_optax_optimizers():
@@ -179,7 +185,8 @@ def test_a_class_whose_attribute_hides_a_setting_cannot_be_made():
         num_envs: int = jf.setting(64)
 
     for cls, name in ((Mine, "optimizer"), (Larger, "num_envs"), (Heavy, "gravity")):
-        with pytest.raises(jf.ConfigError, match=f"^{name}.* class {cls.__name__}'.*{cls.__name__}"):
+        with pytest.raises(jf.ConfigError,
+                           match=f"^{name}.* class {cls.__name__}'.*{cls.__name__}"):
             cls()
     assert Right().num_envs == 64
     assert jax.tree.structure(Right()).unflatten(jax.tree.leaves(Right())) == Right()
@@ -189,21 +196,26 @@ def test_a_class_without_settings_is_refused():
     with pytest.raises(jf.ConfigError, match=r"@jf\.settings.*Replaced"):
         Replaced().bind(jf.make("CartPole-v1").spec)
     with pytest.raises(jf.ConfigError, match=r"default_optimizer.*jaxrl_fast\.ops\.optim"):
-        jax.eval_shape(jf.settings(Replaced)().bind(jf.make("CartPole-v1").spec).init, jax.random.key(0))
+        jax.eval_shape(jf.settings(Replaced)().bind(jf.make("CartPole-v1").spec).init,
+                       jax.random.key(0))
 
 
-# Steps ---------------------------------------------------------------------------------------------------------------
+# Steps
+# --------------------------------------------------------------------------------------------------
 
 PARAMS = {
-    "torso": {"kernel": jnp.linspace(-1, 1, 2 * 3 * 4).reshape(2, 3, 4), "bias": jnp.linspace(0.1, 1, 8).reshape(2, 4)},
+    "torso": {"kernel": jnp.linspace(-1, 1, 2 * 3 * 4).reshape(2, 3, 4),
+              "bias": jnp.linspace(0.1, 1, 8).reshape(2, 4)},
     "head": jnp.linspace(1, 2, 6).reshape(3, 2),
 }
-APART = optim.View(lambda p: p | {"torso": optim.split(p["torso"], 2)}, lambda p, like: p | {"torso": optim.join(p["torso"])})
+APART = optim.View(lambda p: p | {"torso": optim.split(p["torso"], 2)},
+                   lambda p, like: p | {"torso": optim.join(p["torso"])})
 
 
 @pytest.mark.parametrize(
     "optimizer",
-    ["adamw(weight_decay=0.1)", "lion", "lamb(weight_decay=0.1)", "lars", "adafactor(min_dim_size_to_factor=2)", "muon",
+    ["adamw(weight_decay=0.1)", "lion", "lamb(weight_decay=0.1)", "lars",
+     "adafactor(min_dim_size_to_factor=2)", "muon",
      "novograd", settings.Partial(optax.adamw, (("mask", decay_of_matrices),))],
     ids=shown,
 )  # fmt: skip
@@ -230,5 +242,8 @@ def test_a_step_is_optaxs_on_each_layer(optimizer):
 def test_rates_are_traced():
     rates = jnp.array([0.1, 0.01])
     own = settings.optimizer_of("adamw", None, APART)
-    moved = jax.vmap(lambda rate: own.step(rate, PARAMS, PARAMS, own.init(PARAMS, rate))[0]["head"] - PARAMS["head"])(rates)
+    moved = (
+        jax.vmap(lambda rate: own.step(rate, PARAMS, PARAMS, own.init(PARAMS, rate))[0]["head"]
+                 - PARAMS["head"])(rates)
+    )
     np.testing.assert_allclose(moved[0], 10 * moved[1], rtol=1e-3)

@@ -17,7 +17,8 @@ T, B = 9, 5
 
 
 def play(k: int, share: float, seed: int):
-    """A trajectory of single frames [T, B, 1], and what a deque per environment saw: obs, successors, last."""
+    """A trajectory of single frames [T, B, 1], and what a deque per environment saw: obs,
+    successors, last."""
     rng = np.random.default_rng(seed)
     done = rng.random((T, B)) < share
     frame, after = rng.normal(size=(2, T + 1, B, 1)).astype(np.float32)
@@ -28,7 +29,8 @@ def play(k: int, share: float, seed: int):
         stack = deque([frame[0, b, 0]] * k, maxlen=k)
         for t in range(T):
             obs[t, b] = list(stack)
-            # the true successor is a frame of its own where the episode ended, else the next row's frame
+            # the true successor is a frame of its own where the episode ended, else the next row's
+            # frame
             true = after[t, b, 0] if done[t, b] else frame[t + 1, b, 0]
             next_obs[t, b] = true
             successor[t, b] = [*list(stack)[1:], true]
@@ -47,15 +49,20 @@ def test_acting_and_learning_see_the_frames_of_a_deque(k):
 
         def step(stacked, x):
             fresh, ended = x
-            return stacking.advance(stacked, fresh, ended, k), (stacked, stacking.newest(stacked, k))
+            return stacking.advance(stacked, fresh, ended, k), (stacked,
+                                                                stacking.newest(stacked, k))
 
         last, (seen, newest) = jax.lax.scan(step, first, (frame[1:], done))
         flags = jnp.zeros_like(done)
         even = jnp.arange(B) % 2 == 0
         steps = Timestep(newest, flags, next_obs, flags, done & even, done & ~even)
         trajectory = Trajectory(steps, (), first, last)
-        successors = jax.lax.map(lambda t: stacking.successors(trajectory, k, t), jnp.arange(T)[::-1])
-        return seen, newest, last, stacking.observations(trajectory, k), successors, stacking.successors(trajectory, k)
+        successors = jax.lax.map(lambda t: stacking.successors(trajectory, k, t),
+                                 jnp.arange(T)[::-1])
+        return (
+            seen, newest, last, stacking.observations(trajectory, k), successors,
+            stacking.successors(trajectory, k)
+        )
 
     run = jax.jit(run)
     for seed, share in enumerate((0.0, 0.2, 0.6, 1.0)):
@@ -85,4 +92,5 @@ def test_images_and_dicts_stack_along_the_last_axis():
 def test_a_stack_of_one_is_the_identity():
     frame = jnp.arange(3.0)
     assert stacking.start(frame, 1) is frame and stacking.newest(frame, 1) is frame
-    assert stacking.push(None, frame, 1) is frame and stacking.advance(None, frame, None, 1) is frame
+    assert (
+        stacking.push(None, frame, 1) is frame and stacking.advance(None, frame, None, 1) is frame)

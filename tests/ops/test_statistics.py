@@ -38,10 +38,14 @@ def test_trees_scalars_images_and_integers(rng):
     example = {"a": jnp.zeros(()), "b": (jnp.zeros((2, 2, 1), jnp.uint8), jnp.zeros(3))}
     batch = {
         "a": rng.normal(size=(6, 4)).astype(np.float32),
-        "b": (rng.integers(0, 255, (6, 4, 2, 2, 1)).astype(np.uint8), rng.normal(size=(6, 4, 3)).astype(np.float32)),
+        "b": (rng.integers(0, 255, (6, 4, 2, 2, 1)).astype(np.uint8),
+              rng.normal(size=(6, 4, 3)).astype(np.float32)),
     }
     moments = Moments.init(example).update(batch).update(batch)
-    assert jax.tree.structure(moments.mean) == jax.tree.structure(example) == jax.tree.structure(moments.m2)
+    assert (
+        jax.tree.structure(moments.mean) == jax.tree.structure(example)
+        == jax.tree.structure(moments.m2)
+    )
     assert float(moments.count) == 48
     for mean, m2, x in zip(*map(jax.tree.leaves, (moments.mean, moments.m2, batch)), strict=True):
         x = x.reshape((24, *mean.shape)).astype(np.float64)
@@ -50,12 +54,14 @@ def test_trees_scalars_images_and_integers(rng):
 
 
 def test_counts_beyond_float32():
-    """As a long run of one environment left it before there was a longest: the count stood still, the variance grew."""
+    """As a long run of one environment left it before there was a longest: the count stood still,
+    the variance grew."""
     moments = Moments(jnp.float32(2.0**24), jnp.zeros(1), jnp.full(1, 2.0**24))
     blocks = jax.random.split(jax.random.key(0), 2**8)
 
     def block(moments, key):
-        return jax.lax.scan(lambda m, x: (m.update(x), None), moments, jax.random.normal(key, (2**14, 1, 1)))[0], None
+        return jax.lax.scan(lambda m, x: (m.update(x), None), moments,
+                            jax.random.normal(key, (2**14, 1, 1)))[0], None
 
     moments = jax.jit(lambda m: jax.lax.scan(block, m, blocks)[0])(moments)
     assert moments.count == LONGEST
@@ -73,13 +79,16 @@ def test_the_past_counts_for_a_limited_number_of_rows(rng):
         count, mean, m2 = min(total, 64.0), mean + delta * n / total, m2 * min(total, 64.0) / total
         for got, want in ((moments.count, count), (moments.mean, mean), (moments.m2, m2)):
             np.testing.assert_allclose(got, want, rtol=1e-4)
-    assert np.abs(moments.mean - i).max() < 15 and moments.m2.min() / 64 > 15**2  # of the last batches, not of all
+    # of the last batches, not of all
+    assert np.abs(moments.mean - i).max() < 15 and moments.m2.min() / 64 > 15**2
 
 
 def test_normalize(rng):
     data = rng.normal(5.0, 2.0, (1000, 2)).astype(np.float32)
     moments = Moments.init(jnp.zeros(2))
-    np.testing.assert_array_equal(moments.normalize(jnp.asarray(data[:3])), np.clip(data[:3], -10, 10))  # nothing seen
+    # nothing seen
+    np.testing.assert_array_equal(moments.normalize(jnp.asarray(data[:3])),
+                                  np.clip(data[:3], -10, 10))
     np.testing.assert_array_equal(moments.normalize(jnp.array([3.5, -99.0])), [3.5, -10.0])
     moments = moments.update(data)
     out = np.asarray(moments.normalize(data))

@@ -34,7 +34,8 @@ def profile(limits=None, **sides):
 
 
 def case(found, algo=PPO, env="CartPole-v1", settings=(), **config):
-    return Case(found, prepare(algo, jf.make(env), run_config(50_000, config)), "cpu", dict(settings))
+    return Case(found, prepare(algo, jf.make(env), run_config(50_000, config)), "cpu",
+                dict(settings))
 
 
 def named(of):
@@ -75,7 +76,8 @@ def test_precision_helps_what_is_near_the_limit_of_products():
     gpu = profile(GPU, program={"forward": 0.4, "backward": 0.6})
     found = named(case(gpu))["precision"]
     assert found.flags[0] == "--algo.precision" and found.bound > 5
-    slow = dataclasses.replace(gpu, parts=tuple(dataclasses.replace(p, roof="starts") for p in gpu.parts))
+    slow = dataclasses.replace(
+        gpu, parts=tuple(dataclasses.replace(p, roof="starts") for p in gpu.parts))
     assert "precision" not in named(case(slow))
 
 
@@ -83,7 +85,8 @@ def test_resets_come_from_a_smaller_pool():
     found = profile(program={"reset": 0.6, "environment": 0.4})
     assert "reset_pool" not in named(case(found))
     pooled = named(case(found, settings={"reset_pool": 0}))["reset_pool"]
-    assert "reset_pool" not in named(case(found, settings={"reset_pool": 2}))  # 8 // 4 is no smaller
+    # 8 // 4 is no smaller
+    assert "reset_pool" not in named(case(found, settings={"reset_pool": 2}))
     afresh = named(case(found, settings={"reset_pool": 0, "resets": "every_step"}))["reset_pool"]
     assert afresh.flags == ("--env.resets", "pool", *pooled.flags)
     assert pooled.flags == ("--env.reset-pool", "2")
@@ -91,7 +94,8 @@ def test_resets_come_from_a_smaller_pool():
 
 def test_members_of_one_device_have_two_layouts():
     found = case(profile(program={"forward": 1.0}), seeds=2, devices=1)
-    assert {one.flags for one in advise(found) if one.same} == {("--batching", "map"), ("--batching", "vmap")}
+    assert {one.flags for one in advise(found) if one.same} == {("--batching", "map"),
+                                                                ("--batching", "vmap")}
 
 
 def test_actors_and_learner_wait_for_each_other():
@@ -122,7 +126,10 @@ ONE = Suggestion("unroll", "the loop takes 50%", ("--unroll", "4"), 1.5, same=Tr
 def test_a_trial_compares_in_turns():
     base, other = Run([100, 50, 100, 100, 100]), Run([120, 60, 120, 240, 120])
     trial = tried(ONE, base, lambda: contextlib.nullcontext(other), 1.0)
-    assert trial.gain == pytest.approx(1.2) and (trial.before, trial.after) == pytest.approx((100, 120))
+    assert (
+        trial.gain == pytest.approx(1.2)
+        and (trial.before, trial.after) == pytest.approx((100, 120))
+    )
     assert trial.text == "1.20 times, measured (100 to 120 steps/s)"
 
 
@@ -131,13 +138,19 @@ def test_a_refused_trial_says_why():
         raise ConfigError("num_minibatches", 3, "a divisor of 128")
 
     trial = tried(ONE, Run([]), refused, 1.0)
-    assert trial.gain is None and trial.text == "refused (num_minibatches must be a divisor of 128, got 3)"
+    assert (
+        trial.gain is None
+        and trial.text == "refused (num_minibatches must be a divisor of 128, got 3)"
+    )
 
 
 def test_advice_has_the_line_to_type():
     typed = lambda flags: " ".join(["jaxrl-fast train ppo CartPole-v1", *flags])
     told = report.advice_lines([ONE], [], typed)
-    assert "1. at most 1.5 times: the loop takes 50%\n     jaxrl-fast train ppo CartPole-v1 --unroll 4" in told
+    assert (
+        "1. at most 1.5 times: the loop takes 50%\n     jaxrl-fast train ppo CartPole-v1 --unroll 4"
+        in told
+    )
     changed = report.advice_lines([dataclasses.replace(ONE, same=False)], [], typed)
     assert "; learns differently" in changed
     assert report.advice_lines([], [], typed) == "no setting is known to save much here"
@@ -147,14 +160,17 @@ def test_the_table_and_the_picture_show_each_side(tmp_path):
     found = profile(actors={"environment": 0.6, "waiting": 0.4}, learner={"forward": 1.0})
     lines = report.table(found).splitlines()
     assert lines[0] == "ppo on CartPole-v1, cpu: 10.0 ms an iteration of 128 steps, 12,800 steps/s"
-    assert [line.split()[0] for line in lines[1:]] == ["actors", "environment", "waiting", "learner", "loss"]
-    assert lines[2].split()[2:] == ["60.0%", "6.00", "ms", "1.00", "GFLOP", "1.00", "MB", "10", "50%", "arithmetic"]
+    assert [line.split()[0] for line in lines[1:]] == ["actors", "environment", "waiting",
+                                                       "learner", "loss"]
+    assert lines[2].split()[2:] == ["60.0%", "6.00", "ms", "1.00", "GFLOP", "1.00", "MB", "10",
+                                    "50%", "arithmetic"]
     assert report.picture(found, tmp_path / "profile.png").stat().st_size > 5_000
 
 
 def test_a_gpu_unrolls_by_itself():
     found = case(profile(program={"environment": 1.0}))
-    assert "unroll" in named(found) and "unroll" not in named(dataclasses.replace(found, platform="gpu"))
+    assert "unroll" in named(found) and "unroll" not in named(
+        dataclasses.replace(found, platform="gpu"))
 
 
 def test_what_a_trial_cannot_time_is_not_tried():

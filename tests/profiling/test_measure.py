@@ -47,7 +47,8 @@ def test_arithmetic_of_the_loss_is_that_of_its_products(measured):
     updates = DQN.updates
     # the online network at both observations, the target at one; no gradient of observations
     assert parts["forward"].flops == pytest.approx(3 * updates * product(16), rel=0.3)
-    assert parts["backward"].flops == pytest.approx(updates * 2 * 16 * (4 * 64 + 2 * 64 * 2), rel=0.3)
+    assert parts["backward"].flops == pytest.approx(updates * 2 * 16 * (4 * 64 + 2 * 64 * 2),
+                                                    rel=0.3)
     assert parts["policy"].flops == pytest.approx(product(2), rel=0.3)
     assert parts["policy"].starts > 1 and parts["policy"].roof in (ARITHMETIC, MEMORY, STARTS)
 
@@ -71,7 +72,8 @@ def test_a_run_on_the_host_has_two_sides_from_its_own_clock():
 
 
 def test_pieces_are_refused_where_there_are_none():
-    with pytest.raises(ConfigError, match="--ablation must be left out, got True: es learns from whole"):
+    with pytest.raises(ConfigError,
+                       match="--ablation must be left out, got True: es learns from whole"):
         ablation.check(run_of(tools.algorithm("es")))
     with pytest.raises(ConfigError, match="--ablation must be left out with several members"):
         ablation.check(run_of(PPO, seeds=2, devices=1))

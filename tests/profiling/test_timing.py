@@ -34,7 +34,10 @@ def test_training_goes_on_after_the_warm_up_of_a_replay():
         before = one.iterations
         assert before > one.prepared.grid.warmup == 8 and one.warmup > 0
         taken, chunk = one.call()
-        assert taken > 0 and chunk.iterations == one.iterations == before + one.rows * one.prepared.grid.row
+        assert (
+            taken > 0
+            and chunk.iterations == one.iterations == before + one.rows * one.prepared.grid.row
+        )
         assert bool(np.all(chunk.finite))
 
 

@@ -1,4 +1,5 @@
-"""A trained agent by itself: the environment's own spaces in and out, traced, exported, in another process."""
+"""A trained agent by itself: the environment's own spaces in and out, traced, exported, in another
+process."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ from jaxrl_fast.envs.host.gymnasium_spaces import own_form, spec_of
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.ops import distributions
 
-FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32", "int64")
+FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32",
+                                                       "int64")
 
 
 def top(dtype: np.dtype) -> int:
@@ -36,7 +38,8 @@ def top(dtype: np.dtype) -> int:
 
 @jf.settings
 class Wild(jf.Algorithm):
-    """Actions as a policy may have them: beyond all bounds where numbers have any, and another for each call."""
+    """Actions as a policy may have them: beyond all bounds where numbers have any, and another for
+    each call."""
 
     name = "wild"
     action_spaces = (jf.Discrete, jf.MultiDiscrete, jf.Box)
@@ -51,7 +54,8 @@ class Wild(jf.Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         like = spaces.zeros(self.spec.observation, (jax.tree.leaves(obs)[0].shape[0],))
-        assert jax.tree.map(lambda x: (x.shape, x.dtype), obs) == jax.tree.map(lambda x: (x.shape, x.dtype), like)
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), obs) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), like)
         if isinstance(self.spec.action, jf.Box):
             return carry, (1e3 * noise).reshape(noise.shape[:1] + self.spec.action.shape), ()
         return carry, distributions.random_action(noise, self.spec.action), ()
@@ -79,7 +83,8 @@ def boxes(draw: Any) -> theirs.Box:
     dtype, shape = np.dtype(draw(st.sampled_from(FLOATS + INTEGERS))), draw(shapes())
     limits = (-1e3, 1e3) if dtype.kind == "f" else (float(np.iinfo(dtype).min), float(top(dtype)))
     within = st.floats(max(limits[0], -1e3), min(limits[1], 1e3), width=16)
-    ends = [np.array([draw(within) for _ in range(int(np.prod(shape)))]).reshape(shape) for _ in range(2)]
+    ends = [np.array([draw(within) for _ in range(int(np.prod(shape)))]).reshape(shape)
+            for _ in range(2)]
     low, high = np.minimum(*ends), np.maximum(*ends)
     if draw(st.booleans()):  # open, or as wide as the dtype is
         high = np.full(shape, np.inf if dtype.kind == "f" else top(dtype))
@@ -95,10 +100,12 @@ multi_discretes = st.builds(
 multi_binaries = st.one_of(st.integers(1, 4), shapes(1)).map(theirs.MultiBinary)
 actions = st.one_of(boxes(), discretes, multi_discretes, multi_binaries)
 pictures = st.builds(
-    lambda channels, first: theirs.Box(0, 255, (channels, 16, 17) if first else (16, 17, channels), np.uint8),
+    lambda channels, first: theirs.Box(0, 255, (channels, 16, 17) if first else (16, 17, channels),
+                                       np.uint8),
     st.integers(1, 3), st.booleans(),
 )  # fmt: skip
-leaves = st.one_of(boxes(), discretes, multi_discretes, multi_binaries, pictures, st.just(theirs.Box(0, 255, (16, 17),
+leaves = st.one_of(boxes(), discretes, multi_discretes, multi_binaries, pictures,
+                   st.just(theirs.Box(0, 255, (16, 17),
     np.uint8)))
 observations = st.recursive(
     leaves,
@@ -130,44 +137,59 @@ def test_traced_actions_are_in_the_spaces(observation, action):
     """In `jit` as outside, but for the widths that JAX does not have."""
     agent, obs = wild(observation, action), observation.sample()
     want = np.asarray(agent.act(obs))
-    form = jax.eval_shape(agent.act, jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), obs))
+    form = jax.eval_shape(agent.act,
+                          jax.tree.map(
+                              lambda x: jax.ShapeDtypeStruct(np.shape(x), np.asarray(x).dtype), obs
+                          ))
     assert form.shape == want.shape and form.dtype == jax.dtypes.canonicalize_dtype(want.dtype)
 
 
 @st.composite
 def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
-    """A Box with bounds near the limits of its dtype, and actions that a policy may have for it, [B, n]."""
+    """A Box with bounds near the limits of its dtype, and actions that a policy may have for it,
+    [B, n]."""
     dtype = np.dtype(draw(st.sampled_from((*FLOATS, *INTEGERS, "uint64"))))
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(dtype)
-    some = [limits.min, limits.max, 0, 1, *((-np.inf, np.inf, 0.1, 0.3) if dtype.kind == "f" else ())]
+    some = [limits.min, limits.max, 0, 1,
+            *((-np.inf, np.inf, 0.1, 0.3) if dtype.kind == "f" else ())]
     pairs = st.sampled_from([(a, b) for a in some for b in some if a < b])
     low, high = zip(*draw(st.lists(pairs, min_size=1, max_size=3)), strict=True)
     far = float(np.finfo(np.float32).max)
-    action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63, 2.0**64, -(2.0**31),
+    action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63,
+                                                               2.0**64, -(2.0**31),
         -(2.0**63)])
-    actions = draw(st.lists(st.lists(action, min_size=len(low), max_size=len(low)), min_size=1, max_size=3))
-    return theirs.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype), np.array(actions, np.float32)
+    actions = draw(
+        st.lists(st.lists(action, min_size=len(low), max_size=len(low)), min_size=1, max_size=3))
+    return (
+        theirs.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype),
+        np.array(actions, np.float32)
+    )
 
 
 @settings(max_examples=200, deadline=None)
 @given(edges())
 def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
-    """From NumPy and from JAX, which has 32 bits: of numbers, and of the integers that a policy may choose."""
+    """From NumPy and from JAX, which has 32 bits: of numbers, and of the integers that a policy may
+    choose."""
     space, actions = case
     own = own_form(space)
     whole = np.clip(actions.astype(np.float64), -(2.0**31), 2.0**31 - 1).astype(np.int32)
     short = jax.dtypes.canonicalize_dtype(space.dtype)
     limits = (np.finfo if short.kind == "f" else np.iinfo)(short)
     low, high = (bound.astype(np.float64) for bound in (space.low, space.high))
-    held = ((low <= limits.max) & (high >= limits.min)).all()  # whether 32 bits have a number for every entry
+    # whether 32 bits have a number for every entry
+    held = ((low <= limits.max) & (high >= limits.min)).all()
     for values in (actions, whole, *((jnp.asarray(actions), jnp.asarray(whole)) if held else ())):
         found = np.asarray(own.decode(values))
         for x in found:
-            assert np.isfinite(x).all() and space.contains(x.astype(space.dtype)), (space, values, x)
+            assert np.isfinite(x).all() and space.contains(
+                x.astype(space.dtype)), (space, values, x)
     assert own.decode(actions).dtype == space.dtype
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "probe/multi-discrete", "probe/dict",
+@pytest.mark.parametrize("name",
+                         ["Pendulum-v1", "MountainCarContinuous-v0", "probe/multi-discrete",
+                          "probe/dict",
     "CartPole-v1"])
 def test_actions_of_our_own_environments_are_in_their_spaces(name):
     env = jf.make(name)
@@ -182,9 +204,11 @@ def test_floats_of_eight_and_sixteen_bits_are_numbers():
     """Observations and actions: NumPy does not know bfloat16, and float8, as floating point."""
     for kind in (jnp.bfloat16, jnp.float8_e4m3fn, np.float16, np.float32):
         own = own_of(jf.Box(-1.0, 1.0, (3,), kind))
-        for values in (np.full(3, 0.5, kind), jnp.full((2, 3), 0.5, kind), np.full(3, 0.5, np.float32)):
+        for values in (np.full(3, 0.5, kind), jnp.full((2, 3), 0.5, kind),
+                       np.full(3, 0.5, np.float32)):
             seen, single, _ = own.read(values)
-            assert seen.dtype == kind and single == (values.ndim == 1) and (np.asarray(seen, np.float32) == 0.5).all()
+            assert seen.dtype == kind and single == (values.ndim == 1) and (
+                np.asarray(seen, np.float32) == 0.5).all()
         assert own_of(jf.Box(-1.0, 1.0, (3,))).read(np.full(3, 0.5, kind))[0].dtype == np.float32
         done = own.decode(np.full((1, 3), 9.0, np.float32))
         assert done.dtype == kind and (done.astype(np.float32) == 1.0).all()
@@ -196,16 +220,20 @@ def test_floats_of_eight_and_sixteen_bits_are_numbers():
 
 def test_an_observation_of_another_kind_is_one_line():
     space = theirs.Dict(a=theirs.Box(-1, 1, (4,)), b=theirs.Box(0, 255, (8, 9), np.uint8))
-    agent, a, b = wild(space, theirs.Discrete(2)), np.zeros(4, np.float32), np.zeros((8, 9), np.uint8)
+    agent, a, b = (
+        wild(space, theirs.Discrete(2)), np.zeros(4, np.float32), np.zeros((8, 9), np.uint8))
     for obs, message in (
         (a, "observation must be a dict with a, b, got ndarray"),
         ({"a": a}, "observation must be a dict with a, b, got a dict with a"),
         ({"a": a[:3], "b": b}, r"observation\['a'\] must be of shape \(4,\).* got shape \(3,\)"),
         ({"a": a, "b": b[None]}, "observation must be one observation or a batch"),
-        ({"a": a, "b": b / 255}, r"observation\['b'\] must be uint8 numbers of shape \(8, 9\), got float64 \(8, 9\)"),
+        ({"a": a, "b": b / 255},
+         r"observation\['b'\] must be uint8 numbers of shape \(8, 9\), got float64 \(8, 9\)"),
         ({"a": a.astype(str), "b": b}, r"observation\['a'\] must be float32 numbers"),
-        ({"a": [[0, 0], [0]], "b": b}, r"observation\['a'\] must be float32 numbers of shape \(4,\), got no array"),
-        ({"a": a[None][:0], "b": b[None][:0]}, r"observation\['a'\] must be one observation, or a batch of at least one"),
+        ({"a": [[0, 0], [0]], "b": b},
+         r"observation\['a'\] must be float32 numbers of shape \(4,\), got no array"),
+        ({"a": a[None][:0], "b": b[None][:0]},
+         r"observation\['a'\] must be one observation, or a batch of at least one"),
     ):
         with pytest.raises(jf.ConfigError, match=message) as caught:
             agent.act(obs)
@@ -222,7 +250,8 @@ def stacked() -> jf.Agent:
 
 def test_an_integer_outside_of_its_space_is_a_warning():
     agent = wild(theirs.Discrete(2, start=7), theirs.Discrete(3, start=5))
-    with pytest.warns(UserWarning, match="observation must be integers from 7 to 8, got 0") as found:
+    with pytest.warns(UserWarning,
+                      match="observation must be integers from 7 to 8, got 0") as found:
         action = agent.act(np.int32(0))
     assert 5 <= int(action) <= 7 and found[0].filename == __file__
 
@@ -254,8 +283,12 @@ def test_a_step_is_pure(stacked):
     _, found = jax.lax.scan(stacked.step, stacked.init_carry(2), FRAMES)
     np.testing.assert_array_equal(found, want)
     carry, one = stacked.step(stacked.init_carry(), FRAMES[0, 0])
-    assert one.shape == (1,) and (np.asarray(one) == want[0, 0]).all() and carry.begun.tolist() == [True]
-    restarted = stacked.restart(stacked.step(stacked.init_carry(2), FRAMES[3])[0], np.array([True, True]))
+    assert (
+        one.shape == (1,) and (np.asarray(one) == want[0, 0]).all()
+        and carry.begun.tolist() == [True]
+    )
+    restarted = stacked.restart(stacked.step(stacked.init_carry(2), FRAMES[3])[0],
+                                np.array([True, True]))
     np.testing.assert_array_equal(stacked.step(restarted, FRAMES[0])[1], want[0])
     with pytest.raises(jf.ConfigError, match=r"carry .*init_carry\(2\)"):
         stacked.step(stacked.init_carry(3), FRAMES[0])
@@ -272,7 +305,8 @@ def test_a_traced_agent_acts_alike(stacked):
     key = jax.random.key(1)
     sampled = lambda obs, key: stacked.act(obs, "sample", key)
     np.testing.assert_array_equal(jax.jit(sampled)(STACKS[0], key), sampled(STACKS[0], key))
-    np.testing.assert_array_equal(sampled(STACKS[0], jax.random.PRNGKey(1)), sampled(STACKS[0], key))
+    np.testing.assert_array_equal(sampled(STACKS[0], jax.random.PRNGKey(1)),
+                                  sampled(STACKS[0], key))
     with pytest.raises(jf.ConfigError, match="key must be .*got 1$"):
         sampled(STACKS[0], 1)
 
@@ -284,7 +318,9 @@ with open(sys.argv[1], "rb") as file:
     agent, exported, obs, want = pickle.load(file)
 np.testing.assert_array_equal(agent.act(obs), want)
 np.testing.assert_array_equal(jax.export.deserialize(exported).call(obs), want)
-assert agent._env is None and agent.evaluate(2, seed=3).ret.shape == (2,) and agent.env.spec.stack == 2
+assert (
+    agent._env is None and agent.evaluate(2, seed=3).ret.shape == (2,) and agent.env.spec.stack == 2
+)
 """
 
 
@@ -294,7 +330,8 @@ def test_an_agent_goes_to_another_process(stacked, tmp_path):
     exported = jax.export.export(jax.jit(stacked.act))(sizes).serialize()
     file = tmp_path / "agent.pickle"
     file.write_bytes(pickle.dumps((stacked, exported, STACKS[0], stacked.act(STACKS[0]))))
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, file], capture_output=True, text=True, timeout=120, env=os.environ)
+    done = subprocess.run([sys.executable, "-c", ELSEWHERE, file], capture_output=True, text=True,
+                          timeout=120, env=os.environ)
     assert done.returncode == 0, done.stderr
     with pytest.raises(jf.ConfigError, match="mode must be .*got 'sample'"):
         jax.export.export(jax.jit(lambda obs: stacked.act(obs, "sample", jax.random.key(0))))(sizes)
@@ -303,8 +340,10 @@ def test_an_agent_goes_to_another_process(stacked, tmp_path):
 @pytest.mark.parametrize("seed", [-1, 2**32, True, 1.0, "1", None])
 def test_seeds_are_checked_everywhere(seed, stacked):
     calls = [
-        lambda: stacked.evaluate(1, seed=seed), lambda: jf.train(jf.PPO(), stacked.env, 1, seed=seed),
-        lambda: jf.sweep(jf.PPO(), stacked.env, 1, grid={"algo.discount": [0.9]}, seed=seed, out="never"),
+        lambda: stacked.evaluate(1, seed=seed),
+        lambda: jf.train(jf.PPO(), stacked.env, 1, seed=seed),
+        lambda: jf.sweep(jf.PPO(), stacked.env, 1, grid={"algo.discount": [0.9]}, seed=seed,
+                         out="never"),
     ]  # fmt: skip
     if seed not in (None, 2**32):  # Gymnasium's own range is wider
         calls.append(lambda: jf.to_gymnasium(stacked.env).reset(seed=seed))
@@ -315,7 +354,8 @@ def test_seeds_are_checked_everywhere(seed, stacked):
 
 def test_keys_are_checked():
     env, algo = jf.make("CartPole-v1"), jf.PPO()
-    for call in (lambda: jf.make_train(algo, env, 64)(0), lambda: jf.evaluate(env, algo, None, np.zeros(2))):
+    for call in (lambda: jf.make_train(algo, env, 64)(0),
+                 lambda: jf.evaluate(env, algo, None, np.zeros(2))):
         with pytest.raises(jf.ConfigError, match=r"key must be a jax.random.key"):
             call()
 

@@ -1,4 +1,5 @@
-"""What config.json holds comes back: classes, functions, dtypes and spaces, and a run that was made of them goes on."""
+"""What config.json holds comes back: classes, functions, dtypes and spaces, and a run that was made
+of them goes on."""
 
 from __future__ import annotations
 
@@ -44,24 +45,30 @@ def again(entry: dict) -> dict:
 
 PLACE = jf.Box((-1.0, float("-inf")), (1.0, float("inf")), (2,))
 HELD = [  # by networks, in a field of theirs
-    jnp.bfloat16, jnp.dtype(jnp.bfloat16), np.dtype("bool"), np.float64, PLACE, jf.Box(0, 255, (8, 8, 1), "uint8"),
-    jf.Discrete(3), jf.MultiDiscrete((2, 3)), jf.Dict.of(place=PLACE, kind=jf.Discrete(2)), jf.make("CartPole-v1").spec,
+    jnp.bfloat16, jnp.dtype(jnp.bfloat16), np.dtype("bool"), np.float64, PLACE,
+    jf.Box(0, 255, (8, 8, 1), "uint8"),
+    jf.Discrete(3), jf.MultiDiscrete((2, 3)), jf.Dict.of(place=PLACE, kind=jf.Discrete(2)),
+    jf.make("CartPole-v1").spec,
     Own(jf.Discrete(3), (), np.dtype("int64"), start=5),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("net", [Net(), Net(act), Net(jnp.sin), Net(nn.Dense), *(Net(nn.gelu, held) for held in HELD)])
+@pytest.mark.parametrize(
+    "net", [Net(), Net(act), Net(jnp.sin), Net(nn.Dense), *(Net(nn.gelu, held) for held in HELD)])
 def test_functions_and_dtypes_of_a_network_come_back(net):
     algo = jf.PPO(network=net)
     assert config_json.decode_algorithm(again(config_json.encode_algorithm(algo))) == algo
 
 
-@pytest.mark.parametrize("dtype", ["object", "float", "<f4", "f4,f4", "S3", "datetime64[ns]", "none", "", 4, None, ["float32"]])
+@pytest.mark.parametrize("dtype",
+                         ["object", "float", "<f4", "f4,f4", "S3", "datetime64[ns]", "none", "", 4,
+                          None, ["float32"]])
 def test_a_file_may_name_dtypes_of_numbers_only(dtype):
     entry = again(config_json.encode_algorithm(jf.PPO(network=Net(dtype=np.dtype("int8")))))
     assert entry["settings"]["network"]["fields"]["dtype"] == {"dtype": "int8"}
     entry["settings"]["network"]["fields"]["dtype"] = {"dtype": dtype}
-    with pytest.raises(jf.ConfigError, match="network.dtype must be the name of a dtype of numbers"):
+    with pytest.raises(jf.ConfigError,
+                       match="network.dtype must be the name of a dtype of numbers"):
         config_json.decode_algorithm(entry)
 
 
@@ -73,7 +80,10 @@ def test_a_dtype_that_config_json_cannot_name_is_refused(dtype):
 
 def test_a_subclass_that_keeps_a_name_comes_back():
     for algo in (Ours(), jf.PPO()):
-        assert type(config_json.decode_algorithm(again(config_json.encode_algorithm(algo)))) is type(algo)
+        assert (
+            type(config_json.decode_algorithm(again(config_json.encode_algorithm(algo))))
+            is type(algo)
+        )
 
 
 def test_an_environment_made_by_hand_keeps_every_field():
@@ -82,7 +92,8 @@ def test_an_environment_made_by_hand_keeps_every_field():
 
 
 def test_classes_of_a_script(monkeypatch):
-    """Found in the process of the script; and an algorithm also after it moved to a module that registers it."""
+    """Found in the process of the script; and an algorithm also after it moved to a module that
+    registers it."""
     entry = config_json.encode_algorithm(jf.PPO(network=Net()))
     entry["settings"]["network"]["class"] = "__main__:Net"
     with pytest.raises(jf.ConfigError, match="write 'nets:Net' into config.json"):
@@ -106,7 +117,8 @@ class OfSpace(nn.Module):
 def test_a_run_with_a_network_of_a_space_is_saved_loaded_and_resumed(tmp_path):
     env, run = jf.make("CartPole-v1"), tmp_path / "run"
     settings = dict(total_steps=256, eval_episodes=2, eval_every=0, tensorboard=False)
-    algo = jf.PPO(network=OfSpace(env.spec.observation), num_envs=4, num_steps=16, num_minibatches=2, num_epochs=1)
+    algo = jf.PPO(network=OfSpace(env.spec.observation), num_envs=4, num_steps=16,
+                  num_minibatches=2, num_epochs=1)
     trained = jf.train(algo, env, out=run, **settings)
     agent = jf.load(run, "last")
     assert agent.algo.network == algo.network

@@ -1,5 +1,6 @@
-"""Every file of a run directory damaged in every way, against every command that reads it: one error that names the file, or a
-warning and what is whole; never Python's own errors, and never another agent than the one that was saved. Nothing is trained."""
+"""Every file of a run directory damaged in every way, against every command that reads it: one
+error that names the file, or a warning and what is whole; never Python's own errors, and never
+another agent than the one that was saved. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from jaxrl_fast.sweeps.results import read_sweep
 @pytest.fixture(scope="module")
 def whole(made) -> dict:
     """The arrays that each reader finds in a run that is not damaged."""
-    return {reader: jax.tree.leaves(READERS[reader](made / "run").state) for reader in ("load", "load best", "load last")}
+    return {reader: jax.tree.leaves(READERS[reader](made / "run").state)
+            for reader in ("load", "load best", "load last")}
 
 
 class Reached(Exception):
@@ -41,13 +43,15 @@ class Reached(Exception):
 def made(tmp_path_factory) -> Path:
     """A run with two checkpoints of each kind, and another beside it."""
     base = tmp_path_factory.mktemp("damage")
-    algo = jf.DQN(num_envs=4, num_steps=2, hidden=(8,), buffer_size=64, learning_starts=16, batch_size=8)
+    algo = jf.DQN(num_envs=4, num_steps=2, hidden=(8,), buffer_size=64, learning_starts=16,
+                  batch_size=8)
     settings = dict(
         eval_episodes=2, log_every=64, eval_every=64, checkpoint_minutes=1e-9, chunk_seconds=1e-9,
         tensorboard=False, pictures=False,
     )
     with evaluations(lambda rows: [rows]):  # better each time
-        jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run", **settings)
+        jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run",
+                 **settings)
     shutil.copytree(base / "run", base / "other")
     for which in ("last", "best"):
         assert len(Checkpoints(base / "run" / "checkpoints", read_only=True).numbers(which)) == 2
@@ -126,7 +130,8 @@ DAMAGES = {
 
 
 def files(run: Path, which: str, damage: str) -> list[Path]:
-    """The JSON files of a run; those of its newest checkpoint of a kind, where another content is tried on its JSON alone."""
+    """The JSON files of a run; those of its newest checkpoint of a kind, where another content is
+    tried on its JSON alone."""
     if which == "json":
         return [run / name for name in ("config.json", "result.json", "metrics.jsonl")]
     newest = max((run / "checkpoints" / which).iterdir(), key=lambda p: int(p.name))
@@ -136,7 +141,8 @@ def files(run: Path, which: str, damage: str) -> list[Path]:
 
 
 def read(reader: str, run: Path, capsys) -> tuple[object, str]:
-    """(what came of it or None, all that was said): a UserError, warnings, or nothing; any other exception fails the test."""
+    """(what came of it or None, all that was said): a UserError, warnings, or nothing; any other
+    exception fails the test."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -156,10 +162,13 @@ def test_damage_is_named_or_skipped(which, damage, run, made, whole, capsys):
         shutil.rmtree(run)
         shutil.copytree(made / "run", run)
         DAMAGES[damage](file)
-        for reader in {"json": list(READERS), "last": ["load last", "resume"], "best": ["load"]}[which]:
+        for reader in {"json": list(READERS), "last": ["load last", "resume"],
+                       "best": ["load"]}[which]:
             found, said = read(reader, run, capsys)
-            if reader in whole and found is not None and not said.strip():  # then it is the agent that was saved
-                same = [np.array_equal(a, b) for a, b in zip(jax.tree.leaves(found.state), whole[reader], strict=True)]
+            # then it is the agent that was saved
+            if reader in whole and found is not None and not said.strip():
+                same = [np.array_equal(a, b)
+                        for a, b in zip(jax.tree.leaves(found.state), whole[reader], strict=True)]
                 assert all(same), (file, reader)
             if said.strip():
                 assert str(run) in said, (file, reader, said)
@@ -208,7 +217,9 @@ def test_a_row_of_another_form_is_named(row, run, run_cli):
 
 
 @pytest.mark.parametrize(
-    "content", ["null", "[1]", '{"format": 1}', '{"format": 1, "base": 3, "configurations": [], "parts": []}', "{"]
+    "content",
+    ["null", "[1]", '{"format": 1}', '{"format": 1, "base": 3, "configurations": [], "parts": []}',
+     "{"]
 )
 def test_a_sweep_that_is_damaged_is_named(content, run, run_cli):
     (run.parent / "sweep.json").write_text(content)
@@ -221,7 +232,8 @@ def test_both_newest_damaged_leaves_the_older_ones(run):
     older = Checkpoints(run / "checkpoints", read_only=True).numbers("best")[1]
     for file in files(run, "best", "empty"):
         file.write_bytes(b"")
-    with pytest.warns(UserWarning, match=rf"best.* is damaged .* read in its place: .*best/{older}"):
+    with pytest.warns(UserWarning,
+                      match=rf"best.* is damaged .* read in its place: .*best/{older}"):
         jf.load(run)
     for file in (run / "checkpoints" / "best" / str(older)).rglob("*"):
         if file.is_file():
@@ -248,16 +260,23 @@ def test_an_answer_from_another_checkpoint_ends_with_code_2(which, line, says, r
     assert code == 0 and says in out and err == "", err
     shutil.rmtree("replay", ignore_errors=True)
     Path("policy").unlink(missing_ok=True)
-    flip(max((p for p in newest(run, which).rglob("state/**/*") if p.is_file()), key=lambda p: p.stat().st_size))
+    flip(max((
+        p for p in newest(run, which).rglob("state/**/*") if p.is_file()
+    ), key=lambda p: p.stat().st_size))
     code, out, err = run_cli(*words)
     assert code == 2 and says in out, (out, err)
-    assert err.count("\n") == 1 and f"{which}/{newest(run, which).name} is damaged" in err and "in its place" in err, err
+    assert (
+        err.count("\n") == 1
+        and f"{which}/{newest(run, which).name} is damaged" in err
+        and "in its place" in err
+    ), err
 
 
 def test_a_resume_from_an_older_checkpoint_ends_with_code_0(made, tmp_path, run_cli):
     run = shutil.copytree(made / "run", tmp_path / "run")
     flip(newest(run, "last") / "meta" / "metadata")
-    code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "320", "--horizon", "320")
+    code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "320", "--horizon",
+                             "320")
     assert code == 0 and "336 steps a member" in out and "in its place" in err, (out, err)
 
 
@@ -271,7 +290,9 @@ def test_checkpoints_without_checksums_load_silently(run):
 
 @pytest.mark.parametrize("path", ["x" * 5000, "a\0b", "file/x", "loop"])
 @pytest.mark.parametrize(
-    "line", ["eval {}", "plot {}", "compare {} {}", "train --resume {}", "train --config {}", "sweep --resume {}"]
+    "line",
+    ["eval {}", "plot {}", "compare {} {}", "train --resume {}", "train --config {}",
+     "sweep --resume {}"]
 )
 def test_a_run_with_a_bad_path(line, path, tmp_path, monkeypatch, run_cli):
     monkeypatch.chdir(tmp_path)
@@ -283,7 +304,8 @@ def test_a_run_with_a_bad_path(line, path, tmp_path, monkeypatch, run_cli):
 @pytest.mark.parametrize("path", [5, None, 1.5, ["a"]], ids=repr)
 def test_objects_that_are_no_path(path):
     for read, name in ((jf.load, "run"), (jf.resume, "path")):
-        with pytest.raises(jf.ConfigError, match=f"^{name} must be the path of a run directory, got "):
+        with pytest.raises(jf.ConfigError,
+                           match=f"^{name} must be the path of a run directory, got "):
             read(path)
 
 
@@ -307,12 +329,14 @@ METAS = [
 
 @pytest.mark.parametrize(("change", "says"), METAS)
 def test_numbers_beside_a_checkpoint_of_another_form_are_damage(change, says, run):
-    """Where no checksum tells, as in a run that somebody else has made; the older checkpoint is read."""
+    """Where no checksum tells, as in a run that somebody else has made; the older checkpoint is
+    read."""
     folder = newest(run, "last")
     (folder / "checksums.json").unlink()
     file = folder / "meta" / "metadata"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.warns(UserWarning, match=rf"last/{folder.name} is damaged \(.*{says}.*read in its place"):
+    with pytest.warns(UserWarning,
+                      match=rf"last/{folder.name} is damaged \(.*{says}.*read in its place"):
         jf.load(run, "last")
     with pytest.warns(UserWarning, match=rf"last/{folder.name} is damaged \(.*{says}"):
         resume(run)
@@ -328,7 +352,8 @@ def test_folders_named_by_other_digits_are_no_checkpoints(run):
         jf.load(run, "last")
 
 
-@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "result.json", "meta/metadata", "checksums.json"])
+@pytest.mark.parametrize(
+    "name", ["config.json", "metrics.jsonl", "result.json", "meta/metadata", "checksums.json"])
 def test_a_pipe_is_refused_as_a_runs_file(name, run, capsys):
     """Nothing waits for what never comes."""
     file = run / name if "." in name and name != "checksums.json" else newest(run, "last") / name
@@ -347,7 +372,8 @@ def test_a_file_beyond_any_size_is_not_read(run, capsys):
 
 
 def test_links_of_a_run_are_not_written_through(run):
-    """A run from elsewhere may hold links to files outside of it, which would be read or written through them."""
+    """A run from elsewhere may hold links to files outside of it, which would be read or written
+    through them."""
     victim = run.parent / "victim"
     victim.write_text("precious\n")
     for name in ("metrics.jsonl.tmp", "result.json.tmp", "config.json.tmp"):
@@ -375,11 +401,13 @@ def test_linked_checkpoints_are_read_but_not_resumed(which, run):
     path.rename(outside)
     path.symlink_to(outside)
     jf.load(run, "last")
-    with pytest.raises(jf.ConfigError, match=r"a folder in the run, not a link, .*got '.*checkpoints"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"a folder in the run, not a link, .*got '.*checkpoints"):
         jf.resume(run, 512)
 
 
-BAD = [None, "", [], {}, -1, float("inf"), float("nan"), "x" * 10_000, True, 10**100, 0.5, [[1], [None]], "\ud800"]
+BAD = [None, "", [], {}, -1, float("inf"), float("nan"), "x" * 10_000, True, 10**100, 0.5,
+       [[1], [None]], "\ud800"]
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda x: repr(x)[:20])
@@ -402,12 +430,15 @@ def test_a_layout_of_another_form_is_named(bad, run, recwarn):
     assert refused > 5
 
 
-@pytest.mark.parametrize(("name", "value"), [("seed", -1), ("seed", 99), ("seeds", -1), ("seeds", 10**100), ("seed", 10**100)])
+@pytest.mark.parametrize(("name", "value"),
+                         [("seed", -1), ("seed", 99), ("seeds", -1), ("seeds", 10**100),
+                          ("seed", 10**100)])
 def test_a_sweep_that_contradicts_its_parts_is_named(name, value, run):
     base = json.loads((run / "config.json").read_text())
     base["run"][name] = value
     part = {"configurations": [0], "seed": 0, "seeds": 1}
-    about = {"format": 1, "base": base, "configurations": [{"algo.learning_rate": 1e-3}], "parts": [part]}
+    about = {"format": 1, "base": base, "configurations": [{"algo.learning_rate": 1e-3}],
+             "parts": [part]}
     (run.parent / "parts").mkdir()
     shutil.copytree(run, run.parent / "parts" / "00")
     (run.parent / "sweep.json").write_text(json.dumps(about))

@@ -1,4 +1,5 @@
-"""Exported policies: what JAX alone, onnxruntime and `jf.load` make of them is what the agent does."""
+"""Exported policies: what JAX alone, onnxruntime and `jf.load` make of them is what the agent
+does."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def new(name: str, made: str, **settings: Any) -> jf.Agent:
 
 def observations(policy: Any, size: int) -> Any:
     draw = np.random.default_rng(0)
-    some = lambda x: (draw.normal(size=(size, *x.shape)) if x.dtype.kind == "f" else draw.integers(0, 2, (size, *x.shape)))
+    some = lambda x: (draw.normal(size=(size, *x.shape)) if x.dtype.kind == "f"
+                      else draw.integers(0, 2, (size, *x.shape)))
     return jax.tree.map(lambda x: some(x).astype(x.dtype), policy.observation)
 
 
@@ -42,7 +44,8 @@ def check(agent: jf.Agent, call: Any, size: int = 1000) -> None:
         obs = jax.tree.map(lambda x, step=step: x[:: (-1) ** step], obs)
         action, *memory = call(obs, *memory)
         np.testing.assert_allclose(action, agent.act(obs), atol=1e-5, rtol=1e-5)
-        assert np.asarray(action).shape == agent.act(obs).shape and len(memory) == len(policy.memory)
+        assert (
+            np.asarray(action).shape == agent.act(obs).shape and len(memory) == len(policy.memory))
 
 
 CASES = {
@@ -87,7 +90,8 @@ def test_stablehlo_needs_jax_alone(tmp_path):
     agent = new("ppo", "Pendulum-v1", env={"stack": 2})
     file = agent.export(tmp_path / "policy.stablehlo")
     command = [sys.executable, "-c", ALONE, str(file), str(tmp_path / "action.npy")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ,
+                          cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     wanted = [agent.act(np.full((5, 3), i + 1, np.float32)) for i in range(2)][-1]
     np.testing.assert_allclose(np.load(tmp_path / "action.npy"), wanted, atol=1e-5)
@@ -95,8 +99,10 @@ def test_stablehlo_needs_jax_alone(tmp_path):
 
 def test_the_memory_is_what_actions_depend_on():
     names = lambda agent: policy_of(agent).names
-    assert names(new("sac", "Pendulum-v1")) == names(new("apex", "CartPole-v1")) == ()  # noise of training
-    assert len(names(new("ppo", "Pendulum-v1", env={"stack": 2}))) == 2  # the frames, and whether there are some
+    # noise of training
+    assert names(new("sac", "Pendulum-v1")) == names(new("apex", "CartPole-v1")) == ()
+    # the frames, and whether there are some
+    assert len(names(new("ppo", "Pendulum-v1", env={"stack": 2}))) == 2
 
 
 @jf.settings
@@ -133,13 +139,15 @@ def test_onnx_acts_as_the_agent(agent, tmp_path):
     session = runtime.InferenceSession(str(agent.export(tmp_path / "policy.onnx", "onnx")))
     names = [x.name for x in session.get_inputs()]
     assert names[0].startswith("observation") and session.get_outputs()[0].name == "action"
-    call = lambda obs, *memory: session.run(None, dict(zip(names, [*jax.tree.leaves(obs), *memory], strict=True)))
+    call = lambda obs, *memory: session.run(
+        None, dict(zip(names, [*jax.tree.leaves(obs), *memory], strict=True)))
     check(agent, call)
     check(agent, call, 1)
 
 
 @pytest.mark.onnx
-@pytest.mark.parametrize("name", [name for name in tools.SETTINGS if name not in ("ppo", "sac", "dqn")])
+@pytest.mark.parametrize("name",
+                         [name for name in tools.SETTINGS if name not in ("ppo", "sac", "dqn")])
 def test_onnx_takes_every_algorithm(name, tmp_path):
     import onnxruntime as runtime
 
@@ -161,7 +169,8 @@ def test_safetensors_is_loaded_again(trained, tmp_path):
     agent = jf.load(trained, member=1)
     folder = agent.export(tmp_path / "policy", "safetensors")
     again = jf.load(folder)
-    assert (again.score, again.iteration, again.environment) == (agent.score, agent.iteration, agent.environment)
+    assert (again.score, again.iteration, again.environment) == (agent.score, agent.iteration,
+                                                                 agent.environment)
     for part in ("params", "moments"):
         tools.assert_same(getattr(again.state, part), getattr(agent.state, part))
     np.testing.assert_array_equal(again.evaluate(4).ret, agent.evaluate(4).ret)
@@ -183,7 +192,9 @@ def broken(content: bytes, change: str) -> bytes:
 
 
 @pytest.mark.safetensors
-@pytest.mark.parametrize(("change", "message"), [("cut", "a whole file of safetensors"), ("renamed", "is missing|of no layer")])
+@pytest.mark.parametrize(("change", "message"),
+                         [("cut", "a whole file of safetensors"),
+                          ("renamed", "is missing|of no layer")])
 def test_a_damaged_file_of_safetensors_is_refused(change, message, trained, tmp_path):
     folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
     file = folder / "policy.safetensors"
@@ -211,7 +222,8 @@ def test_the_command_writes_the_policy(trained, run_cli):
 @pytest.mark.parametrize(("words", "message"), [
     ((), "RUN must be given once, got none: jaxrl-fast export RUN"),
     (("nowhere",), "run must be an existing run directory, got 'nowhere'"),
-    (("RUN", "--format", "pickle"), "--format must be one of 'stablehlo', 'onnx', 'safetensors', got 'pickle'"),
+    (("RUN", "--format", "pickle"),
+     "--format must be one of 'stablehlo', 'onnx', 'safetensors', got 'pickle'"),
     (("RUN", "--out", "RUN/config.json"), "path must be a new file"),
 ])  # fmt: skip
 def test_bad_input_of_the_command(words, message, trained, run_cli):

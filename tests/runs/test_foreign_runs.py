@@ -1,4 +1,5 @@
-"""A run directory of somebody else's is data: no command executes what its files name. `hostile/` has a file a way to try it."""
+"""A run directory of somebody else's is data: no command executes what its files name. `hostile/`
+has a file a way to try it."""
 
 from __future__ import annotations
 
@@ -45,13 +46,15 @@ READING = ("plot {run}", "compare {run} {run}/../other", "list", "list --import 
 def made(tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("foreign") / "run"
     algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
-    jf.train(algo, jf.make("CartPole-v1"), 256, out=run, eval_episodes=4, log_every=64, tensorboard=False)
+    jf.train(algo, jf.make("CartPole-v1"), 256, out=run, eval_episodes=4, log_every=64,
+             tensorboard=False)
     return run
 
 
 @pytest.fixture
 def here(made, tmp_path, monkeypatch):
-    """(the run, a sweep with its config.json): evil_module.py is in the working directory, in the run and beside both."""
+    """(the run, a sweep with its config.json): evil_module.py is in the working directory, in the
+    run and beside both."""
     monkeypatch.chdir(tmp_path)
     run, sweep = tmp_path / "run", tmp_path / "sweep"
     shutil.copytree(made, run)
@@ -72,7 +75,8 @@ def change(run: Path, sweep: Path, changes: dict) -> None:
         part[last] = value
     (run / "config.json").write_text(json.dumps(content))
     part = {"configurations": [0], "seed": 0, "seeds": 1}
-    about = {"format": 1, "base": content, "configurations": [{"algo.learning_rate": 1e-3}], "parts": [part]}
+    about = {"format": 1, "base": content, "configurations": [{"algo.learning_rate": 1e-3}],
+             "parts": [part]}
     (sweep / "sweep.json").write_text(json.dumps(about))
 
 
@@ -84,12 +88,14 @@ def assert_nothing_ran(folder: Path, path: list[str]) -> None:
 
 @pytest.mark.parametrize("file", HOSTILE, ids=lambda file: file.stem)
 def test_a_foreign_run_executes_nothing(file, here, run_cli, tmp_path):
-    """Each command is refused with what to type; so are the functions; those that only read pictures and scores go on."""
+    """Each command is refused with what to type; so are the functions; those that only read
+    pictures and scores go on."""
     case, before = json.loads(file.read_text()), list(sys.path)
     (run, sweep), population = here, "run.population" in case["changes"]
     change(run, sweep, case["changes"])
     for name, line in LOADING.items():
-        if population and name in ("plan", "sweep", "sweep resume"):  # members are a sweep's own there
+        # members are a sweep's own there
+        if population and name in ("plan", "sweep", "sweep resume"):
             run_cli(*line.format(run=run, sweep=sweep).split())
             continue
         code, out, err = run_cli(*line.format(run=run, sweep=sweep).split())
@@ -106,7 +112,8 @@ def test_a_foreign_run_executes_nothing(file, here, run_cli, tmp_path):
 
 
 def test_named_modules_are_imported(here, run_cli, tmp_path, monkeypatch):
-    """The line that the refusal says is the way on, and the working directory is behind everything else."""
+    """The line that the refusal says is the way on, and the working directory is behind everything
+    else."""
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
     change(*here, {"imports": ["evil_module"]})
     before = list(sys.path)
@@ -126,7 +133,8 @@ def test_a_module_from_elsewhere_puts_no_folder_on_the_path(here, tmp_path, monk
     assert sys.path == before
 
 
-@pytest.mark.parametrize("name", ["jax.nn:relu", "jax.numpy:bfloat16", "flax.linen.linear:Dense", "optax:adamw"])
+@pytest.mark.parametrize(
+    "name", ["jax.nn:relu", "jax.numpy:bfloat16", "flax.linen.linear:Dense", "optax:adamw"])
 def test_plain_functions_of_the_libraries_are_found(name):
     found, home = imports.look_up(name, "x")
     assert callable(found) and imports.is_known(home)
@@ -136,18 +144,21 @@ def test_a_foreign_folder_of_experience_executes_nothing(here, run_cli, tmp_path
     """layout.json names a memory and the kind of its rows: both are words of a list."""
     folder, before = tmp_path / "replay", list(sys.path)
     sizes = {"class": "evil_module:Memory", "capacity": 8, "num_steps": 1, "num_envs": 1}
-    about = {"format": 1, "layout": sizes, "written": 1, "kind": "evil_module:Row", "rows": {}, "id": "0"}
+    about = {"format": 1, "layout": sizes, "written": 1, "kind": "evil_module:Row", "rows": {},
+             "id": "0"}
     for change in ({}, {"kind": "Row"}, {"kind": "Transition"}):
         folder.mkdir(exist_ok=True)
         (folder / "layout.json").write_text(json.dumps(about | change))
-        code, _, err = run_cli("train", "dqn", "CartPole-v1", "--experience", str(folder), "--out", "again")
+        code, _, err = run_cli("train", "dqn", "CartPole-v1", "--experience", str(folder), "--out",
+                               "again")
         assert code == 2 and str(folder) in err, err
     assert_nothing_ran(tmp_path, before)
 
 
 @pytest.mark.parametrize("place", ["dist-packages", "lib/python3/site-packages", "user"])
 def test_an_installed_package_is_no_module_of_the_users(place, here, tmp_path, monkeypatch):
-    """Although the process has imported it: anything of it could be called. The user may name it."""
+    """Although the process has imported it: anything of it could be called. The user may name
+    it."""
     folder = tmp_path / place
     folder.mkdir(parents=True)
     (folder / "a_helper.py").write_text("def run(*_): raise SystemExit\n")
@@ -158,7 +169,8 @@ def test_an_installed_package_is_no_module_of_the_users(place, here, tmp_path, m
         __import__("a_helper")
         assert imports.is_known("a_helper") and not imports.is_users("a_helper")
         change(*here, {"algorithm.settings.optimizer": {"import": "a_helper:run"}})
-        with pytest.raises(jf.ConfigError, match=r"algo.optimizer.*a module of yours.*--import.*config\.json"):
+        with pytest.raises(jf.ConfigError,
+                           match=r"algo.optimizer.*a module of yours.*--import.*config\.json"):
             jf.load(here[0])
         imports.import_user_module("a_helper")
         assert imports.is_users("a_helper")
@@ -178,7 +190,9 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
     if where == "below" and last:  # installed from there, as `pip install -e` does
         jf.load(here[0])
         return
-    with pytest.raises(jf.ConfigError, match=r"library must be .*got 'a_library'.*add --import a_library .*in .*config\.json"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"library must be .*got 'a_library'.*add --import a_library .*in "
+                             r".*config\.json"):
         jf.load(here[0])
     assert "a_library" not in sys.modules
     try:
@@ -188,8 +202,11 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
 
 
 def test_a_file_cannot_make_a_module_trusted(here, run_cli, monkeypatch):
-    """What a file names because it is imported is imported again, and is no more the user's own than before."""
-    change(*here, {"imports": ["orbax.checkpoint"], "environment": {"name": "gym:orbax.checkpoint:CartPole-v1",
+    """What a file names because it is imported is imported again, and is no more the user's own
+    than before."""
+    change(*here,
+           {"imports": ["orbax.checkpoint"],
+            "environment": {"name": "gym:orbax.checkpoint:CartPole-v1",
         "settings": {}}})
     __import__("orbax.checkpoint"), __import__("jaxrl_fast.sweeps.sweep")
 
@@ -200,9 +217,12 @@ def test_a_file_cannot_make_a_module_trusted(here, run_cli, monkeypatch):
 
 
 BAD = {
-    "null": "null", "empty": '""', "list": "[]", "object": "{}", "negative": "-1", "infinite": "1e400", "nan": "NaN",
-    "long": json.dumps("x" * 10_000), "deep": "[" * 2000 + "]" * 2000, "as deep as is read": "[" * 900 + "]" * 900,
-    "true": "true", "large": "1" + "0" * 100, "surrogate": '"\\ud800"', "class": '{"class": 3}', "import": '{"import": []}',
+    "null": "null", "empty": '""', "list": "[]", "object": "{}", "negative": "-1",
+    "infinite": "1e400", "nan": "NaN",
+    "long": json.dumps("x" * 10_000), "deep": "[" * 2000 + "]" * 2000,
+    "as deep as is read": "[" * 900 + "]" * 900,
+    "true": "true", "large": "1" + "0" * 100, "surrogate": '"\\ud800"', "class": '{"class": 3}',
+    "import": '{"import": []}',
     "float": '{"float": "x"}',
 }  # fmt: skip
 

@@ -69,11 +69,15 @@ def test_a_hook_sees_session_and_rows_after_every_chunk(unbroken):
 
     def hook(session, rows):
         assert session.env_steps == rows[-1].env_steps == session.history[-1].env_steps
-        assert all(np.isfinite(x).all() for x in jax.tree.leaves(session.state.agent.params))  # it may be read here
+        # it may be read here
+        assert all(np.isfinite(x).all() for x in jax.tree.leaves(session.state.agent.params))
         seen.extend(rows)
 
     session = tools.train("ppo", hooks=[hook], chunk_seconds=1e9)
-    assert tools.through_json(seen) == tools.through_json(session.history) == tools.through_json(whole.history)
+    assert (
+        tools.through_json(seen) == tools.through_json(session.history)
+        == tools.through_json(whole.history)
+    )
     tools.assert_same(session.state, whole.state)
 
 
@@ -94,10 +98,15 @@ def test_a_hook_ends_the_run_which_can_resume(unbroken, tmp_path):
 
 def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
     whole, _ = unbroken("ppo")
-    twice = lambda session, rows: {"twice": 2 * rows[-1].metrics["episode_length"], "rows": len(session.history)}
-    four = lambda session, rows: {"four": 2 * rows[-1].metrics["twice"]} if "twice" in rows[-1].metrics else None
+    twice = lambda session, rows: {"twice": 2 * rows[-1].metrics["episode_length"],
+                                   "rows": len(session.history)}
+    four = (
+        lambda session, rows: {"four": 2 * rows[-1].metrics["twice"]} if "twice" in rows[-1].metrics
+        else None
+    )
     sink = Collects()
-    session = tools.train("ppo", tmp_path / "run", hooks=[twice, four], sinks=[sink], chunk_seconds=1e-9)
+    session = tools.train("ppo", tmp_path / "run", hooks=[twice, four], sinks=[sink],
+                          chunk_seconds=1e-9)
     assert all(a is b for a, b in zip(sink.rows, session.history, strict=True))
     tools.assert_same(session.state, whole.state)
     for i, (row, plain) in enumerate(zip(session.history, whole.history, strict=True), 1):
@@ -107,8 +116,11 @@ def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
 
 
 @pytest.mark.parametrize(("columns", "message"), [
-    ({3: 1.0}, r"result of a hook must be None, or a dict of names and numbers, got \{3: 1.0\}; such columns are left out"),
-    ({"episode_return": 1}, "column of a hook must be a name that the log rows do not have, got 'episode_return'"),
+    ({3: 1.0},
+     r"result of a hook must be None, or a dict of names and numbers, got \{3: 1.0\}; such columns "
+     r"are left out"),
+    ({"episode_return": 1},
+     "column of a hook must be a name that the log rows do not have, got 'episode_return'"),
     ({"parent": 1}, "column of a hook must be a name that the log rows do not have"),
     ({"x": [1, 2, 3]}, r"column x of a hook must be a number, or 1 numbers, got \[1, 2, 3\]"),
     ({"x": "much"}, "column x of a hook must be a number"),
@@ -118,12 +130,14 @@ def test_wrong_columns_of_hooks_are_left_out_with_one_warning(columns, message, 
     whole, _ = unbroken("ppo")
     wrong = lambda session, rows: columns if session.rows != 3 else {"right": 1}
     with pytest.warns(UserWarning, match=message) as found:
-        session = tools.train("ppo", hooks=[wrong, lambda session, rows: {"other": 2}], chunk_seconds=1e-9)
+        session = tools.train("ppo", hooks=[wrong, lambda session, rows: {"other": 2}],
+                              chunk_seconds=1e-9)
     assert len([w for w in found if "hook" in str(w.message)]) == 1
     tools.assert_same(session.state, whole.state)
     for i, (row, plain) in enumerate(zip(session.history, whole.history, strict=True), 1):
         assert set(row.metrics) - set(plain.metrics) == {"other"} | ({"right"} if i == 3 else set())
-        np.testing.assert_array_equal(row.metrics["episode_length"], plain.metrics["episode_length"])
+        np.testing.assert_array_equal(row.metrics["episode_length"],
+                                      plain.metrics["episode_length"])
 
 
 @pytest.mark.parametrize("result", [3, True, "text", [1.0], {}])
@@ -138,7 +152,8 @@ def test_a_sink_that_fails_is_left_out_with_a_warning(method, unbroken, tmp_path
     failing, other = Collects(), Collects()
     setattr(failing, method, lambda *args: 1 / 0)
     tools.train("ppo", tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL)
-    said = "Collects (failed, and the run goes on without it|could not be closed): .*division by zero"
+    said = (
+        "Collects (failed, and the run goes on without it|could not be closed): .*division by zero")
     with pytest.warns(UserWarning, match=said) as found:
         session = tools.resume(tmp_path / "run", tools.TOTAL, sinks=[failing, other])
     assert len([w for w in found if "Collects" in str(w.message)]) == 1
@@ -187,9 +202,11 @@ def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeyp
     if case == "another's file":
         sink.open = lambda: (run / "notes").write_text("keep")
     with pytest.raises(ZeroDivisionError if case == "a row" else jf.ConfigError):
-        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink, failing])  # DQN's warm-up is a row
+        # DQN's warm-up is a row
+        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink, failing])
     left = sorted(p.name for p in run.iterdir()) if run.exists() else None
-    expected = {"new": None, "empty": [], "another's file": ["notes"], "a row": ["config.json", "metrics.jsonl"]}
+    expected = {"new": None, "empty": [], "another's file": ["notes"],
+                "a row": ["config.json", "metrics.jsonl"]}
     assert left == expected[case]
 
 
@@ -207,7 +224,10 @@ def test_the_run_ends_when_every_member_has_reached_the_target(scripted, tmp_pat
     expected = [{"env_steps": 256, "eval_return": 0.9}, {"env_steps": 384, "eval_return": 0.95}]
     assert session.reached == expected and session.env_steps == 384
     result = tools.read(run / "result.json")
-    assert result["reached"] == expected and result["eval_return"] == [0.1, 0.95] and result["env_steps"] == 384
+    assert (
+        result["reached"] == expected and result["eval_return"] == [0.1, 0.95]
+        and result["env_steps"] == 384
+    )
     assert result["best_eval_return"] == pytest.approx(0.6)
     assert len(tools.logged(run)) == 6 and tools.logged(run)[-1]["eval_return"] == [0.1, 0.95]
 
@@ -218,7 +238,8 @@ def test_reached_targets_survive_a_resume(scripted, tmp_path):
     hook = lambda session, rows: session.stop() if session.rows >= 6 else None
     tools.train("ppo", run, seeds=2, eval_every=128, target_return=0.9, hooks=[hook])
     session = tools.resume(run)
-    assert session.reached == [{"env_steps": 256, "eval_return": 0.9}, {"env_steps": 512, "eval_return": 2.0}]
+    assert session.reached == [{"env_steps": 256, "eval_return": 0.9},
+                               {"env_steps": 512, "eval_return": 2.0}]
     assert session.env_steps == 512 and session.best_rows == 8
 
 
@@ -235,19 +256,22 @@ def test_a_run_at_its_target_resumes_to_a_new_end(scripted, tmp_path):
 
 def test_a_target_that_is_missed_outlives_a_new_end(scripted, tmp_path):
     scripted({2: [0.2], 4: [0.95], 6: [0.95]})
-    tools.train("ppo", tmp_path / "run", eval_every=128, target_return=0.9, total_steps=128, horizon=tools.TOTAL)
+    tools.train("ppo", tmp_path / "run", eval_every=128, target_return=0.9, total_steps=128,
+                horizon=tools.TOTAL)
     assert tools.resume(tmp_path / "run", 384).env_steps == 256
 
 
 def test_a_target_that_is_never_looked_at_is_refused(tmp_path):
-    with pytest.raises(jf.ConfigError, match=r"target_return must be None where eval_every = 0, got 0.9"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"target_return must be None where eval_every = 0, got 0.9"):
         tools.train("ppo", tmp_path / "run", eval_every=0, target_return=0.9)
     assert not (tmp_path / "run").exists()
 
 
 def test_the_speed_of_a_run_that_ends_in_its_first_chunk(scripted):
     session = tools.train("ppo", hooks=[lambda session, rows: session.stop()])
-    assert session.rows == 1 and session.steps_per_second == session.history[-1].steps_per_second > 0
+    assert (
+        session.rows == 1 and session.steps_per_second == session.history[-1].steps_per_second > 0)
     scripted({1: [1.0]})
     assert tools.train("ppo", eval_every=64, target_return=0.5).steps_per_second > 0
 
@@ -258,7 +282,8 @@ def test_the_best_agent_is_kept_beside_the_last(scripted, tmp_path):
     keep = lambda session, rows: seen.update({session.rows: tools.arrays(session.state.agent)})
     session = tools.train("ppo", run, total_steps=640, eval_every=128, hooks=[keep])
     best, last = jf.load(run), jf.load(run, "last")
-    assert (best.iteration, last.iteration, session.best_rows) == (4, 10, 4)  # the first of two that are as good
+    # the first of two that are as good
+    assert (best.iteration, last.iteration, session.best_rows) == (4, 10, 4)
     tools.assert_same_arrays(tools.arrays(best.state), seen[4])
     tools.assert_same_arrays(tools.arrays(last.state), seen[10])
     tools.assert_same(last.state, session.agent().state)
@@ -280,7 +305,8 @@ def test_the_member_is_the_best_one_of_the_checkpoint(scripted, tmp_path):
     scripted({4: [0.5, 0.9, 0.1], 8: [0.8, 0.1, 0.0]})
     run, seen = tmp_path / "run", {}
     keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.agent(1).state)})
-    session = tools.train("ppo", run, seeds=3, total_steps=512, eval_every=256, hooks=[keep], chunk_seconds=1e9)
+    session = tools.train("ppo", run, seeds=3, total_steps=512, eval_every=256, hooks=[keep],
+                          chunk_seconds=1e9)
     tools.assert_same_arrays(tools.arrays(jf.load(run).state), seen[4])
     tools.assert_same(jf.load(run, "last").state, session.agent(0).state)
 
@@ -302,7 +328,8 @@ def test_a_loaded_agent_acts(unbroken):
     sampled = [agent.act(obs, "sample", jax.random.key(i)) for i in (0, 0, 1)]
     np.testing.assert_array_equal(sampled[0], sampled[1])
     assert (sampled[0] != sampled[2]).any()
-    for arguments, message in ((("sample",), "key must be .*got None"), (("gredy",), "mode must be .*got 'gredy'")):
+    for arguments, message in ((("sample",), "key must be .*got None"),
+                               (("gredy",), "mode must be .*got 'gredy'")):
         with pytest.raises(jf.ConfigError, match=message):
             agent.act(obs, *arguments)
 

@@ -31,7 +31,8 @@ class Hub(http.server.BaseHTTPRequestHandler):
     def answer(self, content: bytes | dict | list, code: int = 200, **headers: str) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(code)
-        for name, value in {"Content-Length": str(len(data)), "X-Repo-Commit": SHA, **headers}.items():
+        for name, value in {"Content-Length": str(len(data)), "X-Repo-Commit": SHA,
+                            **headers}.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         if self.command != "HEAD":
@@ -46,18 +47,22 @@ class Hub(http.server.BaseHTTPRequestHandler):
             asked = json.loads(body)
             name = f"{asked['organization']}/{asked['name']}"
             self.repositories.setdefault(name, {})
-            self.private[name] = asked.get("private") is True or asked.get("visibility") == "private"
+            self.private[name] = (
+                asked.get("private") is True or asked.get("visibility") == "private")
             return self.answer({"url": f"http://{self.headers['Host']}/{name}"})
         if parts == ["api", "validate-yaml"]:
             return self.answer({"errors": [], "warnings": []})
         name = "/".join(parts[2:4])
         if parts[4] == "preupload":
-            files = [{"path": x["path"], "uploadMode": "regular", "shouldIgnore": False} for x in json.loads(body)["files"]]
+            files = [{"path": x["path"], "uploadMode": "regular", "shouldIgnore": False}
+                     for x in json.loads(body)["files"]]
             return self.answer({"files": files})
         for line in map(json.loads, body.splitlines()):
             if line["key"] == "file":
-                self.repositories[name][line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-        return self.answer({"commitUrl": f"http://{self.headers['Host']}/{name}/commit/{SHA}", "commitOid": SHA})
+                self.repositories[name][line["value"]["path"]] = base64.b64decode(
+                    line["value"]["content"])
+        return self.answer(
+            {"commitUrl": f"http://{self.headers['Host']}/{name}/commit/{SHA}", "commitOid": SHA})
 
     def do_GET(self) -> None:
         parts = self.path.partition("?")[0].strip("/").split("/")
@@ -67,9 +72,14 @@ class Hub(http.server.BaseHTTPRequestHandler):
                 return self.answer({"error": "not found"}, 404, X_Error_Code="RepoNotFound")
             if "tree" in parts:
                 sizes = {file: len(content) for file, content in self.repositories[name].items()}
-                return self.answer([{"type": "file", "path": file, "size": n, "oid": SHA} for file, n in sizes.items()])
+                return (
+                    self.answer([{
+                        "type": "file", "path": file, "size": n, "oid": SHA
+                    } for file, n in sizes.items()])
+                )
             siblings = [{"rfilename": file} for file in self.repositories[name]]
-            return self.answer({"id": name, "sha": SHA, "siblings": siblings, "private": self.private[name]})
+            return self.answer(
+                {"id": name, "sha": SHA, "siblings": siblings, "private": self.private[name]})
         name, file = "/".join(parts[:2]), "/".join(parts[4:])
         content = self.repositories[name][file]
         self.answer(content, ETag=f'"{hashlib.sha1(content).hexdigest()}"')
@@ -116,15 +126,25 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.mark.hub
 def test_a_policy_goes_to_the_hub_and_comes_back(trained, remote, run_cli):
-    code, out, err = run_cli("push", str(trained), "hf://me/cart-pole", "--member", "1", "--private")
+    code, out, err = run_cli("push", str(trained), "hf://me/cart-pole", "--member", "1",
+                             "--private")
     assert code == 0 and "/me/cart-pole" in out and "jf.load('hf://me/cart-pole')" in out, err
     files = remote["me/cart-pole"]
     assert {"README.md", "config.json", "policy.safetensors", "rollout.gif"} <= set(files)
-    assert not [file for file in files if file.endswith((".pkl", ".pickle", ".py", ".bin"))] and Hub.private["me/cart-pole"]
+    assert (
+        not [file for file in files if file.endswith((".pkl", ".pickle", ".py", ".bin"))]
+        and Hub.private["me/cart-pole"]
+    )
     card = files["README.md"].decode()
     scores = tools.read(trained / "result.json")["eval_return"]
-    assert f"{np.mean(scores):,.2f}" in card and "library_name: jaxrl_fast" in card and "mean_reward" in card
-    assert "![rollout](rollout.gif)" in card and 'jf.load("hf://me/cart-pole")' in card and "| `num_envs` | 4 |" in card
+    assert (
+        f"{np.mean(scores):,.2f}" in card and "library_name: jaxrl_fast" in card
+        and "mean_reward" in card
+    )
+    assert (
+        "![rollout](rollout.gif)" in card and 'jf.load("hf://me/cart-pole")' in card
+        and "| `num_envs` | 4 |" in card
+    )
     agent, again = jf.load(trained, member=1), jf.load("hf://me/cart-pole@main")
     tools.assert_same(again.state.params, agent.state.params)
     assert again.score == agent.score
@@ -132,13 +152,17 @@ def test_a_policy_goes_to_the_hub_and_comes_back(trained, remote, run_cli):
 
 @pytest.mark.hub
 def test_what_is_no_policy_is_refused(trained, remote):
-    with pytest.raises(jf.ConfigError, match=r"path must be a repository that can be read .*got 'hf://me/nothing'"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"path must be a repository that can be read .*got 'hf://me/nothing'"):
         jf.load("hf://me/nothing")
     remote["me/other"] = {"README.md": b"", "config.json": b"{}"}
     Hub.private["me/other"] = False
-    with pytest.raises(jf.ConfigError, match=r"a repository that `jaxrl-fast push` wrote.*; it has no policy.safetensors"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"a repository that `jaxrl-fast push` wrote.*; it has no "
+                             r"policy.safetensors"):
         jf.load("hf://me/other")
-    remote["me/code"] = {"config.json": b"{}", "policy.safetensors": b"\x80\x04K\x01.", "evil.py": b"raise SystemExit"}
+    remote["me/code"] = {"config.json": b"{}", "policy.safetensors": b"\x80\x04K\x01.",
+                         "evil.py": b"raise SystemExit"}
     Hub.private["me/code"] = False
     with pytest.raises(jf.ConfigError, match="config"):
         jf.load("hf://me/code")
@@ -149,7 +173,8 @@ def test_a_hub_that_refuses_is_one_line(trained, remote, monkeypatch, run_cli):
     monkeypatch.setenv("HF_TOKEN", "wrong")
     forget()
     code, _, err = run_cli("push", str(trained), "hf://me/mine")
-    assert code == 1 and err.count("\n") == 1 and "the hub did not take me/mine" in err and not remote
+    assert (
+        code == 1 and err.count("\n") == 1 and "the hub did not take me/mine" in err and not remote)
 
 
 @pytest.mark.parametrize("text", ["hf://me", "hf://", "hf://a/b/c", "hf://a/b@", "hf://a b/c", 3])

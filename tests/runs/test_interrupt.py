@@ -1,4 +1,5 @@
-"""SIGTERM and Ctrl-C at the command line, in a process of its own: the chunk ends, it is saved, and the run goes on."""
+"""SIGTERM and Ctrl-C at the command line, in a process of its own: the chunk ends, it is saved, and
+the run goes on."""
 
 from __future__ import annotations
 
@@ -25,8 +26,10 @@ from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 loop = importlib.import_module("jaxrl_fast.runs.loop")
 
 ARGUMENTS = [
-    "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every", "0", "--chunk-seconds", "0.1",
-    "--no-tensorboard", "--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8", "--algo.num-epochs", "1",
+    "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every",
+    "0", "--chunk-seconds", "0.1",
+    "--no-tensorboard", "--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8",
+    "--algo.num-epochs", "1",
     "--eval-episodes", "4", "--env.max-steps-in-episode", "30",
 ]  # fmt: skip
 
@@ -37,12 +40,15 @@ ARGUMENTS = [
 def test_a_signal_saves_and_the_run_resumes(signum, code, tmp_path):
     run = tmp_path / "run"
     process = subprocess.Popen(
-        [sys.executable, "-m", "jaxrl_fast", *ARGUMENTS, "--out", str(run)], cwd=tmp_path, text=True,
+        [sys.executable, "-m", "jaxrl_fast", *ARGUMENTS, "--out", str(run)], cwd=tmp_path,
+        text=True,
         env=tools.subprocess_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
     try:
         end = time.monotonic() + 120
-        while not (run / "metrics.jsonl").exists() or len((run / "metrics.jsonl").read_text().splitlines()) < 3:
+        while not (run / "metrics.jsonl").exists() or len(
+            (run / "metrics.jsonl").read_text().splitlines()
+        ) < 3:
             assert process.poll() is None and time.monotonic() < end, process.communicate()
             time.sleep(0.05)
         process.send_signal(signum)
@@ -69,7 +75,8 @@ def test_a_signal_saves_and_the_run_resumes(signum, code, tmp_path):
 
 @pytest.fixture
 def interruptible():
-    """A shell starts what it puts into the background with SIGINT ignored: these tests are not about that."""
+    """A shell starts what it puts into the background with SIGINT ignored: these tests are not
+    about that."""
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, found)
@@ -91,11 +98,15 @@ def test_handlers_are_put_back(interruptible):
     before = [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     with Signals() as signals:
         assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] != before
-    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before and signals.caught is None
+    assert (
+        [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
+        and signals.caught is None
+    )
 
 
 def test_a_context_within_another_takes_over(interruptible):
-    """What the outer one noted counts within, and what comes after does not end the outer one's block."""
+    """What the outer one noted counts within, and what comes after does not end the outer one's
+    block."""
     with Signals() as outer, outer.at_once("outside"):
         with Signals() as inner:
             signal.raise_signal(signal.SIGINT)
@@ -104,7 +115,8 @@ def test_a_context_within_another_takes_over(interruptible):
         assert (inner.caught, outer.caught) == (signal.SIGINT, signal.SIGTERM)
     with Signals() as outer:
         signal.raise_signal(signal.SIGTERM)
-        with Signals() as inner, pytest.raises(Stopped, match="SIGTERM within"), inner.at_once("within"):
+        with Signals() as inner, pytest.raises(Stopped,
+                                               match="SIGTERM within"), inner.at_once("within"):
             pass
 
 
@@ -118,7 +130,8 @@ def test_a_context_entered_again_has_caught_nothing(interruptible):
 
 
 def test_an_interrupt_without_a_run_directory():
-    """Nothing is saved there, and what was caught is still a KeyboardInterrupt for whoever called."""
+    """Nothing is saved there, and what was caught is still a KeyboardInterrupt for whoever
+    called."""
     hook = lambda session, rows: signal.raise_signal(signal.SIGINT) if session.rows == 3 else None
     with pytest.raises(Interrupted, match="stopped by SIGINT at 192 environment steps") as error:
         tools.train("ppo", hooks=[hook], chunk_seconds=1e-9, eval_every=0)
@@ -129,7 +142,8 @@ def test_an_interrupt_without_a_run_directory():
 def during(monkeypatch, owner, name):
     """SIGTERM each time that this function of the run is called."""
     original = getattr(owner, name)
-    again = lambda *args, **named: (signal.raise_signal(signal.SIGTERM), original(*args, **named))[1]
+    again = lambda *args, **named: (signal.raise_signal(signal.SIGTERM),
+                                    original(*args, **named))[1]
     monkeypatch.setattr(owner, name, again)
 
 
@@ -137,11 +151,15 @@ def during(monkeypatch, owner, name):
     ("owner", "name", "result"),
     [(loop, "measure", False), (programs.Programs, "evaluate", False), (RunDir, "finish", True)],
 )
-def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, tmp_path, monkeypatch):
-    """In the last rows, in the final evaluation, in what is written of the result: saved, and exit code 143."""
+def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, tmp_path,
+                                                 monkeypatch):
+    """In the last rows, in the final evaluation, in what is written of the result: saved, and exit
+    code 143."""
     settings = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
     whole = tools.train("ppo", **settings)
-    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="SIGTERM at 64 environment steps") as error:
+    with monkeypatch.context() as patched, pytest.raises(
+        Interrupted, match="SIGTERM at 64 environment steps"
+    ) as error:
         during(patched, owner, name)
         tools.train("ppo", tmp_path / "run", **settings)
     assert error.value.exit_code == 143 and (tmp_path / "run" / "result.json").exists() == result
@@ -151,7 +169,8 @@ def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, 
 
 
 def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypatch):
-    """One that comes after the look at it must not save a chunk that was neither checked nor logged."""
+    """One that comes after the look at it must not save a chunk that was neither checked nor
+    logged."""
 
     class Late:
         """Caught from the second look on: the first turn finds none at its one look."""
@@ -192,8 +211,10 @@ def interrupts(session, rows):
 
 @pytest.mark.parametrize("out", [None, "run"])
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
-def test_an_interrupted_run_resumes_from_memory(name, out, unbroken, tmp_path, monkeypatch, interruptible):
-    """At a prompt the call returns the run; its `resume` ends as if it had never stopped, checkpoints and log included."""
+def test_an_interrupted_run_resumes_from_memory(name, out, unbroken, tmp_path, monkeypatch,
+                                                interruptible):
+    """At a prompt the call returns the run; its `resume` ends as if it had never stopped,
+    checkpoints and log included."""
     whole, settings = unbroken(name)[0], dict(hooks=[interrupts], chunk_seconds=1e-9)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     run = tools.train(name, out and tmp_path / out, **settings)
@@ -218,7 +239,8 @@ def test_in_a_program_an_interrupt_ends_it_and_holds_the_run(interruptible):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["compile", "init", "ready"])
-def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeypatch, interruptible):
+def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeypatch,
+                                                 interruptible):
     original, called = getattr(programs.Programs, name), []
 
     def signalled(*args):
@@ -229,7 +251,10 @@ def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeyp
     monkeypatch.setattr(programs.Programs, name, signalled)
     with pytest.raises(Stopped, match="while compiling") as error:
         tools.train("ppo", tmp_path / "run")
-    assert error.value.exit_code == 128 + signum and len(called) == 1 and list(tmp_path.iterdir()) == []
+    assert (
+        error.value.exit_code == 128 + signum and len(called) == 1
+        and list(tmp_path.iterdir()) == []
+    )
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
@@ -260,27 +285,32 @@ def test_a_second_signal_does_not_stop_the_cleanup(tmp_path, monkeypatch):
     assert not ended and list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, monkeypatch, unbroken, interruptible):
+def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, monkeypatch, unbroken,
+                                                                    interruptible):
     original = programs.Programs.ready
     with monkeypatch.context() as patched, pytest.raises(Interrupted):
         patched.setattr(programs.Programs, "ready", lambda self, name: (
-            signal.raise_signal(signal.SIGINT) if name == "chunk" else None, original(self, name)))  # fmt: skip
+            signal.raise_signal(signal.SIGINT) if name == "chunk" else None,
+            original(self, name)))  # fmt: skip
         tools.train("dqn", tmp_path / "run")
     tools.assert_same(tools.resume(tmp_path / "run").state, unbroken("dqn")[0].state)
 
 
-def test_a_signal_while_a_resume_compiles_leaves_the_run_as_it_was(tmp_path, monkeypatch, interruptible):
+def test_a_signal_while_a_resume_compiles_leaves_the_run_as_it_was(tmp_path, monkeypatch,
+                                                                   interruptible):
     tools.train("ppo", tmp_path / "run", total_steps=64)
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     during(monkeypatch, programs.Programs, "ready")
     with pytest.raises(Stopped, match="the run is as it was"):
         tools.resume(tmp_path / "run", 128)
-    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "config.json"} == {
+    assert {p: p.read_bytes()
+            for p in tmp_path.rglob("*") if p.is_file() and p.name != "config.json"} == {
         p: x for p, x in before.items() if p.name != "config.json"}  # fmt: skip
 
 
 def test_compile_time_is_in_no_rate(monkeypatch):
-    """A compilation in the first chunk and in the first evaluation, of an hour each by the clock."""
+    """A compilation in the first chunk and in the first evaluation, of an hour each by the
+    clock."""
     clock, hour = time.perf_counter, 3600.0
     skipped = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + skipped[0])

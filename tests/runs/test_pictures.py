@@ -1,4 +1,5 @@
-"""Pictures of episodes on the host: they end with the episode, and nothing is said where there are none."""
+"""Pictures of episodes on the host: they end with the episode, and nothing is said where there are
+none."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def drawn_vector(mode):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("entry_point", "steps"),
-    [(Drawn, [0, 1, 2, 3, 4, 5]), (Unlisted, [0, 1, 2, 3, 4, 5]), (Plain, None), (Blank, None), (swallows, None)],
+    [(Drawn, [0, 1, 2, 3, 4, 5]), (Unlisted, [0, 1, 2, 3, 4, 5]), (Plain, None), (Blank, None),
+     (swallows, None)],
     ids=lambda x: getattr(x, "__name__", ""),
 )
 def test_the_last_picture_is_the_end(entry_point, steps):
@@ -67,7 +69,8 @@ def test_the_last_picture_is_the_end(entry_point, steps):
         algo = jf.PPO(hidden=(8,)).bind(env.spec)
         frames = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0)).frames
         assert (None if frames is None else [int(x.max()) for x in frames]) == steps
-        cut = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0), max_steps=3).frames
+        cut = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0),
+                            max_steps=3).frames
         assert cut is None if steps is None else [int(x.max()) for x in cut] == [0, 1, 2]
     finally:
         registry._cached.cache_clear()
@@ -75,10 +78,14 @@ def test_the_last_picture_is_the_end(entry_point, steps):
         del gymnasium.registry["Drawn-v0"]
 
 
-@pytest.mark.parametrize(("mode", "steps"), [("NEXT_STEP", [0, 1, 2]), ("SAME_STEP", [0, 1, None]), ("DISABLED", [0, 1, None])])
+@pytest.mark.parametrize(("mode", "steps"),
+                         [("NEXT_STEP", [0, 1, 2]), ("SAME_STEP", [0, 1, None]),
+                          ("DISABLED", [0, 1, None])])
 def test_a_vector_of_its_own_shows_no_other_episode(mode, steps):
-    """The first episode has two steps; only a vector that resets in the next step still shows its end."""
-    vector = play.Filmed(gymnasium_adapter.GymnasiumVector(drawn_vector(mode)(render_mode="rgb_array"), 0))
+    """The first episode has two steps; only a vector that resets in the next step still shows its
+    end."""
+    vector = play.Filmed(
+        gymnasium_adapter.GymnasiumVector(drawn_vector(mode)(render_mode="rgb_array"), 0))
     vector.reset()
     for _ in range(2):
         vector.send(np.zeros(1, np.int32))

@@ -91,8 +91,11 @@ def test_an_agent_plays_an_environment_of_gymnasium():
 
 def test_an_agent_plays_another_environment_of_ours():
     agent = new(jf.DQN(hidden=(8,)), jf.make("CartPole-v1"))
-    np.testing.assert_array_equal(jf.evaluate(agent, agent.env, 4, seed=2).ret, agent.evaluate(4, seed=2).ret)
-    assert jf.evaluate(agent, jf.make("CartPole-v1", max_steps_in_episode=5), 2).ret.tolist() == [5, 5]
+    np.testing.assert_array_equal(jf.evaluate(agent, agent.env, 4, seed=2).ret,
+                                  agent.evaluate(4, seed=2).ret)
+    assert (
+        jf.evaluate(agent, jf.make("CartPole-v1", max_steps_in_episode=5), 2).ret.tolist() == [5, 5]
+    )
     with pytest.raises(jf.ConfigError, match="observation of the environment must be the agent's"):
         jf.evaluate(agent, jf.make("Acrobot-v1"))
 
@@ -101,7 +104,8 @@ def test_evaluate_takes_its_arguments_by_name():
     agent = new(jf.DQN(hidden=(8,)), jf.make("CartPole-v1"))
     key = jax.random.key(2)
     pure = jf.evaluate(env=agent.env, algo=agent.algo, agent=agent.state, key=key, episodes=4)
-    np.testing.assert_array_equal(pure.ret, jf.evaluate(env=agent.env, agent=agent, episodes=4, seed=2).ret)
+    np.testing.assert_array_equal(pure.ret,
+                                  jf.evaluate(env=agent.env, agent=agent, episodes=4, seed=2).ret)
 
 
 def test_resets_of_a_player_add_up(stacked):
@@ -115,7 +119,8 @@ def test_resets_of_a_player_add_up(stacked):
 
 @pytest.mark.parametrize(("env", "message"), [
     (gymnasium.make("Acrobot-v1"), r"observation must be of shape \(4,\)"),
-    (gymnasium.make_vec("CartPole-v1", 2), "env must be an environment of jf.make or an instance of one of Gymnasium"),
+    (gymnasium.make_vec("CartPole-v1", 2),
+     "env must be an environment of jf.make or an instance of one of Gymnasium"),
     ("CartPole-v1", "env must be an environment of jf.make"),
 ])  # fmt: skip
 def test_environments_that_do_not_fit_are_refused(env, message):
@@ -124,6 +129,7 @@ def test_environments_that_do_not_fit_are_refused(env, message):
 
 
 def test_an_action_space_that_does_not_fit_is_refused():
-    env = gymnasium.wrappers.TransformAction(gymnasium.make("CartPole-v1"), lambda a: a, gymnasium.spaces.Discrete(2, start=4))
+    env = gymnasium.wrappers.TransformAction(gymnasium.make("CartPole-v1"), lambda a: a,
+                                             gymnasium.spaces.Discrete(2, start=4))
     with pytest.raises(jf.ConfigError, match="action space of the environment must be the agent's"):
         jf.evaluate(new(jf.DQN(hidden=(8,)), jf.make("CartPole-v1")), env)

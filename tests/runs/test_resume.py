@@ -42,7 +42,8 @@ def half(tmp_path_factory):
 
 
 def test_on_other_devices(unbroken, tmp_path):
-    """A run that names more devices than there are now is refused, and goes on where it is told that any will do."""
+    """A run that names more devices than there are now is refused, and goes on where it is told
+    that any will do."""
     whole, _ = unbroken("ppo")
     out = tmp_path / "x"
     tools.train("ppo", out, total_steps=tools.HALF, horizon=tools.TOTAL)
@@ -60,7 +61,8 @@ def test_on_other_devices(unbroken, tmp_path):
     ("ppo", 1), ("ppo", 3), ("rainbow", 1), pytest.param("dqn", 1, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_checkpoint_without_newer_fields(name, seeds, unbroken, tmp_path, monkeypatch):
-    """Written by a version whose running returns were one float32 each (CartPole's have no more to them), and whose replay
+    """Written by a version whose running returns were one float32 each (CartPole's have no more to
+    them), and whose replay
     kept no successors of truncated rows: those that it holds are never learned from.
     """
     save, out = Checkpoints.save, tmp_path / "x"
@@ -78,12 +80,14 @@ def test_a_checkpoint_without_newer_fields(name, seeds, unbroken, tmp_path, monk
         return {k: v for k, v in state._asdict().items() if k != "rewards"}
 
     with monkeypatch.context() as patch:
-        then = lambda self, which, n, state, meta: save(self, which, n, (old if which == "last" else agent)(state), meta)
+        then = lambda self, which, n, state, meta: save(
+            self, which, n, (old if which == "last" else agent)(state), meta)
         patch.setattr(Checkpoints, "save", then)
         tools.train(name, out, total_steps=tools.HALF, horizon=tools.TOTAL, seeds=seeds)
     assert all(jf.load(out, which).state.params for which in ("best", "last"))
     session = tools.resume(out, tools.TOTAL)
-    assert not np.asarray(session.state.episodes.lost).any() and np.asarray(session.state.episodes.ret).any()
+    assert not np.asarray(session.state.episodes.lost).any() and np.asarray(
+        session.state.episodes.ret).any()
     whole = unbroken(name)[0].state
     if name == "ppo" and seeds == 1:
         tools.assert_same(session.state, whole)
@@ -101,7 +105,8 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
     "name",
     [
         "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
-        *(pytest.param(x, marks=pytest.mark.slow) for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
+        *(pytest.param(x, marks=pytest.mark.slow)
+          for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
     ],
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
@@ -122,7 +127,8 @@ def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
 
 
 def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
-    """It goes through `sys.unraisablehook`, page after page; what is not orbax's is shown as before."""
+    """It goes through `sys.unraisablehook`, page after page; what is not orbax's is shown as
+    before."""
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
     _, quiet = errors.Quiet(), errors.Quiet()
@@ -155,7 +161,8 @@ def test_the_hooks_of_python_are_put_back(monkeypatch):
     assert sys.unraisablehook is before and logging.getLogger("asyncio").filters == []
 
 
-@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(255 - x for x in data)], ids=["empty", "flipped"])
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: bytes(255 - x for x in data)],
+                         ids=["empty", "flipped"])
 def test_a_read_that_fails_in_many_threads_is_one_line(damage, unbroken, tmp_path, monkeypatch):
     shown = []
     shutil.copytree(unbroken("dqn")[1], tmp_path / "run")
@@ -163,8 +170,10 @@ def test_a_read_that_fails_in_many_threads_is_one_line(damage, unbroken, tmp_pat
         file.write_bytes(damage(file.read_bytes()))
     for file in tmp_path.rglob("checksums.json"):
         file.unlink()
-    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: shown.append(unraisable.exc_value))
-    with pytest.raises(jf.ConfigError, match="checkpoint must be a whole checkpoint that this run wrote"):
+    monkeypatch.setattr(sys, "unraisablehook",
+                        lambda unraisable: shown.append(unraisable.exc_value))
+    with pytest.raises(jf.ConfigError,
+                       match="checkpoint must be a whole checkpoint that this run wrote"):
         jf.load(tmp_path / "run", "last")
     time.sleep(0.3)  # tensorstore's threads
     gc.collect()
@@ -172,9 +181,12 @@ def test_a_read_that_fails_in_many_threads_is_one_line(damage, unbroken, tmp_pat
 
 
 @pytest.mark.parametrize(("text", "shown"), [
-    ("Task exception was never retrieved\nfuture: <Task coro=<write() defined at lib/orbax/checkpoint/x.py:1> exception=E()>", 0),
-    ("Future exception was never retrieved\nfuture: <Future exception=E('last/3.orbax-checkpoint-tmp/d')>", 0),
-    ("Task exception was never retrieved\nfuture: <Task coro=<mine() defined at mine.py:1> exception=E()>", 1),
+    ("Task exception was never retrieved\nfuture: <Task coro=<write() defined at "
+     "lib/orbax/checkpoint/x.py:1> exception=E()>", 0),
+    ("Future exception was never retrieved\nfuture: <Future "
+     "exception=E('last/3.orbax-checkpoint-tmp/d')>", 0),
+    ("Task exception was never retrieved\nfuture: <Task coro=<mine() defined at mine.py:1> "
+     "exception=E()>", 1),
     ("Executing <Task of orbax> took 2 seconds", 1),
 ])  # fmt: skip
 def test_orbaxs_half_written_states_are_not_shown(text, shown, monkeypatch, caplog):
@@ -186,10 +198,13 @@ def test_orbaxs_half_written_states_are_not_shown(text, shown, monkeypatch, capl
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("name", "num_steps"), [("ppo", 8), ("sac", 1)])  # resets from a pool, and as they are needed
+# resets from a pool, and as they are needed
+@pytest.mark.parametrize(("name", "num_steps"), [("ppo", 8), ("sac", 1)])
 def test_with_physics_and_statistics(name, num_steps, tmp_path):
-    """brax's pipeline states, masses that every episode draws, and running statistics of observations; two learning rates."""
-    env = jf.make("brax/inverted_pendulum", episode_length=20, randomize="link.inertia.mass=0.8:1.2")
+    """brax's pipeline states, masses that every episode draws, and running statistics of
+    observations; two learning rates."""
+    env = jf.make("brax/inverted_pendulum", episode_length=20,
+                  randomize="link.inertia.mass=0.8:1.2")
     algo = tools.algorithm(name, normalize_observations=True, num_steps=num_steps)
     settings = dict(env=env, population={"algo.learning_rate": [1e-3, 3e-4]})
     whole = tools.train(algo, tmp_path / "whole", **settings)
@@ -197,7 +212,8 @@ def test_with_physics_and_statistics(name, num_steps, tmp_path):
     session = tools.resume(tmp_path / "run", tools.TOTAL)
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(tmp_path / "run") == tools.logged(tmp_path / "whole")
-    assert max(np.nanmax(r.metrics["episode_length"]) for r in session.history) > 15  # some were cut, maybe with shorter ones
+    # some were cut, maybe with shorter ones
+    assert max(np.nanmax(r.metrics["episode_length"]) for r in session.history) > 15
 
 
 KILLED = """
@@ -210,7 +226,8 @@ class Dies(Sink):  # gets a row after metrics.jsonl has it
         if row.env_steps >= int(sys.argv[3]):
             os.kill(os.getpid(), signal.SIGKILL)
 
-tools.train(sys.argv[1], sys.argv[2], sinks=[Dies()], hooks=[lambda *_: None], checkpoint_minutes=1e-9, chunk_seconds=1e-9)
+tools.train(sys.argv[1], sys.argv[2], sinks=[Dies()], hooks=[lambda *_: None],
+            checkpoint_minutes=1e-9, chunk_seconds=1e-9)
 """
 
 
@@ -225,7 +242,8 @@ def test_a_killed_run_resumes(name, unbroken, tmp_path):
     checkpoints.close()
     assert 0 < saved < 9 and not (run / "result.json").exists()
     left = tools.logged(run)
-    assert left[-1]["env_steps"] == whole.grid.env_steps(9) > whole.grid.env_steps(saved)  # rows that will be cut
+    # rows that will be cut
+    assert left[-1]["env_steps"] == whole.grid.env_steps(9) > whole.grid.env_steps(saved)
     session = tools.resume(run)
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(run) == tools.logged(whole_dir)
@@ -241,22 +259,31 @@ def test_a_damaged_checkpoint_is_skipped_and_later_rows_repeated(unbroken, tmp_p
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
         newest, older = checkpoints.numbers("last")
-    largest = max((run / "checkpoints" / "last" / str(newest)).rglob("*"), key=lambda p: p.is_file() and p.stat().st_size)
+    largest = max((run / "checkpoints" / "last" / str(newest)).rglob("*"),
+                  key=lambda p: p.is_file() and p.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 1
     largest.write_bytes(content)
     content = json.loads((run / "config.json").read_text())
-    content["run"] |= {"checkpoint_minutes": 60.0, "chunk_seconds": 1.0}  # one more checkpoint, at the end
+    # one more checkpoint, at the end
+    content["run"] |= {"checkpoint_minutes": 60.0, "chunk_seconds": 1.0}
     (run / "config.json").write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match=rf"last/{newest} is damaged .*its checksum differs.*in its place: .*last/{older}"):
+    with pytest.warns(UserWarning,
+                      match=rf"last/{newest} is damaged .*its checksum differs.*in its place: "
+                            rf".*last/{older}"):
         session = tools.resume(run, tools.TOTAL)
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(run) == tools.logged(whole_dir)
-    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:  # the whole one has stayed, the damaged one is gone
-        assert checkpoints.numbers("last") == [checkpoints.newest("last"), older] and checkpoints.newest("last") > newest
+    # the whole one has stayed, the damaged one is gone
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        assert (
+            checkpoints.numbers("last") == [checkpoints.newest("last"), older]
+            and checkpoints.newest("last") > newest
+        )
 
 
-@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
+@pytest.mark.parametrize("error",
+                         [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
 def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypatch):
     run = tmp_path / "run"
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
@@ -270,7 +297,9 @@ def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypat
         verify(folder)
 
     monkeypatch.setattr(store, "verify_checksums", fails)
-    with Checkpoints(run / "checkpoints") as checkpoints, pytest.warns(UserWarning, match=f"last/{newest} is damaged"):
+    with Checkpoints(run / "checkpoints") as checkpoints, pytest.warns(
+        UserWarning, match=f"last/{newest} is damaged"
+    ):
         assert checkpoints.read(("last",), lambda which, number: number) == older
         checkpoints.pass_over("last", older)
         checkpoints._drop_damaged("last")
@@ -283,7 +312,8 @@ def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_
         numbers = checkpoints.numbers("best")
     for number in numbers:
         (run / "checkpoints" / "best" / str(number) / "checksums.json").write_text("{")
-    with pytest.warns(UserWarning, match=r"best.* is damaged|whole checkpoint .*best/.* the score to beat"):
+    with pytest.warns(UserWarning,
+                      match=r"best.* is damaged|whole checkpoint .*best/.* the score to beat"):
         tools.resume(run, tools.TOTAL)
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
         assert checkpoints.newest("best") not in (None, *numbers)
@@ -293,7 +323,8 @@ def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_
 def test_a_resume_verifies_each_checkpoint_once(half, tmp_path, monkeypatch):
     run, seen = half("ppo", tmp_path / "run"), []
     verify = store.verify_checksums
-    monkeypatch.setattr(store, "verify_checksums", lambda folder: (seen.append(folder), verify(folder)))
+    monkeypatch.setattr(store, "verify_checksums",
+                        lambda folder: (seen.append(folder), verify(folder)))
     tools.resume(run, tools.TOTAL)
     assert seen and len(set(seen)) == len(seen)
 
@@ -302,7 +333,8 @@ def test_a_log_that_lacks_rows_is_named(half, tmp_path):
     run = half("ppo", tmp_path / "run")
     file = run / "metrics.jsonl"
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
-    with pytest.warns(UserWarning, match=r"metrics.jsonl lacks 1 of the \d+ log rows before the checkpoint"):
+    with pytest.warns(UserWarning,
+                      match=r"metrics.jsonl lacks 1 of the \d+ log rows before the checkpoint"):
         tools.resume(run, tools.TOTAL)
 
 
@@ -311,7 +343,8 @@ def gone(run):
 
 
 def in_the_way(run):
-    """A file where the checkpoints were. The saver's thread, in the middle of one, may make their folder again in between."""
+    """A file where the checkpoints were. The saver's thread, in the middle of one, may make their
+    folder again in between."""
     for n in itertools.count():
         (run / "checkpoints").rename(run.with_name(f"aside-{n}"))
         with contextlib.suppress(IsADirectoryError):
@@ -325,11 +358,15 @@ def limited(run):
 
 @pytest.mark.parametrize(
     ("happens", "says"),
-    [(gone, "metrics.jsonl: it was removed while the run wrote it; .*run is gone: start the run again"),
-     (in_the_way, f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run again"),
+    [(gone,
+      "metrics.jsonl: it was removed while the run wrote it; .*run is gone: start the run again"),
+     (in_the_way,
+      f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run "
+      f"again"),
      (limited, r"cannot write .*run/.*File too large; .*last/\d+ is whole: .* train --resume ")],
 )  # fmt: skip
-def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says, unbroken, tmp_path):
+def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says, unbroken,
+                                                                   tmp_path):
     run, limits = tmp_path / "run", resource.getrlimit(resource.RLIMIT_FSIZE)
     hook = lambda session, rows: happens(run) if session.rows == 4 else None
     try:
@@ -349,8 +386,10 @@ def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have
         tools.train(name, tmp_path / "run", total_steps=tools.HALF // 2, horizon=tools.TOTAL)
         session = tools.resume(tmp_path / "run", tools.HALF)
     tools.assert_same(tools.state(session), tools.state(whole))
-    rows = [{k: v for k, v in row.items() if k != "eval_return"} for row in tools.logged(tmp_path / "run")]
-    assert rows == [{k: v for k, v in row.items() if k != "eval_return"} for row in tools.logged(tmp_path / "whole")]
+    rows = [{k: v for k, v in row.items() if k != "eval_return"}
+            for row in tools.logged(tmp_path / "run")]
+    assert rows == [{k: v for k, v in row.items() if k != "eval_return"}
+                    for row in tools.logged(tmp_path / "whole")]
 
 
 def test_rows_after_the_checkpoint_are_cut(half, unbroken, tmp_path):
@@ -358,7 +397,8 @@ def test_rows_after_the_checkpoint_are_cut(half, unbroken, tmp_path):
     run = half("ppo", tmp_path / "run")
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     with open(run / "metrics.jsonl", "a") as file:
-        file.write(json.dumps(last | {"env_steps": last["env_steps"] + 64, "value_loss": [123.0]}) + "\n")
+        file.write(
+            json.dumps(last | {"env_steps": last["env_steps"] + 64, "value_loss": [123.0]}) + "\n")
         file.write('{"env_steps": 768, "wall_')  # torn by the crash
     tools.resume(run, tools.TOTAL)
     assert tools.logged(run) == tools.logged(whole_dir)
@@ -374,7 +414,7 @@ def test_a_finished_run_resumes_to_itself(half, tmp_path):
 
 def test_wall_time_adds_up_over_a_resume(half, tmp_path):
     run = half("dqn", tmp_path / "run")
-    before = tools.read(run / "result.json")["wall_seconds"]
+    before = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["wall_seconds"]
     session = tools.resume(run, tools.TOTAL)
     wall = [r.wall_seconds for r in session.history]
     assert wall == sorted(wall) and session.wall_seconds > before > 0
@@ -384,7 +424,8 @@ def test_past_the_horizon_schedules_stay_at_their_end(unbroken, tmp_path):
     """The annealed learning rate is zero there, so the parameters stay what they are."""
     whole, whole_dir = unbroken("ppo")
     shutil.copytree(whole_dir, tmp_path / "run")
-    with pytest.warns(UserWarning, match=r"total_steps 1,536 is beyond the horizon 1,280 .*--horizon"):
+    with pytest.warns(UserWarning,
+                      match=r"total_steps 1,536 is beyond the horizon 1,280 .*--horizon"):
         session = tools.resume(tmp_path / "run", 1536)
     assert session.env_steps == 1536 and session.grid.horizon == whole.grid.horizon
     tools.assert_same(session.state.agent.params, whole.state.agent.params)
@@ -411,14 +452,16 @@ def test_a_new_horizon_changes_the_schedule_and_not_the_rows(unbroken, tmp_path)
 def test_an_end_before_the_current_step_is_refused(half, tmp_path):
     run = half("ppo", tmp_path / "run")
     before = (run / "config.json").read_bytes()
-    with pytest.raises(jf.ConfigError, match=r"total_steps must be at least the 640 steps .*got 100"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"total_steps must be at least the 640 steps .*got 100"):
         tools.resume(run, 100)
     assert (run / "config.json").read_bytes() == before
 
 
 def test_a_population_resumes_too(tmp_path):
     whole = tools.train("dqn", seeds=3, eval_every=0)
-    tools.train("dqn", tmp_path / "run", seeds=3, eval_every=0, total_steps=tools.HALF, horizon=tools.TOTAL)
+    tools.train("dqn", tmp_path / "run", seeds=3, eval_every=0, total_steps=tools.HALF,
+                horizon=tools.TOTAL)
     session = tools.resume(tmp_path / "run", tools.TOTAL)
     tools.assert_same(tools.state(session), tools.state(whole))
     assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)

@@ -1,4 +1,5 @@
-"""Seeds of environments on the host: one after another, each equal to a run by itself, and together one run."""
+"""Seeds of environments on the host: one after another, each equal to a run by itself, and together
+one run."""
 
 from __future__ import annotations
 
@@ -31,10 +32,13 @@ loop = importlib.import_module("jaxrl_fast.runs.loop")
 tools.register()
 ENV = "gym:CartPole-v1"
 ALGO = dict(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
-RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False, tensorboard=False, pictures=False)
+RUN = dict(total_steps=128, eval_episodes=2, eval_every=64, log_every=16, progress=False,
+           tensorboard=False, pictures=False)
 FLAGS = [
-    "--algo.num-envs", "2", "--algo.num-steps", "8", "--algo.num-epochs", "1", "--algo.num-minibatches", "2",
-    "--algo.hidden", "4", "--total-steps", "128", "--eval-episodes", "2", "--eval-every", "64", "--log-every", "16",
+    "--algo.num-envs", "2", "--algo.num-steps", "8", "--algo.num-epochs", "1",
+    "--algo.num-minibatches", "2",
+    "--algo.hidden", "4", "--total-steps", "128", "--eval-episodes", "2", "--eval-every", "64",
+    "--log-every", "16",
     "--no-tensorboard", "--no-pictures", "--no-preset", "--env.vectorization", "sync",
 ]  # fmt: skip
 SEEDS = (5, 6, 7)
@@ -96,12 +100,16 @@ def test_each_seed_is_the_run_with_that_seed(whole, alone):
 def test_the_result_reads_as_a_device_population(whole):
     scores = whole.eval_return
     assert scores.shape == (3,) and np.isfinite(scores).all() and whole.over and not whole.lost
-    assert whole.env_steps == 128 and whole.best_score >= scores.mean() and whole.steps_per_second > 0
+    assert (
+        whole.env_steps == 128 and whole.best_score >= scores.mean() and whole.steps_per_second > 0)
     steps, values = whole.curve("policy_loss")
     assert steps.tolist() == list(range(16, 129, 16)) and values.shape == (8, 3)
     assert whole.agent().score == scores.max()
     text = repr(whole)
-    assert text.count("\n") == 2 and "3 members, seeds 5 to 7" in text and "3 of 3 seeds trained" in text
+    assert (
+        text.count("\n") == 2 and "3 members, seeds 5 to 7" in text
+        and "3 of 3 seeds trained" in text
+    )
     with pytest.raises(AttributeError, match=r"no 'grid': a hook gets the Result"):
         _ = whole.grid
     with pytest.raises(AttributeError, match=r"no 'nonsense'$"):
@@ -125,8 +133,13 @@ def test_the_folder_is_a_run_directory_of_all_seeds(whole):
     rows = read_jsonl(path / "metrics.jsonl")
     for member, seed in enumerate(SEEDS):
         own = read_jsonl(seed_folder(path, seed) / "metrics.jsonl")
-        assert learned([{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in rows]) == learned(own)
-        assert json.loads((seed_folder(path, seed) / "config.json").read_text())["run"]["seeds"] == 1
+        assert (
+            learned([{
+                k: [v[member]] if isinstance(v, list) else v for k, v in row.items()
+            } for row in rows]) == learned(own)
+        )
+        assert (
+            json.loads((seed_folder(path, seed) / "config.json").read_text())["run"]["seeds"] == 1)
         assert same(jf.load(path, "last", member), whole.agent(member))
     assert not (path / ".lock").exists()
     best = [RunDir(seed_folder(path, seed)).result()["best_eval_return"] for seed in SEEDS]
@@ -139,10 +152,13 @@ def test_commands_take_the_folder(whole, run_cli, tmp_path):
     assert code == 0 and "over 3 episodes" in out, err
     code, out, err = run_cli("compare", path, f"{path}/seed-6", "--csv", str(tmp_path / "x.csv"))
     assert code == 0 and (tmp_path / "x.csv").read_text().count("\n") == 3, err
-    code, out, err = run_cli("plot", path, "--metric", "policy_loss", "--out", str(tmp_path / "x.png"))
+    code, out, err = run_cli("plot", path, "--metric", "policy_loss", "--out",
+                             str(tmp_path / "x.png"))
     assert code == 0 and (tmp_path / "x.png").exists(), err
     code, out, err = run_cli("eval", path, "--member", "3")
-    assert code == 2 and "member must be an integer from 0 to 2, got 3" in err and err.count("\n") == 1
+    assert (
+        code == 2 and "member must be an integer from 0 to 2, got 3" in err and err.count("\n") == 1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -155,10 +171,15 @@ def continued():
 
 def test_an_interrupt_in_the_second_seed_and_on(whole, continued, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(Interrupted, match=rf"SIGINT at 48 environment steps of seed 6, saved; .*--resume {out}$") as stop:
+    with pytest.raises(
+        Interrupted, match=rf"SIGINT at 48 environment steps of seed 6, saved; .*--resume {out}$"
+    ) as stop:
         train(out=out, hooks=[interrupt(6)])
     part = stop.value.run
-    assert part.eval_return[0] == whole.eval_return[0] and np.isnan(part.eval_return[1:]).all() and not part.over
+    assert (
+        part.eval_return[0] == whole.eval_return[0] and np.isnan(part.eval_return[1:]).all()
+        and not part.over
+    )
     assert "1 of 3 seeds trained" in repr(part) and part.curve("policy_loss")[1].shape == (8, 3)
     assert params(part.agent(1)) and same(part.agent(), whole.agent(0))
     with pytest.raises(ConfigError, match=r"member must be .*has begun \(0, 1\), got 2$"):
@@ -169,11 +190,17 @@ def test_an_interrupt_in_the_second_seed_and_on(whole, continued, tmp_path):
     first = (seed_folder(out, 5) / "metrics.jsonl").stat().st_mtime_ns
 
     seen = []
-    run = jf.resume(out, hooks=[lambda session, rows: seen.append((session.config.seed, rows[0].env_steps))], tensorboard=False)
-    assert seen[0] == (6, 64) and {seed for seed, _ in seen} == {6, 7}  # finished seeds are not trained again
+    run = jf.resume(out,
+                    hooks=[
+                        lambda session, rows: seen.append((session.config.seed, rows[0].env_steps))
+                    ], tensorboard=False)
+    # finished seeds are not trained again
+    assert seen[0] == (6, 64) and {seed for seed, _ in seen} == {6, 7}
     assert (seed_folder(out, 5) / "metrics.jsonl").stat().st_mtime_ns == first
-    np.testing.assert_array_equal(run.eval_return, [whole.eval_return[0], continued.eval_return[0], whole.eval_return[2]])
-    assert all(same(run.agent(m), x) for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
+    np.testing.assert_array_equal(
+        run.eval_return, [whole.eval_return[0], continued.eval_return[0], whole.eval_return[2]])
+    assert all(same(run.agent(m), x)
+               for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
     entropy = lambda run: np.float32(run.curve("entropy")[1])
     np.testing.assert_array_equal(entropy(run)[:, [1]], entropy(continued))
     np.testing.assert_array_equal(entropy(run)[:, [0, 2]], entropy(whole)[:, [0, 2]])
@@ -189,12 +216,14 @@ def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, m
     if not folder:
         with pytest.raises(Interrupted, match="of seed 6; nothing is saved without `out`"):
             train(hooks=[interrupt(6)])
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.signals"), "is_interactive", lambda: True)
+    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.signals"), "is_interactive",
+                        lambda: True)
     part = train(hooks=[interrupt(6)], out=out)
     assert not part.over and part.curve("policy_loss")[0].size == 8
     run = part.resume()
     assert run is part and run.over and (not folder or RunDir(out).result()["seeds"] == list(SEEDS))
-    assert all(same(run.agent(m), x) for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
+    assert all(same(run.agent(m), x)
+               for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
 
 
 def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, run_cli):
@@ -210,9 +239,11 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
         return draw(curves, path)
 
     monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", stop)
-    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--pictures", "--out", str(out))
+    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--pictures", "--out",
+                           str(out))
     assert code == 143 and len(drawn) == 1 and err.splitlines()[-1].endswith(
-        f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume {out}"
+        f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume "
+        f"{out}"
     )
     monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", draw)
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
@@ -223,7 +254,8 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
 
 @pytest.mark.parametrize("when", ["__enter__", "__exit__"])
 def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monkeypatch):
-    """Just before they are there, and just after they are gone, without a folder to read a seed from."""
+    """Just before they are there, and just after they are gone, without a folder to read a seed
+    from."""
 
     class Beside(Signals):
         entered = 0
@@ -274,7 +306,8 @@ def test_a_seed_killed_before_its_first_checkpoint_restarts(whole, tmp_path):
     shutil.rmtree(seed_folder(out, 6) / "checkpoints")
     (seed_folder(out, 6) / "result.json").unlink()
     shutil.rmtree(seed_folder(out, 7))
-    with pytest.raises(ConfigError, match=rf"out must be .*to go on with it: train --resume {out} "):
+    with pytest.raises(ConfigError,
+                       match=rf"out must be .*to go on with it: train --resume {out} "):
         train(out=out)
     run = jf.resume(out, tensorboard=False)
     np.testing.assert_array_equal(run.eval_return, whole.eval_return)
@@ -288,7 +321,8 @@ def test_an_end_beyond_the_horizon_is_said_once_a_run(ends, said, whole, tmp_pat
     shutil.rmtree(seed_folder(out, 7))  # it begins anew
     assert jf.resume(out, *ends, tensorboard=False).env_steps == (192 if ends else 128)
     found = [str(w.message) for w in recwarn if "beyond the horizon" in str(w.message)]
-    assert len(found) == said and all("total_steps 192 is beyond the horizon 128" in text for text in found)
+    assert len(found) == said and all("total_steps 192 is beyond the horizon 128" in text
+                                      for text in found)
 
 
 def test_a_resume_takes_no_other_settings(whole):
@@ -309,7 +343,8 @@ def test_a_seed_that_is_a_link_is_not_written_through(begun, whole, tmp_path):
         shutil.rmtree(victim / "checkpoints")
     seed_folder(out, 6).symlink_to(victim)
     before = everything_in(victim)
-    with pytest.raises(ConfigError, match="seed-6 must be a folder in the run, to go on with it, got a link"):
+    with pytest.raises(ConfigError,
+                       match="seed-6 must be a folder in the run, to go on with it, got a link"):
         jf.resume(out, 192, tensorboard=False)
     assert everything_in(victim) == before and seed_folder(out, 6).is_symlink()
     with pytest.raises(ConfigError, match="got a link"):
@@ -341,28 +376,39 @@ def flip(out, seed):
             file.write_bytes(bytes(b ^ 0xFF for b in file.read_bytes()))
 
 
-REFUSED = {  # what was done to the run of seeds 5, 6 and 7 -> the end that is asked for, more settings, the error
-    "settings": (lambda out: None, dict(total_steps=192, actors=3), "actors must be at most num_envs = 2, got 3"),
-    "damage": (lambda out: flip(out, 6), dict(total_steps=192), "seed-6/checkpoints/last/.*damaged|seed-6/checkpoints/last"),
+# what was done to the run of seeds 5, 6 and 7 -> the end that is asked for, more settings, the
+# error
+REFUSED = {
+    "settings": (lambda out: None, dict(total_steps=192, actors=3),
+                 "actors must be at most num_envs = 2, got 3"),
+    "damage": (lambda out: flip(out, 6), dict(total_steps=192),
+               "seed-6/checkpoints/last/.*damaged|seed-6/checkpoints/last"),
     "beyond": (lambda out: jf.resume(seed_folder(out, 6), 192), {},
         "total_steps must be at least the 192 steps that seed-6 has"),
     "algorithm": (
-        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["algorithm"]["settings"].update(discount=0.5)), {},
-        r"algorithm.settings.discount of .*seed-7 must be 0.99, as in the run it is a part of, got 0.5; move seed-7 elsewhere",
+        lambda out: changed(seed_folder(out, 7) / "config.json",
+                            lambda c: c["algorithm"]["settings"].update(discount=0.5)), {},
+        r"algorithm.settings.discount of .*seed-7 must be 0.99, as in the run it is a part of, got "
+        r"0.5; move seed-7 elsewhere",
     ),
     "seed": (
-        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["run"].update(seed=9)), {},
+        lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["run"].update(seed=9)),
+        {},
         "seed of .*seed-7 must be 7, got 9 with seeds = 1",
     ),
     "file": (
-        lambda out: (shutil.rmtree(seed_folder(out, 7)), seed_folder(out, 7).write_text("x")), dict(total_steps=192),
+        lambda out: (shutil.rmtree(seed_folder(out, 7)), seed_folder(out, 7).write_text("x")),
+        dict(total_steps=192),
         "seed-7 must be a folder in the run, to go on with it, got a file",
     ),
     "trash": (
-        lambda out: (shutil.rmtree(seed_folder(out, 7)), (out / "seed-7.trash").symlink_to(out / "nowhere")), {},
+        lambda out: (
+            shutil.rmtree(seed_folder(out, 7)), (out / "seed-7.trash").symlink_to(out / "nowhere")
+        ), {},
         "seed-7.trash must be a folder in the run, to go on with it, got a link",
     ),
-    "hooks": (lambda out: None, dict(total_steps=192, hooks=[3]), r"hooks must be a list of functions .*got \[3\]"),
+    "hooks": (lambda out: None, dict(total_steps=192, hooks=[3]),
+              r"hooks must be a list of functions .*got \[3\]"),
 }  # fmt: skip
 
 
@@ -401,7 +447,9 @@ def test_a_seed_started_from_memory_cannot_restart(whole, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(Interrupted):
         train(out=out, start_from=whole, hooks=[interrupt(5)])
-    with pytest.raises(ConfigError, match="start_from must be a run directory, got parameters .* seed-6 has no checkpoint"):
+    with pytest.raises(ConfigError,
+                       match="start_from must be a run directory, got parameters .* seed-6 has no "
+                             "checkpoint"):
         jf.resume(out, tensorboard=False)
 
 
@@ -425,7 +473,9 @@ def test_the_best_of_seeds_with_a_damaged_result_ends_with_code_2(whole, tmp_pat
     assert run_cli("eval", str(out), "--episodes", "2")[0] == 0
     (seed_folder(out, 6) / "result.json").write_text("{}")
     code, printed, err = run_cli("eval", str(out), "--episodes", "2")
-    assert code == 2 and "return " in printed and "seed-6/result.json" in err and err.count("\n") == 1, err
+    assert (
+        code == 2 and "return " in printed and "seed-6/result.json" in err and err.count("\n") == 1
+    ), err
     code, printed, err = run_cli("eval", str(out), "--episodes", "2", "--member", "0")
     assert code == 0 and err == "", err
 
@@ -441,9 +491,12 @@ def test_a_seed_that_has_ended_gives_its_session_up():
 def test_a_new_end_applies_to_every_seed(whole, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
-    with pytest.raises(ConfigError, match=r"total_steps must be at least the 128 steps that seed-5 has, got 64"):
+    with pytest.raises(ConfigError,
+                       match=r"total_steps must be at least the 128 steps that seed-5 has, got 64"):
         jf.resume(out, 64)
-    with pytest.warns(UserWarning, match="beyond the horizon"), pytest.raises(Interrupted, match="at 144 .* of seed 6"):
+    with pytest.warns(UserWarning, match="beyond the horizon"), pytest.raises(
+        Interrupted, match="at 144 .* of seed 6"
+    ):
         jf.resume(out, 192, hooks=[interrupt(6, rows=9)], tensorboard=False)
     run = jf.resume(out, tensorboard=False)  # to the end that was asked for
     assert run.env_steps == 192 and run.over and RunDir(out).result()["env_steps"] == 192
@@ -458,26 +511,35 @@ def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypa
 
     def broken(s, made, finite):
         broke = s.config.seed in lost
-        return (made, lose(s, 0, made[-1].env_steps, "value_loss is nan")) if broke else honest(s, made, finite)
+        return (
+            (made, lose(s, 0, made[-1].env_steps, "value_loss is nan")) if broke
+            else honest(s, made, finite)
+        )
 
     lost = {6}
     monkeypatch.setattr(loop, "not_finite", broken)
     for out in (tmp_path / "run", None):
         with pytest.warns(UserWarning, match="seed 6 is lost: value_loss is nan"):
             run = train(out=out, on_nan="mark")
-        assert run.lost == {1: {"env_steps": 16, "reason": "value_loss is nan"}} and run.live == [0, 2]
-        np.testing.assert_array_equal(run.eval_return, np.where(np.arange(3) == 1, np.nan, whole.eval_return))
+        assert (
+            run.lost == {1: {"env_steps": 16, "reason": "value_loss is nan"}} and run.live == [0, 2]
+        )
+        np.testing.assert_array_equal(run.eval_return,
+                                      np.where(np.arange(3) == 1, np.nan, whole.eval_return))
         assert "1 of them lost" in repr(run)
     out = tmp_path / "run"
-    assert RunDir(out).result()["lost"] == [{"member": 1, "env_steps": 16, "reason": "value_loss is nan"}]
+    assert RunDir(out).result()["lost"] == [
+        {"member": 1, "env_steps": 16, "reason": "value_loss is nan"}]
     assert jf.resume(out).lost == run.lost  # it stays so, with another end too
     longer = jf.resume(out, 192, tensorboard=False)
-    assert longer.lost == run.lost and longer.env_steps == 192 and np.isfinite(longer.eval_return[[0, 2]]).all()
+    assert longer.lost == run.lost and longer.env_steps == 192 and np.isfinite(
+        longer.eval_return[[0, 2]]).all()
     with pytest.raises(NonFiniteError, match="value_loss is nan"):
         train(out=tmp_path / "stop")
     assert not (tmp_path / "stop" / "seed-7").exists()
     lost.update(SEEDS)
-    with pytest.warns(UserWarning, match="is lost"), pytest.raises(NonFiniteError, match="no seed has a score"):
+    with pytest.warns(UserWarning, match="is lost"), pytest.raises(NonFiniteError,
+                                                                   match="no seed has a score"):
         train(on_nan="mark")
 
 
@@ -496,7 +558,8 @@ def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):
 
 
 def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatch):
-    """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started again."""
+    """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started
+    again."""
     out, write = tmp_path / "run", JsonlSink.write
 
     def full(sink, row):
@@ -505,10 +568,14 @@ def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatc
         return write(sink, row)
 
     monkeypatch.setattr(JsonlSink, "write", full)
-    message = rf"seed-6/metrics.jsonl: .*: once it can be written again, go on with .*--resume {out} or"
+    message = (
+        rf"seed-6/metrics.jsonl: .*: once it can be written again, go on with .*--resume {out} or")
     with pytest.raises(RunError, match=message):
         train(out=out)
-    assert "which begins seed-6 anew" in standing(seed_folder(out, 6)) and f"--resume {out} " in standing(seed_folder(out, 5))
+    assert (
+        "which begins seed-6 anew" in standing(seed_folder(out, 6))
+        and f"--resume {out} " in standing(seed_folder(out, 5))
+    )
     monkeypatch.undo()
     assert jf.resume(out, tensorboard=False).over
 
@@ -545,7 +612,8 @@ RATES = {"algo.learning_rate": [1e-3, 1e-2]}
         (dict(sinks=[jf.Sink()]), r"sinks must be a function of a seed's RunConfig .*got 'Sink'"),
         (dict(population=RATES), r"population must be .*got .*one after another: `jf\.sweep"),
         (dict(selection=jf.PBT(PRIOR)), r"selection must be None, got 'pbt'.*one after another"),
-        (dict(selection=jf.PBT(PRIOR), population=RATES, seeds=1), r"must be None, got .*: the environments are on the host"),
+        (dict(selection=jf.PBT(PRIOR), population=RATES, seeds=1),
+         r"must be None, got .*: the environments are on the host"),
         (dict(mesh={"env": 2}), r"mesh must be None, got .*on the host"),
         (dict(devices=99), r"devices must be at most the .*got 99"),
         (dict(actors=3), r"actors must be at most num_envs = 2, got 3"),
@@ -561,33 +629,40 @@ def test_bad_input_leaves_nothing(settings, message, tmp_path):
 
 def test_a_population_search_over_host_members_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="selection must be .*got 'pbt'"):
-        jf.sweep(jf.PPO(**ALGO), jf.make(ENV), 128, selection=jf.PBT(PRIOR), members=4, out=tmp_path / "x")
+        jf.sweep(jf.PPO(**ALGO), jf.make(ENV), 128, selection=jf.PBT(PRIOR), members=4,
+                 out=tmp_path / "x")
     assert not list(tmp_path.iterdir())
 
 
 def test_the_plan_counts_one_seed(run_cli):
     one, three = (jf.plan(jf.PPO(**ALGO), jf.make(ENV), seeds=seeds) for seeds in (1, 3))
     assert one.need == three.need and three.population.size == 1
-    code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3", *(f for f in FLAGS if f != "--no-tensorboard"))
+    code, out, err = run_cli("plan", "ppo", ENV, "--seeds", "3",
+                             *(f for f in FLAGS if f != "--no-tensorboard"))
     assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
 def test_seeds_in_turn_keep_settings_and_start_from(whole, tmp_path):
-    settings = dict(actors=2, keep_checkpoints=1, eval_every=32, checkpoint_minutes=1e-9, start_from=whole)
+    settings = dict(actors=2, keep_checkpoints=1, eval_every=32, checkpoint_minutes=1e-9,
+                    start_from=whole)
     run = train(seeds=2, out=tmp_path / "run", **settings)
     one = train(seeds=1, seed=6, start_from=whole.out.path, actors=2, eval_every=32)
-    kept = [p for p in (tmp_path / "run" / "seed-6" / "checkpoints" / "last").iterdir() if p.name.isdigit()]
+    kept = [p
+            for p in (tmp_path / "run" / "seed-6" / "checkpoints" / "last").iterdir()
+            if p.name.isdigit()]
     assert len(kept) == 1 and run.eval_return[1] == one.eval_return[0]
 
 
 def test_replays_are_read_from_the_folder(tmp_path):
-    algo = jf.DQN(num_envs=2, num_steps=2, batch_size=8, buffer_size=64, learning_starts=32, hidden=(4,))
+    algo = jf.DQN(num_envs=2, num_steps=2, batch_size=8, buffer_size=64, learning_starts=32,
+                  hidden=(4,))
     env = jf.make(ENV, vectorization="sync")
     run = jf.train(algo, env, seeds=2, out=tmp_path / "run", **RUN | dict(eval_every=0))
     for member in range(2):
         found = jf.experience(run, member)
         alone = jf.experience(seed_folder(tmp_path / "run", member))
-        assert all(np.array_equal(x, y) for x, y in zip(*map(jax.tree.leaves, (found.store, alone.store)), strict=True))
+        assert all(np.array_equal(x, y)
+                   for x, y in zip(*map(jax.tree.leaves, (found.store, alone.store)), strict=True))
     run.out = None
     with pytest.raises(ConfigError, match="keep no replay in memory"):
         jf.experience(run)
@@ -599,10 +674,17 @@ def test_the_rate_of_all_is_all_steps_over_all_seconds():
 
 
 def test_rows_side_by_side():
-    row = lambda steps, wall, rate, **metrics: Row(steps, wall, rate, {k: np.float32([v]) for k, v in metrics.items()})
-    found = side_by_side([[row(8, 1.0, 10.0, a=1.0), row(16, 2.0, 10.0, a=2.0, b=3.0)], [row(8, 3.0, 30.0, a=4.0)], []])
+    row = lambda steps, wall, rate, **metrics: Row(steps, wall, rate,
+                                                   {k: np.float32([v]) for k, v in metrics.items()})
+    found = (
+        side_by_side([[row(8, 1.0, 10.0, a=1.0), row(16, 2.0, 10.0, a=2.0, b=3.0)], [
+            row(8, 3.0, 30.0, a=4.0)], []])
+    )
     assert [(r.env_steps, r.wall_seconds) for r in found] == [(8, 4.0), (16, 5.0)]
-    assert found[0].steps_per_second == pytest.approx(2 / (1 / 10 + 1 / 30)) and found[1].steps_per_second == 10
+    assert (
+        found[0].steps_per_second == pytest.approx(2 / (1 / 10 + 1 / 30))
+        and found[1].steps_per_second == 10
+    )
     np.testing.assert_array_equal(found[0].metrics["a"], [1, 4, np.nan])
     np.testing.assert_array_equal(found[1].metrics["b"], [3, np.nan, np.nan])
     assert "b" not in found[0].metrics and found[0].metrics["a"].dtype == np.float32

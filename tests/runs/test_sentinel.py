@@ -1,4 +1,5 @@
-"""A value that is not finite ends the run at most a chunk late, is named, and leaves the last good checkpoint."""
+"""A value that is not finite ends the run at most a chunk late, is named, and leaves the last good
+checkpoint."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from jaxrl_fast.ops import distributions
 from jaxrl_fast.runs.sentinel import Sanity
 
 loop = importlib.import_module("jaxrl_fast.runs.loop")
-NAMED = re.compile(r"(\w+) is (nan|inf|-inf) at ([\d,]+) environment steps in member (\d+) \(seed (\d+)\)")
+NAMED = re.compile(
+    r"(\w+) is (nan|inf|-inf) at ([\d,]+) environment steps in member (\d+) \(seed (\d+)\)")
 
 
 class Collects(Sink):
@@ -61,7 +63,8 @@ def chunks(monkeypatch):
 def test_metric_step_and_member_are_named_one_chunk_late(chunks):
     sink = Collects()
     with pytest.raises(jf.NonFiniteError) as error:
-        tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, chunk_seconds=1e-9, eval_every=0)
+        tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, chunk_seconds=1e-9,
+                    eval_every=0)
     metric, steps, member, seed = named(error.value)
     assert (steps, member, seed) == (12 * 32, 0, 7)  # iterations 10 and 11 are the sixth row
     assert error.value.exit_code == 3 and "checkpoint" not in str(error.value)
@@ -76,7 +79,8 @@ def test_metric_step_and_member_are_named_one_chunk_late(chunks):
 def test_the_non_finite_member_is_named(chunks):
     sink = Collects()
     with pytest.raises(jf.NonFiniteError) as error:
-        tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5, chunk_seconds=1e-9, eval_every=0)
+        tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5,
+                    chunk_seconds=1e-9, eval_every=0)
     metric, steps, member, seed = named(error.value)
     last = sink.rows[-1]
     assert steps == last.env_steps and seed == 5 + member
@@ -89,20 +93,26 @@ def test_the_non_finite_member_is_named(chunks):
 def test_a_diverged_candidate_is_detected(name, chunks):
     """Ranks could leave it out; nothing is left out silently."""
     sink = Collects()
-    algo = tools.algorithm(name, directions=4, num_steps=3)  # no episode ends, so that its return would show it
+    # no episode ends, so that its return would show it
+    algo = tools.algorithm(name, directions=4, num_steps=3)
     with pytest.raises(jf.NonFiniteError) as error:
-        tools.train(algo, env=tools.Breaks(at=12, share=0.01), sinks=[sink], chunk_seconds=1e-9, eval_every=0)
-    assert named(error.value)[0] == "best_candidate_return" and np.isnan(sink.rows[-1].metrics["candidate_return"]).all()
+        tools.train(algo, env=tools.Breaks(at=12, share=0.01), sinks=[sink], chunk_seconds=1e-9,
+                    eval_every=0)
+    assert named(error.value)[0] == "best_candidate_return" and np.isnan(
+        sink.rows[-1].metrics["candidate_return"]).all()
     assert np.isfinite(sink.rows[0].metrics["candidate_return"]).all()
 
 
 @pytest.mark.parametrize(("name", "tested", "said"), [
-    ("es", False, "observations are not finite at 768 environment steps in member 0"),  # their returns do not show it
-    ("ppo", True, "observations in an evaluation are not finite at 320 environment steps in member 0"),
+    # their returns do not show it
+    ("es", False, "observations are not finite at 768 environment steps in member 0"),
+    ("ppo", True,
+     "observations in an evaluation are not finite at 320 environment steps in member 0"),
 ])  # fmt: skip
 def test_observations_are_named(name, tested, said):
     """No loss needs to see them, and an action that is made of them looks like any other."""
-    algo = tools.algorithm(name) if name == "ppo" else tools.algorithm(name, normalize_observations=False)
+    algo = tools.algorithm(name) if name == "ppo" else tools.algorithm(
+        name, normalize_observations=False)
     with pytest.raises(jf.NonFiniteError, match=said):
         tools.train(algo, env=tools.Breaks(what="observation", tested=tested, at=11))
 
@@ -113,10 +123,12 @@ def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
     s = tools.train("ppo", run, env=env, population={"env.bad": [0.0, 1.0, 0.0]}, on_nan="mark")
     assert s.lost == {1: {"env_steps": 320, "reason": "eval_return is nan"}} and s.best_score == 4.0
     assert np.isnan(s.eval_return[1]) and (s.eval_return[[0, 2]] == 4.0).all()
-    assert np.isfinite(s.history[4].metrics["value_loss"]).all() and np.isnan(s.history[5].metrics["value_loss"][1])
+    assert np.isfinite(s.history[4].metrics["value_loss"]).all() and np.isnan(
+        s.history[5].metrics["value_loss"][1])
     assert (jf.load(run, "best", member=2).evaluate(2).ret == 4.0).all()
     assert "3 members, seed 0, 1 of them lost" in repr(s)
-    with pytest.raises(jf.NonFiniteError, match="eval_return is nan at 1,280 environment steps in member 0"):
+    with pytest.raises(jf.NonFiniteError,
+                       match="eval_return is nan at 1,280 environment steps in member 0"):
         tools.train("ppo", env=env, eval_every=0)  # at the end
 
 
@@ -126,14 +138,16 @@ def test_evaluations_and_make_train_report_non_finite_values(what, key):
     algo = tools.algorithm("dqn").bind(env.spec)
     found, fault = jax.jit(functools.partial(judge, env, algo, episodes=4))(algo.init(key), key)
     assert np.isnan(found.ret).all() and (fault == (1 if what == "observation" else 0)).all()
-    train = jf.make_train(tools.algorithm("dqn"), env, 256, log_every=64, eval_every=128, eval_episodes=2)
+    train = jf.make_train(tools.algorithm("dqn"), env, 256, log_every=64, eval_every=128,
+                          eval_episodes=2)
     metrics = jax.jit(train)(key)[1]
     assert metrics["finite"].tolist() == [True, False, True][: len(metrics["finite"])]
 
 
 def test_outputs_that_are_nan_are_no_action():
     """The first of several NaN is what argmax would take for the best."""
-    values = jnp.array([[0.0, 1.0, 0.5], [jnp.nan, 2.0, 1.0], [jnp.inf, -jnp.inf, 0.0], [0.0, 1.0, jnp.nan]])
+    values = jnp.array(
+        [[0.0, 1.0, 0.5], [jnp.nan, 2.0, 1.0], [jnp.inf, -jnp.inf, 0.0], [0.0, 1.0, jnp.nan]])
     assert distributions.best(values).tolist() == [1, -1, 0, -1]
     assert distributions.Categorical(values).sample(jnp.zeros((4, 3))).tolist() == [1, -1, 0, -1]
     seen = {"raw": jnp.ones((4, 2)), "flags": jnp.ones((4, 3), bool)}
@@ -155,7 +169,10 @@ def test_a_learning_rate_beyond_all_reason_is_said_once():
     with pytest.warns(UserWarning, match="has diverged") as said:
         s = tools.train("ppo", population={"algo.learning_rate": [1e-3, 1e10]}, total_steps=640)
     texts = [str(w.message) for w in said if "diverged" in str(w.message)]
-    assert len(texts) == 1 and "in member 1 (seed 0, algo.learning_rate = 1e+10)" in texts[0] and s.rows == 10
+    assert (
+        len(texts) == 1 and "in member 1 (seed 0, algo.learning_rate = 1e+10)" in texts[0]
+        and s.rows == 10
+    )
 
 
 @pytest.mark.parametrize(("metric", "values", "said"), [
@@ -163,7 +180,8 @@ def test_a_learning_rate_beyond_all_reason_is_said_once():
     ("value_loss", [1e11, 9e11], None),  # values of a million, before any episode has ended
     ("value_loss", [1e17, 1e17], "value_loss is 1e+17"),
     ("critic_loss", [2.0, np.nan], None),  # has an error of its own
-    ("entropy", [0.69, 0.2, 1e-4, 1e-9, 0.0], None),  # a policy that has become certain, step by step
+    # a policy that has become certain, step by step
+    ("entropy", [0.69, 0.2, 1e-4, 1e-9, 0.0], None),
     ("entropy", [0.02, 0.0, 0.0], "entropy is 0"),
     ("entropy", [0.0, 0.0], None),  # one legal action
     ("entropy", [-3.0, -40.0], None),  # of a density
@@ -179,18 +197,22 @@ def test_senseless_values_are_detected(metric, values, said):
 def test_returns_bound_a_sensible_loss():
     sanity = Sanity(1)
     assert not sanity.look({"value_loss": np.array([1e17]), "episode_return": np.array([-1e6])})
-    assert sanity.look({"the largest parameter": np.array([1e10])}) == {0: "the largest parameter is 1e+10"}
+    assert sanity.look({"the largest parameter": np.array([1e10])}) == {
+        0: "the largest parameter is 1e+10"}
     assert not sanity.look({"value_loss": np.array([1e30])})  # once
 
 
 def test_parameters_are_checked(chunks):
-    algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,), at=5)
+    algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,),
+                              at=5)
     sink = Collects()
     with pytest.raises(
-        jf.NonFiniteError, match=r"agent parameters or priorities are not finite at 192 environment steps in member 0"
+        jf.NonFiniteError,
+        match=r"agent parameters or priorities are not finite at 192 environment steps in member 0"
     ):
         tools.train(algo, sinks=[sink], chunk_seconds=1e-9, eval_every=0)
-    assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())  # no metric has shown it
+    # no metric has shown it
+    assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())
 
 
 def test_priorities_are_checked(chunks):
@@ -202,16 +224,21 @@ def test_priorities_are_checked(chunks):
             agent, metrics, priority = super().update(agent, batch, key, clock)
             return agent, metrics, jnp.where(clock.iteration == 40, jnp.nan, priority)
 
-    algo = Alarmed(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64, hidden=(8,), prioritized=True)
+    algo = Alarmed(num_envs=4, num_steps=2, batch_size=8, buffer_size=256, learning_starts=64,
+                   hidden=(8,), prioritized=True)
     sink = Collects()
-    with pytest.raises(jf.NonFiniteError, match="agent parameters or priorities are not finite at 384 environment steps"):
-        tools.train(algo, sinks=[sink], total_steps=1280, log_every=64, chunk_seconds=1e-9, eval_every=0)
+    with pytest.raises(jf.NonFiniteError,
+                       match="agent parameters or priorities are not finite at 384 environment "
+                             "steps"):
+        tools.train(algo, sinks=[sink], total_steps=1280, log_every=64, chunk_seconds=1e-9,
+                    eval_every=0)
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())
 
 
 def test_an_episode_that_has_not_ended_is_not_an_error():
     """0/0 is no return, not a bad one: null in the row."""
-    session = tools.train("ppo", env=jf.make("CartPole-v1", max_steps_in_episode=500), total_steps=64, log_every=32)
+    session = tools.train("ppo", env=jf.make("CartPole-v1", max_steps_in_episode=500),
+                          total_steps=64, log_every=32)
     first = session.history[0].metrics
     assert np.isnan(first["episode_return"]).all() or first["episode_length"].min() >= 8
     session = tools.train("ppo", env=tools.Lengths(longest=1), total_steps=64)
@@ -220,13 +247,17 @@ def test_an_episode_that_has_not_ended_is_not_an_error():
 
 def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
     run = tmp_path / "run"
-    with pytest.raises(jf.NonFiniteError, match="the last good checkpoint is .*checkpoints/last/5 ") as error:
-        tools.train("ppo", run, env=tools.Breaks(at=10), checkpoint_minutes=1e-9, chunk_seconds=1e-9, eval_every=128)
+    with pytest.raises(jf.NonFiniteError,
+                       match="the last good checkpoint is .*checkpoints/last/5 ") as error:
+        tools.train("ppo", run, env=tools.Breaks(at=10), checkpoint_minutes=1e-9,
+                    chunk_seconds=1e-9, eval_every=128)
     rows = tools.logged(run)
     metric = named(error.value)[0]
-    assert rows[-1]["env_steps"] == 384 and rows[-1][metric] == [None]  # what happened is in the log
+    # what happened is in the log
+    assert rows[-1]["env_steps"] == 384 and rows[-1][metric] == [None]
     agent = jf.load(run, "last")
-    assert agent.iteration == 5 and all(np.isfinite(x).all() for x in jax.tree.leaves(agent.state.params))
+    assert agent.iteration == 5 and all(np.isfinite(x).all()
+                                        for x in jax.tree.leaves(agent.state.params))
     assert jf.load(run, "best").act(np.ones(1, np.float32)) in (0, 1)
     with pytest.raises(jf.NonFiniteError) as again:
         tools.resume(run)
@@ -237,10 +268,13 @@ def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
 def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(chunks, tmp_path):
     """The first save is due after minutes; the evaluations before the end are not lost."""
     best, none = tmp_path / "best", tmp_path / "none"
-    with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due .* = 5\), the best agent .*checkpoints.best$"):
+    with pytest.raises(jf.NonFiniteError,
+                       match=r"; no checkpoint was due .* = 5\), the best agent "
+                             r".*checkpoints.best$"):
         tools.train("ppo", best, env=tools.Breaks(at=10), chunk_seconds=1e-9, eval_every=128)
     assert jf.load(best).iteration == 2 and not (best / "checkpoints" / "last").exists()
-    with pytest.raises(jf.NonFiniteError, match=r"; no checkpoint was due before it \(checkpoint_minutes = 5\)$"):
+    with pytest.raises(jf.NonFiniteError,
+                       match=r"; no checkpoint was due before it \(checkpoint_minutes = 5\)$"):
         tools.train("ppo", none, env=tools.Breaks(at=10), chunk_seconds=1e-9, eval_every=0)
     assert not (none / "checkpoints").exists() and len(tools.logged(none)) == 6
 
@@ -271,8 +305,10 @@ def test_the_command_line_exits_with_3(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         code = cli.main(
-            ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280", "--log-every", "64",
-             "--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--eval-every", "0", "--no-tensorboard",
+            ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280",
+             "--log-every", "64",
+             "--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--eval-every",
+             "0", "--no-tensorboard",
              "--out", "run"]
         )  # fmt: skip
     finally:

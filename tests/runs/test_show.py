@@ -82,7 +82,8 @@ def test_what_cannot_be_shown_is_refused():
     with pytest.raises(ConfigError, match="actions must be"):
         jf.show(Counting(), [[0.5, 1.0]])
     with pytest.raises(ConfigError, match="one that is drawn"):
-        jf.show(tools.environment("td3"), np.zeros((2, *tools.environment("td3").spec.action.shape)))
+        jf.show(tools.environment("td3"),
+                np.zeros((2, *tools.environment("td3").spec.action.shape)))
     with pytest.raises(ConfigError, match=r"agent must be a jf\.Agent, or a run, got 3"):
         Counting().play(3)
 
@@ -90,11 +91,15 @@ def test_what_cannot_be_shown_is_refused():
 def test_a_run_shows_its_agent(unbroken, tmp_path):
     run, _ = unbroken("ppo")
     video = run.video()
-    assert repr(video).startswith("<Video: ") and "of 400 x 208" in repr(video) and 2 <= len(video.frames) <= 31
+    assert (
+        repr(video).startswith("<Video: ") and "of 400 x 208" in repr(video)
+        and 2 <= len(video.frames) <= 31
+    )
     page, _ = parsed(video._repr_html_())
     assert page.get("src").startswith("data:image/gif;base64,R0lGOD")
     with Image.open(video.save(tmp_path / "new" / "a.gif")) as gif:
-        assert gif.size == (400, 208) and len(video.frames) - 2 <= gif.n_frames <= len(video.frames)  # equal ones are one
+        # equal ones are one
+        assert gif.size == (400, 208) and len(video.frames) - 2 <= gif.n_frames <= len(video.frames)
     same = run.env.play(run), run.env.play(run.agent())
     assert all(len(x.frames) == len(video.frames) for x in same)
     heavier = jf.make("CartPole-v1", gravity=20.0)
@@ -106,13 +111,25 @@ def test_a_run_shows_its_agent(unbroken, tmp_path):
 def test_a_numbered_folder_is_new_each_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = [tools.train("ppo", "auto", total_steps=64, seed=3) for _ in range(2)]
-    assert [run.out.path.as_posix() for run in runs] == ["runs/ppo-CartPole-v1-s3-1", "runs/ppo-CartPole-v1-s3-2"]
+    assert [run.out.path.as_posix() for run in runs] == ["runs/ppo-CartPole-v1-s3-1",
+                                                         "runs/ppo-CartPole-v1-s3-2"]
     grid = {"algo.learning_rate": [1e-3, 1e-2]}
-    found = [jf.sweep(tools.algorithm("ppo"), tools.environment(), 64, grid=grid, out="auto", **tools.RUN) for _ in range(2)]
-    assert [x.path.as_posix() for x in found] == ["sweeps/ppo-CartPole-v1-1", "sweeps/ppo-CartPole-v1-2"]
+    found = (
+        [jf.sweep(
+            tools.algorithm("ppo"), tools.environment(), 64, grid=grid, out="auto", **tools.RUN
+        ) for _ in range(2)]
+    )
+    assert [x.path.as_posix() for x in found] == ["sweeps/ppo-CartPole-v1-1",
+                                                  "sweeps/ppo-CartPole-v1-2"]
     log = found[0].frame(log=True)
-    assert len(log) == 2 and set(log["algo.learning_rate"]) == {1e-3, 1e-2} and log["env_steps"].tolist() == [64, 64]
-    assert {"configuration", "seed", "episode_return", "entropy"} <= set(log.columns) and log["entropy"].dtype == float
+    assert (
+        len(log) == 2 and set(log["algo.learning_rate"]) == {1e-3, 1e-2}
+        and log["env_steps"].tolist() == [64, 64]
+    )
+    assert (
+        {"configuration", "seed", "episode_return", "entropy"} <= set(log.columns)
+        and log["entropy"].dtype == float
+    )
     assert len(found[0].frame()) == 2 and "eval_return" in found[0].frame()
 
 

@@ -1,4 +1,5 @@
-"""Runs that begin with a trained agent: whose parameters, what begins anew, and what does not fit."""
+"""Runs that begin with a trained agent: whose parameters, what begins anew, and what does not
+fit."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ FEW = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
 
 @pytest.mark.parametrize("name", ["ppo", "pqn", "dqn", "sac", "td3", "crossq", "es", "apg"])
 def test_an_agent_around_its_own_parameters_is_itself(name):
-    """Targets, optimizers and statistics are what `init` makes of these parameters; ours are of another key."""
+    """Targets, optimizers and statistics are what `init` makes of these parameters; ours are of
+    another key."""
     algo = tools.algorithm(name).bind(tools.environment(name).spec)
 
     @jax.jit
@@ -30,17 +32,23 @@ def test_an_agent_around_its_own_parameters_is_itself(name):
 
 
 def test_every_source_begins_with_the_same_agent(unbroken, tmp_path):
-    """A run directory, the run, its agent and the state of that; a rate of zero shows the parameters as they came."""
+    """A run directory, the run, its agent and the state of that; a rate of zero shows the
+    parameters as they came."""
     run, out = unbroken("ppo")
     still = tools.algorithm("ppo", learning_rate=0.0)
     agent = jf.load(out)
     begun = tools.train(still, start_from=str(out), **FEW).state.agent
     tools.assert_same(begun.params, agent.state.params)
-    assert begun.moments.count == agent.state.moments.count + 64 and begun.opt_state[1].count == 64 // 32 * 4
+    assert (
+        begun.moments.count == agent.state.moments.count + 64
+        and begun.opt_state[1].count == 64 // 32 * 4
+    )
     last, whole = run.agent().state, Given(agent.state.params, agent.state.moments)
-    for source, expected in ((out, whole), (agent, whole), (agent.state, whole), (run, Given(last.params, last.moments))):
+    for source, expected in ((out, whole), (agent, whole), (agent.state, whole),
+                             (run, Given(last.params, last.moments))):
         tools.assert_same(fitted(found_in(source), still.bind(run.env.spec)), expected)
-    alone = tools.train(still, start_from=jax.tree.map(np.float64, agent.state.params), **FEW).state.agent
+    alone = tools.train(still, start_from=jax.tree.map(np.float64, agent.state.params),
+                        **FEW).state.agent
     tools.assert_same(alone.params, begun.params)
     assert alone.moments.count == 64
 
@@ -52,7 +60,10 @@ def test_every_member_begins_with_it_and_a_resume_does_not(unbroken, tmp_path):
     settings = dict(start_from=source, seeds=2, eval_every=0)
     whole = tools.train("ppo", tmp_path / "whole", total_steps=128, **settings)
     tools.train("ppo", tmp_path / "half", total_steps=64, horizon=128, **settings)
-    assert json.loads((tmp_path / "half" / "config.json").read_text())["run"]["start_from"] == str(source)
+    assert (
+        json.loads((tmp_path / "half" / "config.json").read_text())["run"]["start_from"]
+        == str(source)
+    )
     shutil.rmtree(source)
     tools.assert_same(tools.state(tools.resume(tmp_path / "half", 128)), tools.state(whole))
 
@@ -63,14 +74,20 @@ def test_parameters_in_memory_are_not_in_config_json(unbroken, tmp_path):
     content = json.loads((tmp_path / "run" / "config.json").read_text())["run"]
     assert content["start_from"] == "<parameters in memory>"
     with pytest.raises(jf.ConfigError, match="start_from must be a run directory.*in memory"):
-        jf.train(tools.algorithm("ppo"), tools.environment(), **{k: v for k, v in content.items() if v is not None})
+        jf.train(tools.algorithm("ppo"), tools.environment(),
+                 **{k: v for k, v in content.items() if v is not None})
 
 
 @pytest.mark.parametrize(("name", "settings", "message"), [
-    ("ppo", {"hidden": (4,)}, r"^start_from.params\['policy'\].*\['kernel'\] must be float32 \(4, 2\), got float32 \(8, 2\)"),
-    ("ppo", {"hidden": (8, 8)}, r"^start_from.params\['torso'\].*_1'.* must be float32 \(2, 8\), got nothing"),
-    ("dqn", {"learning_starts": 8}, r"^start_from.params\['torso'\].* must be float32 \(8,\), got float32 \(2, 8\)"),
-    ("ppo", {"normalize_observations": False}, "^normalize_observations must be True, got False: .* normalised"),
+    ("ppo", {"hidden": (4,)},
+     r"^start_from.params\['policy'\].*\['kernel'\] must be float32 \(4, 2\), got float32 \(8, "
+     r"2\)"),
+    ("ppo", {"hidden": (8, 8)},
+     r"^start_from.params\['torso'\].*_1'.* must be float32 \(2, 8\), got nothing"),
+    ("dqn", {"learning_starts": 8},
+     r"^start_from.params\['torso'\].* must be float32 \(8,\), got float32 \(2, 8\)"),
+    ("ppo", {"normalize_observations": False},
+     "^normalize_observations must be True, got False: .* normalised"),
 ])  # fmt: skip
 def test_misfits_are_refused_before_compiling(name, settings, message, unbroken, tmp_path, request):
     out = unbroken("ppo")[1]
@@ -87,12 +104,14 @@ def test_bad_sources_are_refused(unbroken, tmp_path):
         (tmp_path, "config"),
         ({}, r"start_from.params\['\w+'\].* got nothing"),
         ({"torso": "text"}, "start_from.params"),
-        (jax.tree.map(lambda x: x * np.nan, run.agent().state.params), "start_from.params.* must be finite, got nan"),
+        (jax.tree.map(lambda x: x * np.nan, run.agent().state.params),
+         "start_from.params.* must be finite, got nan"),
     ]
     for source, message in sources:
         with pytest.raises(jf.ConfigError, match=message):
             tools.train(algo, start_from=source, **FEW)
-    env, sweep = tools.environment(), dict(grid={"algo.learning_rate": [1e-3]}, out=tmp_path / "sweep", **FEW)
+    env, sweep = tools.environment(), dict(grid={"algo.learning_rate": [1e-3]},
+                                           out=tmp_path / "sweep", **FEW)
     with pytest.raises(jf.ConfigError, match="start_from.*a run directory"):
         jf.sweep(algo, env, start_from=run, **sweep)
     with pytest.raises(jf.ConfigError, match=r"start_from.params.* got float32 \(8, 2\)"):
@@ -110,5 +129,6 @@ def test_an_algorithm_that_cannot_begin_says_so():
             return jf.PPO.begin(self, self.networks.init(key, np.zeros((1, 4), np.float32)))
 
     algo = Mine().bind(tools.environment().spec)
-    with pytest.raises(jf.ConfigError, match=r"start_from.*Mine has no method begin\(params, moments\)"):
+    with pytest.raises(jf.ConfigError,
+                       match=r"start_from.*Mine has no method begin\(params, moments\)"):
         fitted(Given({}, None), algo)

@@ -1,4 +1,5 @@
-"""Videos of the agent in training: when there is one, where it goes, and that the run is as without."""
+"""Videos of the agent in training: when there is one, where it goes, and that the run is as
+without."""
 
 from __future__ import annotations
 
@@ -53,11 +54,14 @@ def at_once(monkeypatch):
 
 
 def train(out=None, env=None, **settings):
-    settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2, pictures=False, progress=False) | settings
+    settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2, pictures=False,
+                    progress=False) | settings
     return jf.train(jf.PPO(**TINY), env or jf.make("CartPole-v1"), out=out, **settings)
 
 
-@pytest.mark.parametrize(("every", "steps"), [(0, [320, 640]), (192, [192, 320, 384, 576, 640]), (100, [128, 256, 320, 384,
+@pytest.mark.parametrize(("every", "steps"),
+                         [(0, [320, 640]), (192, [192, 320, 384, 576, 640]),
+                          (100, [128, 256, 320, 384,
     512, 640])])  # fmt: skip
 def test_videos_come_at_evaluations_and_every_so_often(every, steps, at_once, tmp_path):
     sink = Seen()
@@ -74,14 +78,17 @@ def test_videos_come_at_evaluations_and_every_so_often(every, steps, at_once, tm
 def test_a_run_in_memory_hands_its_videos_to_sinks(at_once):
     sink = Seen()
     train(video_every=0, sinks=[sink])
-    assert [clip.path for clip in sink.clips] == [None, None] and sink.clips[0].gif.startswith(b"GIF8")
+    assert (
+        [clip.path for clip in sink.clips] == [None, None] and sink.clips[0].gif.startswith(b"GIF8")
+    )
 
 
 def read_mp4(path, monkeypatch):
     """Return what the file says of itself, and its frames, as bytes."""
     import imageio_ffmpeg
 
-    monkeypatch.setenv("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")  # or it forks Python beside JAX's threads
+    # or it forks Python beside JAX's threads
+    monkeypatch.setenv("IMAGEIO_FFMPEG_NO_PREVENT_SIGINT", "1")
     about, *frames = imageio_ffmpeg.read_frames(path)
     return about, frames
 
@@ -90,10 +97,14 @@ def read_mp4(path, monkeypatch):
 def test_videos_are_mp4_files_and_tensorboard_has_a_gif(at_once, tmp_path, monkeypatch):
     sink = Seen()
     train(tmp_path / "run", video_every=0, video_format="mp4", sinks=[sink])
-    assert sorted(path.name for path in (tmp_path / "run/videos").iterdir()) == ["000000000320.mp4", "000000000640.mp4"]
+    assert sorted(path.name for path in (tmp_path / "run/videos").iterdir()) == [
+        "000000000320.mp4", "000000000640.mp4"]
     clip = sink.clips[-1]
-    assert clip.format == "mp4" and clip.path.read_bytes() == clip.mp4 and clip.gif.startswith(b"GIF8")
-    assert clip.mp4.index(b"moov") < clip.mp4.index(b"mdat")  # a browser plays it before it has all of it
+    assert (
+        clip.format == "mp4" and clip.path.read_bytes() == clip.mp4 and clip.gif.startswith(b"GIF8")
+    )
+    # a browser plays it before it has all of it
+    assert clip.mp4.index(b"moov") < clip.mp4.index(b"mdat")
     about, frames = read_mp4(clip.path, monkeypatch)
     with Image.open(io.BytesIO(clip.gif)) as image:
         assert about["size"] == clip.size == image.size and len(frames) >= image.n_frames > 5
@@ -113,7 +124,9 @@ def test_an_mp4_has_the_frames_at_their_speed(height, width, tmp_path, monkeypat
 @pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
 def test_mp4_without_its_package_names_the_extra(env, modules, nothing_compiles, tmp_path):
     modules(imageio_ffmpeg=None)
-    with pytest.raises(MissingExtraError, match=r"an MP4 video needs the extra \[video\]: pip install 'jaxrl_fast\[video\]'"):
+    with pytest.raises(MissingExtraError,
+                       match=r"an MP4 video needs the extra \[video\]: pip install "
+                             r"'jaxrl_fast\[video\]'"):
         train(tmp_path / "run", jf.make(env), video_every=0, video_format="mp4", seeds=2)
     assert not (tmp_path / "run").exists()
 
@@ -136,7 +149,8 @@ def held(monkeypatch):
         return film(*args)
 
     monkeypatch.setattr(pictures, "film", wait)
-    found = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    # a shell's background ignores it
+    found = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield event
     signal.signal(signal.SIGINT, found)
     event.set()
@@ -155,9 +169,13 @@ def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path, monkeyp
     finish, limits, sink = videos.Videos.finish, [], Seen()
     quick = lambda self, seconds, *args: limits.append(seconds) or finish(self, 0.3, *args)
     monkeypatch.setattr(videos.Videos, "finish", quick)
-    with pytest.warns(UserWarning, match=r"the last video is left out: not drawn within 0\.[3-9] s") as found:
+    with pytest.warns(UserWarning,
+                      match=r"the last video is left out: not drawn within 0\.[3-9] s") as found:
         run = train(tmp_path / "run", video_every=0, sinks=[sink])
-    assert limits[0] == run.config.host_timeout and run.over and (tmp_path / "run/result.json").is_file() and len(found) == 1
+    assert (
+        limits[0] == run.config.host_timeout and run.over
+        and (tmp_path / "run/result.json").is_file() and len(found) == 1
+    )
     assert not sink.clips and sink.outcome == "finished"
 
 
@@ -203,14 +221,16 @@ ENDS = pytest.mark.parametrize(("hook", "error", "outcome"), [
 
 
 @ENDS
-def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome, held, tmp_path, monkeypatch):
+def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome, held, tmp_path,
+                                                            monkeypatch):
     """The video of 320 steps is in work when the hook, at 384, ends the run; of three members."""
     finish = videos.Videos.finish
     monkeypatch.setattr(videos.Videos, "finish", lambda *args: held.set() or finish(*args))
     monkeypatch.setattr(videos, "PATIENCE", 60.0)
     sink = Seen()
     with pytest.raises(error):
-        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], seeds=3, chunk_seconds=1e-9)
+        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], seeds=3,
+              chunk_seconds=1e-9)
     (clip,) = sink.clips
     assert clip.env_steps == 320 and clip.path.read_bytes() == clip.gif and sink.outcome == outcome
     if error is Interrupted:
@@ -219,10 +239,13 @@ def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome
 
 
 @ENDS
-def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, outcome, held, tmp_path, monkeypatch):
+def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, outcome, held,
+                                                                   tmp_path, monkeypatch):
     monkeypatch.setattr(videos, "PATIENCE", 0.2)
     sink = Seen()
-    with pytest.raises(error), pytest.warns(UserWarning, match=r"the last video is left out: not drawn within 0\.[2-9] s"):
+    with pytest.raises(error), pytest.warns(
+        UserWarning, match=r"the last video is left out: not drawn within 0\.[2-9] s"
+    ):
         train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], chunk_seconds=1e-9)
     assert not sink.clips and sink.outcome == outcome
     assert bool(jf.load(tmp_path / "run", "last")) if error is Interrupted else True
@@ -237,7 +260,8 @@ def test_a_video_that_fails_is_a_warning_and_the_last_one(monkeypatch, at_once):
 
 def test_the_best_member_is_filmed(monkeypatch, at_once):
     seen = []
-    monkeypatch.setattr(videos.Videos, "_draw", lambda self, steps, algo, env, agent: seen.append(agent) or self.run)
+    monkeypatch.setattr(videos.Videos, "_draw",
+                        lambda self, steps, algo, env, agent: seen.append(agent) or self.run)
     with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
         run = tools.train("ppo", seeds=3, eval_every=320, total_steps=640, video_every=0)
     want = run.agent(0).state.params
@@ -260,7 +284,8 @@ def test_host_environments_are_filmed(at_once, tmp_path):
     files = sorted((tmp_path / "run/videos").iterdir())
     assert len(files) == 2
     with Image.open(files[0]) as image:
-        brightness = [image.seek(i) or int(np.asarray(image.convert("RGB")).max()) for i in range(image.n_frames)]
+        brightness = [image.seek(i) or int(np.asarray(image.convert("RGB")).max())
+                      for i in range(image.n_frames)]
     assert brightness == [0, 40, 80, 120, 160, 200]
 
 
@@ -269,8 +294,10 @@ def test_a_film_ends_with_the_episode(steps):
     """Whatever part of a call of the program its last step is; the last picture is the end."""
     env = jf.make("Pendulum-v1", time_limit=steps)
     algo = jf.PPO(hidden=(8,)).bind(env.spec)
-    film = lambda most: pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(1), most).frames
+    film = lambda most: pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(1),
+                                      most).frames
     frames = film(500)
     assert len(frames) == steps + 1
     cut = film(45)
-    assert len(cut) == min(45, steps + 1) and all((a == b).all() for a, b in zip(frames, cut, strict=False))
+    assert len(cut) == min(45, steps + 1) and all((a == b).all()
+                                                  for a, b in zip(frames, cut, strict=False))

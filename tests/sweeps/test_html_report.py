@@ -37,17 +37,22 @@ def run(tmp_path_factory):
 
 
 def texts(page: str) -> str:
-    return unescape(re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.S)))
+    return unescape(
+        re.sub(r"<[^>]+>", " ", re.sub(r"<(script|style)>.*?</\1>", "", page, flags=re.S)))
 
 
 def test_a_page_of_a_run_has_all_of_it(run):
     page = report(run)
     seen = texts(page)
-    for name in read_jsonl(run / "metrics.jsonl")[-1].keys() - {"env_steps", "wall_seconds", "episode_return"}:
+    for name in read_jsonl(run / "metrics.jsonl")[-1].keys() - {"env_steps", "wall_seconds",
+                                                                "episode_return"}:
         assert f" {name} " in seen and meaning(name) in seen, name
     result = tools.read(run / "result.json")
     assert f"{np.mean(result['eval_return']):,.4g}" in seen and "finished" in seen
-    assert page.count("data:image/gif;base64,") == 2 and "after 320 steps" in seen and "at the end" in seen
+    assert (
+        page.count("data:image/gif;base64,") == 2 and "after 320 steps" in seen
+        and "at the end" in seen
+    )
     assert {"seed 0", "seed 1", "mean"} <= set(re.findall('data-label="([^"]*)"', page))
     assert f"jaxrl-fast train --config {run}/config.json" in seen and "observations" in seen
     for words in ("Time", "compile", "Memory", "parameters", "Settings", "num_envs"):
@@ -88,19 +93,22 @@ def test_the_plan_of_a_run_on_a_card_is_left_out(run, tmp_path):
     there = shutil.copytree(run, tmp_path / "run")
     content = tools.read(there / "config.json")
     assert "checkpoints: at most" in report(there)
-    (there / "config.json").write_text(json.dumps(content | {"device": "1 x NVIDIA H100 80GB HBM3 (gpu)"}))
+    (there / "config.json").write_text(
+        json.dumps(content | {"device": "1 x NVIDIA H100 80GB HBM3 (gpu)"}))
     assert "checkpoints: at most" not in report(there)
 
 
 def test_a_diverged_run_has_a_page(run, tmp_path):
     there = shutil.copytree(run, tmp_path / "run")
-    rows = [json.dumps(row | {"value_loss": [1e20, 1e20]}) for row in read_jsonl(there / "metrics.jsonl")]
+    rows = [json.dumps(row | {"value_loss": [1e20, 1e20]})
+            for row in read_jsonl(there / "metrics.jsonl")]
     (there / "metrics.jsonl").write_text("\n".join(rows) + "\n")
     assert "1e+20" in report(there) or "value_loss" in report(there)
 
 
 @pytest.mark.parametrize(("path", "host", "code"), [
-    ("/", "127.0.0.1:1", 200), ("/", "localhost:1", 200), ("/", "evil.example:1", 404), ("/../config.json", "127.0.0.1:1", 404),
+    ("/", "127.0.0.1:1", 200), ("/", "localhost:1", 200), ("/", "evil.example:1", 404),
+    ("/../config.json", "127.0.0.1:1", 404),
 ])  # fmt: skip
 def test_the_server_answers_only_for_its_page_and_its_own_name(path, host, code):
     assert answer(path, host, lambda: "page")[0] == code
@@ -121,7 +129,10 @@ def test_names_are_escaped(run, tmp_path):
 
 
 def test_every_column_has_a_meaning():
-    assert meaning("success_end") == "Mean of success, as the environment reports it, over the steps that end an episode."
+    assert (
+        meaning("success_end")
+        == "Mean of success, as the environment reports it, over the steps that end an episode."
+    )
     assert "wall clock" in meaning("time_learn") and "setting" in meaning("algo.learning_rate")
     assert all(10 < len(text) < 130 and text.endswith(".") for text in MEANINGS.values())
 
@@ -130,7 +141,8 @@ def test_the_page_of_seeds_in_turn_shows_the_one_in_training(tmp_path):
     pages = {}
     look = lambda run, rows: pages.update({run.config.seed: texts(report(tmp_path / "run"))})
     algo = jf.PPO(num_envs=2, num_steps=8, hidden=(4,), num_epochs=1, num_minibatches=2)
-    tiny = dict(total_steps=64, log_every=16, eval_every=0, eval_episodes=1, progress=False, pictures=False, tensorboard=False)
+    tiny = dict(total_steps=64, log_every=16, eval_every=0, eval_episodes=1, progress=False,
+                pictures=False, tensorboard=False)
     jf.train(algo, jf.make("gym:CartPole-v1"), seeds=2, out=tmp_path / "run", hooks=[look], **tiny)
     for seed, page in pages.items():
         assert "No log row yet" not in page and "in training" in page and "value_loss" in page
@@ -141,26 +153,33 @@ def test_the_page_of_seeds_in_turn_shows_the_one_in_training(tmp_path):
 def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     grid = {"algo.learning_rate": [1e-3, 1e-2]}
     settings = tools.RUN | {"total_steps": 320, "pictures": True}
-    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), grid=grid, seeds=2, out=tmp_path / "sweep", **settings)
+    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), grid=grid, seeds=2,
+                     out=tmp_path / "sweep", **settings)
     page = report(tmp_path / "sweep")
     seen = texts(page)
     assert "2 configurations with 2 seeds each" in seen and "best IQM" in seen
     assert page.index("Ranking") < page.index("Curves of the best") < page.index("Responses")
     assert "data:image/png;base64," in page and "response of algo.learning_rate" in seen
-    assert f"{found.table()[0]['iqm']:,.4g}" in seen and f"sweep --resume {tmp_path}/sweep" in seen and "Lineage" not in seen
+    assert (
+        f"{found.table()[0]['iqm']:,.4g}" in seen and f"sweep --resume {tmp_path}/sweep" in seen
+        and "Lineage" not in seen
+    )
     monkeypatch.chdir(tmp_path)
-    again, best = (next(line for line in seen.splitlines() if part in line) for part in ("mkdir again", "best.json"))
+    again, best = (next(line for line in seen.splitlines() if part in line)
+                   for part in ("mkdir again", "best.json"))
     make, copy, resume = (shlex.split(part) for part in again.partition("  #")[0].split(" && "))
     subprocess.run(make, check=True)
     subprocess.run(copy, check=True)
-    assert run_cli(*resume[1:])[0] == 0 and run_cli(*shlex.split(best.partition("  #")[0])[1:], "--out", "best")[0] == 0
+    assert run_cli(*resume[1:])[0] == 0 and run_cli(*shlex.split(best.partition("  #")[0])[1:],
+                                                    "--out", "best")[0] == 0
     assert (tmp_path / "again/table.csv").read_text() == (tmp_path / "sweep/table.csv").read_text()
 
 
 def test_the_lineage_of_a_sweep(tmp_path):
     settings = tools.RUN | {"total_steps": 640, "pictures": True}
     pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-2"}, every=128, fraction=0.5)
-    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), members=3, selection=pbt, out=tmp_path / "sweep", **settings)
+    found = jf.sweep(tools.algorithm("ppo"), tools.environment(), members=3, selection=pbt,
+                     out=tmp_path / "sweep", **settings)
     seen = texts(report(tmp_path / "sweep"))
     took = found.lineage()
     assert took and f"{len(took)} takeovers" in seen and "schedule of algo.learning_rate" in seen
@@ -190,7 +209,8 @@ def test_the_server_answers_with_the_page_of_now():
     with server(0, lambda: next(pages)) as serving:
         thread = threading.Thread(target=serving.serve_forever)
         thread.start()
-        ask = lambda path="": urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/{path}", timeout=10)
+        ask = lambda path="": urllib.request.urlopen(
+            f"http://127.0.0.1:{serving.server_port}/{path}", timeout=10)
         try:
             assert [ask().read() for _ in range(2)] == [b"first", b"second"]
             with pytest.raises(urllib.error.HTTPError):

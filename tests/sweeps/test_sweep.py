@@ -1,4 +1,5 @@
-"""Sweeps: members with settings of their own equal single runs, groups, waves, members that are lost, results, resume."""
+"""Sweeps: members with settings of their own equal single runs, groups, waves, members that are
+lost, results, resume."""
 
 from __future__ import annotations
 
@@ -55,34 +56,45 @@ def sweep(out, name="ppo", **settings):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory, as_users_have_it):
-    """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six members."""
+    """Three learning rates, one of which breaks, times two seeds times two sizes: two groups of six
+    members."""
     out = tmp_path_factory.mktemp("sweep") / "x"
     with as_users_have_it():
-        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
+        return sweep(out, grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2,
+                     pictures=True)
 
 
 def test_groups_and_order(swept):
     content = json.loads((swept.path / "sweep.json").read_text())
     assert [p["configurations"] for p in content["parts"]] == [[0, 2, 4], [1, 3, 5]]
-    assert swept.configurations[1] == {"algo.learning_rate": 1e-3, "algo.num_epochs": 1} and swept.seeds == [0, 1]
+    assert (
+        swept.configurations[1] == {"algo.learning_rate": 1e-3, "algo.num_epochs": 1}
+        and swept.seeds == [0, 1]
+    )
     assert swept.final.shape == (6, 2)
 
 
 def test_arrays_with_named_axes(swept):
     values, axes = swept.array()
-    assert axes == {"algo.learning_rate": sorted(RATES), "algo.num_epochs": [1, 2], "seed": [0, 1]} and values.shape == (3, 2,
+    assert axes == {"algo.learning_rate": sorted(RATES), "algo.num_epochs": [1, 2],
+                    "seed": [0, 1]} and values.shape == (3, 2,
         2)
     for c, settings in enumerate(swept.configurations):
         at = [axes[name].index(value) for name, value in settings.items()]
         np.testing.assert_array_equal(values[*at], swept.final[c])
     steps, curve = swept.curve()
     rows, axes = swept.array("episode_return")
-    assert list(axes) == ["algo.learning_rate", "algo.num_epochs", "seed", "env_steps"] and axes["env_steps"] == list(steps)
-    np.testing.assert_array_equal(rows[0, 1], curve[0])  # 1e-3 and two epochs come first among the configurations
+    assert (
+        list(axes) == ["algo.learning_rate", "algo.num_epochs", "seed", "env_steps"]
+        and axes["env_steps"] == list(steps)
+    )
+    # 1e-3 and two epochs come first among the configurations
+    np.testing.assert_array_equal(rows[0, 1], curve[0])
 
 
 def test_draws_that_fill_no_grid_are_one_axis():
-    found = [{"algo.discount": 0.9, "algo.learning_rate": 1.0}, {"algo.discount": 0.8, "algo.learning_rate": 2.0}]
+    found = [{"algo.discount": 0.9, "algo.learning_rate": 1.0},
+             {"algo.discount": 0.8, "algo.learning_rate": 2.0}]
     result = SweepResult(None, {}, found, [5], np.array([[1.0], [2.0]]), {}, [[[]], [[]]])
     values, axes = result.array()
     assert axes == {"configuration": [0, 1], "seed": [5]} and values.tolist() == [[1.0], [2.0]]
@@ -92,28 +104,35 @@ def test_members_are_the_single_runs(swept, as_users_have_it):
     """Bit for bit: one after the other on one device."""
     part = swept.path / "parts" / "00"
     for configuration, seed in ((0, 0), (2, 1)):
-        algo = tools.algorithm("ppo", **{k[5:]: v for k, v in swept.configurations[configuration].items()})
+        algo = tools.algorithm("ppo",
+                               **{k[5:]: v for k, v in swept.configurations[configuration].items()})
         with as_users_have_it():
             single = tools.train(algo, seed=seed, total_steps=tools.HALF)
         member = (0, 2, 4).index(configuration) * 2 + seed
-        rows = [{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()} for row in tools.logged(part)]
+        rows = [{k: [v[member]] if isinstance(v, list) else v for k, v in row.items()}
+                for row in tools.logged(part)]
         assert rows == tools.through_json(single.history)
         assert swept.final[configuration, seed] == pytest.approx(float(single.eval_return[0]))
         agent = jf.load(part, "last", member=member)
         tools.assert_same(agent.state, single.agent().state)
-        assert float(agent.algo.learning_rate) == pytest.approx(swept.configurations[configuration]["algo.learning_rate"])
+        assert float(agent.algo.learning_rate) == pytest.approx(
+            swept.configurations[configuration]["algo.learning_rate"])
 
 
 def test_a_non_finite_member_is_marked_and_the_others_continue(swept):
     rows = tools.logged(swept.path / "parts" / "00")
     first = next(i for i, row in enumerate(rows) if row["episode_return"][4] is None)
-    assert all(values[4] is None for row in rows[first:] for k, values in row.items() if k != "env_steps")
+    assert all(values[4] is None for row in rows[first:]
+               for k, values in row.items() if k != "env_steps")
     assert any(row["episode_return"][0] is not None for row in rows[first:])
     assert set(swept.lost) == {(4, 0), (4, 1), (5, 0), (5, 1)} and np.isnan(swept.final[4:]).all()
-    assert all("steps" in why and ("nan" in why or "inf" in why or "finite" in why) for why in swept.lost.values())
+    assert all("steps" in why and ("nan" in why or "inf" in why or "finite" in why)
+               for why in swept.lost.values())
     result = json.loads((swept.path / "parts" / "00" / "result.json").read_text())
-    assert result["eval_return"][4:] == [None, None] and [x["member"] for x in result["lost"]] == [4, 5]
-    with pytest.raises(jf.NonFiniteError, match=r"member 4 \(seed 0, algo.learning_rate = 1e\+38\)"):
+    assert result["eval_return"][4:] == [None, None] and [x["member"]
+                                                          for x in result["lost"]] == [4, 5]
+    with pytest.raises(jf.NonFiniteError,
+                       match=r"member 4 \(seed 0, algo.learning_rate = 1e\+38\)"):
         tools.train("ppo", total_steps=128, seeds=2, population={"algo.learning_rate": list(RATES)})
 
 
@@ -124,13 +143,18 @@ def test_a_run_without_live_members_ends():
 
 def test_table_and_files(swept):
     table = swept.table()
-    assert [row["rank"] for row in table] == list(range(1, 7)) and {row["configuration"] for row in table[-2:]} == {4, 5}
+    assert [row["rank"] for row in table] == list(range(1, 7)) and {row["configuration"]
+                                                                    for row in table[-2:]} == {4, 5}
     assert all(a["iqm"] >= b["iqm"] for a, b in itertools.pairwise(table[:4]))
-    assert table[0]["iqm"] == pytest.approx(swept.final[table[0]["configuration"]].mean())  # of two scores
+    # of two scores
+    assert table[0]["iqm"] == pytest.approx(swept.final[table[0]["configuration"]].mean())
     with open(swept.path / "table.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(row["configuration"]) for row in rows] == [row["configuration"] for row in table]
-    assert float(rows[0]["seed_1"]) == pytest.approx(table[0]["scores"][1], rel=1e-6) and rows[-1]["iqm"] == ""
+    assert (
+        float(rows[0]["seed_1"]) == pytest.approx(table[0]["scores"][1], rel=1e-6)
+        and rows[-1]["iqm"] == ""
+    )
     text = str(swept)
     assert "algo.learning_rate" in text and "lost" in text and len(text.splitlines()) == 8
     pictures = {p.name for p in swept.path.glob("*.png")}
@@ -139,7 +163,8 @@ def test_table_and_files(swept):
         "heat-algo.learning_rate-algo.num_epochs.png",
     }  # fmt: skip
     steps, values = swept.curve()
-    assert values.shape == (6, 2, len(steps)) and list(steps) == [r["env_steps"] for r in tools.logged(swept.path / "parts/00")]
+    assert values.shape == (6, 2, len(steps)) and list(steps) == [
+        r["env_steps"] for r in tools.logged(swept.path / "parts/00")]
     again = read_sweep(swept.path)
     np.testing.assert_array_equal(again.final, swept.final)
 
@@ -149,13 +174,15 @@ def test_the_best_configuration_is_a_config(swept):
 
     algo, env, run, _ = configs.load(swept.path / "best.json")
     best = swept.configurations[swept.best()]
-    assert (algo.learning_rate, algo.num_epochs) == (best["algo.learning_rate"], best["algo.num_epochs"])
+    assert (algo.learning_rate, algo.num_epochs) == (best["algo.learning_rate"],
+                                                     best["algo.num_epochs"])
     assert (run.seeds, run.total_steps, run.on_nan, run.selection) == (2, tools.HALF, "stop", None)
     assert env is tools.environment()
 
 
 def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept):
-    same = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, pictures=True)
+    same = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2,
+                pictures=True)
     np.testing.assert_array_equal(sweep(swept.path, hooks=[never], **same).final, swept.final)
     np.testing.assert_array_equal(sweeps.resume_sweep(swept.path, hooks=[never]).final, swept.final)
     with pytest.raises(jf.ConfigError, match="out must be .*this holds another sweep"):
@@ -163,10 +190,13 @@ def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept):
 
 
 def test_a_stopped_sweep_resumes(swept, tmp_path, as_users_have_it):
-    """Stopped in its first part after a checkpoint, and in its second before one: the same files in the end."""
+    """Stopped in its first part after a checkpoint, and in its second before one: the same files in
+    the end."""
     out = tmp_path / "x"
-    settings = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2, checkpoint_minutes=1e-9)
-    second = lambda session, rows: stop_at(2)(session, rows) if session.out.path.name == "01" else None
+    settings = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2,
+                    checkpoint_minutes=1e-9)
+    second = (
+        lambda session, rows: stop_at(2)(session, rows) if session.out.path.name == "01" else None)
     with as_users_have_it():
         for hook in (stop_at(5), second):
             with pytest.raises(KeyboardInterrupt):
@@ -180,12 +210,15 @@ def test_a_stopped_sweep_resumes(swept, tmp_path, as_users_have_it):
 
 def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
     env = jf.make("Pendulum-v1", max_steps_in_episode=30)
-    found = prepare(tools.algorithm("apg"), env, RunConfig(640, population={"env.g": [5.0, 10.0]})).members
+    found = prepare(tools.algorithm("apg"), env,
+                    RunConfig(640, population={"env.g": [5.0, 10.0]})).members
     names = members.leaf_names(found.first)
     assert [names[i] for i in found.swept] == ["env.g"] and len(found.swept) == 1
     run = tools.train("apg", env=env, total_steps=128, population={"env.g": [5.0, 10.0]})
-    single = tools.train("apg", env=jf.make("Pendulum-v1", max_steps_in_episode=30, g=5.0), total_steps=128)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)  # a setting from a list is fused otherwise
+    single = tools.train("apg", env=jf.make("Pendulum-v1", max_steps_in_episode=30, g=5.0),
+                         total_steps=128)
+    # a setting from a list is fused otherwise
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)
     jax.tree.map(close, run.population.member(run.state.agent, 0).params, single.state.agent.params)
     for row, alone in zip(run.history, single.history, strict=True):
         for name, value in alone.metrics.items():
@@ -195,16 +228,19 @@ def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
 def test_draws():
     one = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 0)
     two = sweeps.configurations_of(
-        {"algo.num_envs": [4, 8]}, {"algo.learning_rate": "loguniform:1e-4,1e-2", "algo.discount": "uniform:0.9,0.99"}, 4, 0
+        {"algo.num_envs": [4, 8]},
+        {"algo.learning_rate": "loguniform:1e-4,1e-2", "algo.discount": "uniform:0.9,0.99"}, 4, 0
     )
     assert len(two) == 8 and [c["algo.num_envs"] for c in two] == [4] * 4 + [8] * 4
-    assert [c["algo.discount"] for c in two[:4]] == [c["algo.discount"] for c in two[4:]] == [c["algo.discount"] for c in one]
+    assert [c["algo.discount"] for c in two[:4]] == [c["algo.discount"] for c in two[4:]] == [
+        c["algo.discount"] for c in one]
     other = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 1)
     assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
 
 
 def test_waves(device_memory):
-    """What does not fit is split: into waves of configurations, and where not one fits with all its seeds, by seeds."""
+    """What does not fit is split: into waves of configurations, and where not one fits with all its
+    seeds, by seeds."""
     algo, env = tools.algorithm("dqn"), tools.environment()
     rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
     whole = Sweep(algo, env, RunConfig(total_steps=tools.HALF, seeds=3, **tools.RUN), {}, rates)
@@ -225,7 +261,8 @@ def test_waves(device_memory):
 
 def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
     """Two configurations, the second cut by its seeds; stopped before the third part."""
-    settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192, eval_every=0)
+    settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192,
+                    eval_every=0)
     whole = sweep(tmp_path / "whole", **settings)
     parts = [sweeps.Part((0,), 0, 2), sweeps.Part((1,), 0, 1), sweeps.Part((1,), 1, 1)]
     monkeypatch.setattr(sweeps, "split", lambda *_: parts)
@@ -238,7 +275,10 @@ def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
 
     with pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "x", hooks=[stop_in_the_third], **settings)
-    assert np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1]) and list(dict.fromkeys(begun)) == ["00", "01", "02"]
+    assert (
+        np.isnan(sweeps.read_sweep(tmp_path / "x").final[1, 1])
+        and list(dict.fromkeys(begun)) == ["00", "01", "02"]
+    )
     begun.clear()
     note = lambda session, rows: begun.append(session.out.path.name)
     found = sweep(tmp_path / "x", hooks=[note], **settings)  # the same call goes on
@@ -254,7 +294,8 @@ class LanesOf:
     """Four members, each in a lane; notes what `select` would have moved and kept."""
 
     def __init__(self, settings, exploit, shrink):
-        self.members, self.settings, self.exploit, self.shrink = np.arange(4), settings, exploit, shrink
+        self.members, self.settings, self.exploit, self.shrink = (
+            np.arange(4), settings, exploit, shrink)
 
     def __len__(self):
         return len(self.members)
@@ -268,12 +309,14 @@ def test_a_member_lost_late_is_not_a_parent():
     from jaxrl_fast.sweeps import selection
 
     rows = [Row(256, 0.0, 0.0, {"episode_return": np.array([9.0, 1.0, 2.0, 3.0])})]
-    grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    grid = SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64,
+                           env_steps=lambda rows: 64 * rows)
     settings = {"algo.learning_rate": np.full(4, 1e-2, np.float32)}
     taken = []
     lanes = LanesOf(settings, lambda parent, settings: taken.append(parent), taken.append)
     config = SimpleNamespace(members=4, seeds=1, seed=0, offline=False)
-    session = SimpleNamespace(grid=grid, rows=4, history=[], lost={0: {}}, lanes=lanes, config=config)
+    session = SimpleNamespace(grid=grid, rows=4, history=[], lost={0: {}}, lanes=lanes,
+                              config=config)
     jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25).select(session, rows)
     assert taken[0].tolist() == [3, 1, 2, 3]  # the lost one takes over from the best of the others
     columns = selection.Halving(1).select(session, rows)
@@ -282,11 +325,14 @@ def test_a_member_lost_late_is_not_a_parent():
 
 def selecting(rows, **more):
     """A session of four members, at row 4 of 8, for `select`; what it moved and kept."""
-    grid = types.SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64, env_steps=lambda rows: 64 * rows)
+    grid = types.SimpleNamespace(rows=8, planned_rows=8, row=1, steps=64,
+                                 env_steps=lambda rows: 64 * rows)
     taken = []
-    lanes = LanesOf({"algo.learning_rate": np.full(4, 1e-2)}, lambda parent, _: taken.append(parent.tolist()), taken.append)
+    lanes = LanesOf({"algo.learning_rate": np.full(4, 1e-2)},
+                    lambda parent, _: taken.append(parent.tolist()), taken.append)
     config = types.SimpleNamespace(members=4, seeds=1, seed=0, offline=False)
-    found = types.SimpleNamespace(grid=grid, rows=4, history=rows[:-1], lost={}, lanes=lanes, config=config, taken=taken)
+    found = types.SimpleNamespace(grid=grid, rows=4, history=rows[:-1], lost={}, lanes=lanes,
+                                  config=config, taken=taken)
     vars(found).update(more)
     return found
 
@@ -296,15 +342,19 @@ def row_of(env_steps, *returns):
 
 
 def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_median():
-    """Its last value counts, else the median; where nothing is known of any, none is dropped and none replaced."""
-    pbt, halving, nan = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
+    """Its last value counts, else the median; where nothing is known of any, none is dropped and
+    none replaced."""
+    pbt, halving, nan = (
+        jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
+    )
     before, now = row_of(64, 1.0, 1.0, nan, 9.0), row_of(256, 5.0, 6.0, nan, nan)
     s = selecting([before, now])
     pbt.select(s, [now])
     halving.select(selecting([before, now], taken=s.taken, lanes=s.lanes), [now])
     assert s.taken == [[3, 1, 2, 3], [1, 3]]  # fitness 5, 6, a hair below 6 (the median), 9
     moved = row_of(128, nan, nan, nan, nan)
-    moved.metrics["parent"] = np.array([0, 1, 2, 0])  # what member 3 scored before is another agent's
+    # what member 3 scored before is another agent's
+    moved.metrics["parent"] = np.array([0, 1, 2, 0])
     alone = row_of(256, 7.0, nan, nan, nan)
     s = selecting([row_of(64, nan, nan, nan, 9.0), moved, alone])
     pbt.select(s, [alone])
@@ -314,13 +364,16 @@ def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_media
     pbt.select(s, [nothing])
     columns = halving.select(s, [nothing])
     assert s.taken == [] and columns["kept"].tolist() == [1, 1, 1, 1]
-    with pytest.raises(ConfigError, match=r"selection.metric must be .*episode_return.*got 'retrun'"):
+    with pytest.raises(ConfigError,
+                       match=r"selection.metric must be .*episode_return.*got 'retrun'"):
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
 
 
 def test_a_lost_seed_counts_as_the_worst():
-    now = row_of(256, 5.0, 9.0, 6.0, 6.0)  # two configurations of two seeds, of which the second was lost
-    s = selecting([now], lost={1: {}}, config=types.SimpleNamespace(members=4, seeds=2, seed=0, offline=False))
+    # two configurations of two seeds, of which the second was lost
+    now = row_of(256, 5.0, 9.0, 6.0, 6.0)
+    s = selecting([now], lost={1: {}},
+                  config=types.SimpleNamespace(members=4, seeds=2, seed=0, offline=False))
     jf.Halving(1).select(s, [now])
     assert s.taken == [[2, 3]]
 
@@ -328,17 +381,24 @@ def test_a_lost_seed_counts_as_the_worst():
 def test_selections_do_not_depend_on_the_total():
     """A run in parts, or one that is prolonged, selects where the whole one does."""
     algo = tools.algorithm("ppo")
-    plan = lambda total: jf_grid.plan_grid(algo, jf_grid.RunConfig(total_steps=total, horizon=tools.TOTAL, log_every=64))
-    for chosen in (jf.Halving(2), jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128)):
-        whole, part, longer = (chosen.boundaries(plan(total)) for total in (tools.TOTAL, tools.HALF, 2 * tools.TOTAL))
+    plan = lambda total: jf_grid.plan_grid(
+        algo, jf_grid.RunConfig(total_steps=total, horizon=tools.TOTAL, log_every=64))
+    for chosen in (jf.Halving(2),
+                   jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128)):
+        whole, part, longer = (chosen.boundaries(plan(total))
+                               for total in (tools.TOTAL, tools.HALF, 2 * tools.TOTAL))
         assert whole == part == longer and max(whole) < plan(tools.TOTAL).rows
 
 
 def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
-    """Waves of one member: the first breaks, the second is trained, and a resume begins nothing again."""
+    """Waves of one member: the first breaks, the second is trained, and a resume begins nothing
+    again."""
     with pytest.warns(UserWarning, match="part 1 of 2 is lost: .*learning_rate = 1e\\+38"):
         found = sweep(tmp_path / "x", grid={"algo.learning_rate": np.array([1e38, 1e-2])}, wave=1)
-    assert np.isnan(found.final[0, 0]) and np.isfinite(found.final[1, 0]) and set(found.lost) == {(0, 0)}
+    assert (
+        np.isnan(found.final[0, 0]) and np.isfinite(found.final[1, 0])
+        and set(found.lost) == {(0, 0)}
+    )
     assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
     result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
     assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
@@ -346,13 +406,16 @@ def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
     rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
     with pytest.raises(ConfigError, match="wave must be .*got 0"):
         sweep(tmp_path / "y", wave=0, **rates)
-    with pytest.raises(ConfigError, match="wave must be left out, got 2: .* are trained as they were cut"):
+    with pytest.raises(ConfigError,
+                       match="wave must be left out, got 2: .* are trained as they were cut"):
         sweep(found.path, wave=2, **rates)
     with pytest.raises(KeyboardInterrupt):
         sweep(tmp_path / "z", hooks=[stop_at(1)], **rates)
     with pytest.raises(KeyboardInterrupt):
-        sweep(tmp_path / "z", hooks=[stop_at(1)], wave=1, **rates)  # nothing was saved, so it is cut anew
-    assert [p["configurations"] for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
+        # nothing was saved, so it is cut anew
+        sweep(tmp_path / "z", hooks=[stop_at(1)], wave=1, **rates)
+    assert [p["configurations"]
+            for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
 
 
 def test_dropped_members_have_no_score(tmp_path):
@@ -365,13 +428,17 @@ def test_dropped_members_have_no_score(tmp_path):
 
 
 def test_numbers_of_numpy_in_a_grid():
-    found = configurations.grid_of({"algo.num_epochs": list(np.array([1, 2])), "algo.discount": [np.float32(0.5)]})
-    assert found == [{"algo.num_epochs": 1, "algo.discount": 0.5}, {"algo.num_epochs": 2, "algo.discount": 0.5}]
+    found = configurations.grid_of(
+        {"algo.num_epochs": list(np.array([1, 2])), "algo.discount": [np.float32(0.5)]})
+    assert found == [{"algo.num_epochs": 1, "algo.discount": 0.5},
+                     {"algo.num_epochs": 2, "algo.discount": 0.5}]
     json.dumps(found)
 
 
 PBT = dict(
-    selection=jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.4, resample=0.5), members=5
+    selection=jf.PBT(
+        {"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.4, resample=0.5
+    ), members=5
 )
 
 
@@ -387,7 +454,8 @@ def test_pbt_moves_agents_and_settings(trained):
     chosen = [row for row in rows if "parent" in row]
     assert [row["env_steps"] for row in chosen] == [128, 256, 384, 512]
     for before, after in ((row, rows[rows.index(row) + 1]) for row in chosen):
-        parent, old, new = before["parent"], before["algo.learning_rate"], after["algo.learning_rate"]
+        parent, old, new = (
+            before["parent"], before["algo.learning_rate"], after["algo.learning_rate"])
         moved = [i for i in range(5) if parent[i] != i]
         assert len(moved) == 2 and all(p not in moved for p in parent)
         assert all(new[i] == old[i] for i in range(5) if i not in moved)
@@ -397,25 +465,34 @@ def test_pbt_moves_agents_and_settings(trained):
         assert [(row["member"], row["parent"]) for row in line] == [(i, parent[i]) for i in moved]
         assert [row["algo.learning_rate"] for row in line] == [new[i] for i in moved]
     assert len(trained.lineage()) == 8
-    assert (trained.path / "schedule-algo.learning_rate.png").exists() and (trained.path / "table.csv").exists()
+    assert (trained.path / "schedule-algo.learning_rate.png").exists() and (
+        trained.path / "table.csv").exists()
 
 
 def test_pbt_takes_the_best():
-    """By hand: of five the two worst go, each for one of the two best, with a setting that was moved or drawn anew."""
-    pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.4, resample=0.0, factor=2.0)
+    """By hand: of five the two worst go, each for one of the two best, with a setting that was
+    moved or drawn anew."""
+    pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.4, resample=0.0,
+                 factor=2.0)
     old = np.float32([1e-3, 2e-3, 4e-3, 9e-2, 1e-4])
-    parent, new = pbt.plan(np.array([5.0, 1.0, np.nan, 9.0, 3.0]), {"algo.learning_rate": old}, np.random.default_rng(0))
+    parent, new = pbt.plan(np.array([5.0, 1.0, np.nan, 9.0, 3.0]), {"algo.learning_rate": old},
+                           np.random.default_rng(0))
     new = new["algo.learning_rate"]
     assert set(parent[[1, 2]]) <= {0, 3} and list(parent[[0, 3, 4]]) == [0, 3, 4]
     for i in (1, 2):
-        assert any(np.isclose(new[i], min(x, 0.1)) for x in (2 * old[parent[i]], old[parent[i]] / 2))
+        assert any(np.isclose(new[i], min(x, 0.1))
+                   for x in (2 * old[parent[i]], old[parent[i]] / 2))
     np.testing.assert_array_equal(new[[0, 3, 4]], old[[0, 3, 4]])
-    seen = {tuple(pbt.plan(np.arange(5.0), {"algo.learning_rate": old}, np.random.default_rng(s))[0]) for s in range(20)}
+    seen = (
+        {tuple(pbt.plan(np.arange(5.0), {"algo.learning_rate": old}, np.random.default_rng(s))[0])
+         for s in range(20)}
+    )
     assert len(seen) == 4  # both of the best are copied, independently
 
 
 def test_pbt_resumes_bit_for_bit(trained, tmp_path):
-    """Stopped right after a selection and between two; lineage, settings and agents are those of the unbroken run."""
+    """Stopped right after a selection and between two; lineage, settings and agents are those of
+    the unbroken run."""
     out, whole = tmp_path / "x", trained.path / "parts" / "00"
     for row in (4, 7):
         with pytest.raises(KeyboardInterrupt):
@@ -424,12 +501,14 @@ def test_pbt_resumes_bit_for_bit(trained, tmp_path):
         part = out / str(row) / "parts" / "00"
         assert tools.logged(part) == tools.logged(whole)
         for member in (0, 4):
-            tools.assert_same(jf.load(part, "last", member).state, jf.load(whole, "last", member).state)
+            tools.assert_same(jf.load(part, "last", member).state,
+                              jf.load(whole, "last", member).state)
 
 
 def test_halving_resumes_bit_for_bit(tmp_path):
     """Stopped right after a rung and between two: the lanes that are left, and what they do."""
-    settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2), eval_every=0)
+    settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2),
+                    eval_every=0)
     whole = sweep(tmp_path / "whole", **settings).path / "parts" / "00"
     for row in (3, 6):
         with pytest.raises(KeyboardInterrupt):
@@ -443,15 +522,18 @@ def test_pbt_replaces_lost_members():
     """A member that breaks takes over another's whole state, and has values again."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
     selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
-    run = tools.train("dqn", total_steps=tools.HALF, population=population, selection=selection, on_nan="mark")
+    run = tools.train("dqn", total_steps=tools.HALF, population=population, selection=selection,
+                      on_nan="mark")
     lost = [row.metrics["loss"][3] for row in run.history[1:]]
     assert np.isnan(lost).any() and np.isfinite(lost[-1]) and not run.lost
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
+    assert all(np.isfinite(x).all()
+               for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
 
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_pbt_leaves_returns_so_far_with_their_environments(lost):
-    """An agent that moves forgets the discounted returns of its own environments, unless these move with it."""
+    """An agent that moves forgets the discounted returns of its own environments, unless these move
+    with it."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38 if lost else 4e-3]}
     selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
     exploit, seen = Lanes.exploit, []
@@ -464,7 +546,8 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
 
     with mock.patch.object(Lanes, "exploit", watched):
         algo = tools.algorithm("impala", discount=0.9)
-        jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection, on_nan="mark", **tools.RUN)
+        jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection,
+                 on_nan="mark", **tools.RUN)
     assert len(seen) == 4 and seen[0][1].any() == lost
     for parent, whole, (rewards, obs), (after, obs_after) in seen:
         stays = parent == np.arange(4)
@@ -472,14 +555,16 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
         for i in range(4):
             np.testing.assert_array_equal(after.moments.m2[i], rewards.moments.m2[parent[i]])
             kept = stays[i] or whole[i]
-            np.testing.assert_array_equal(after.running[i], rewards.running[parent[i]] if kept else 0.0)
+            np.testing.assert_array_equal(after.running[i],
+                                          rewards.running[parent[i]] if kept else 0.0)
             np.testing.assert_array_equal(obs_after[i], obs[parent[i] if whole[i] else i])
             assert rewards.running[parent[i]].any()
 
 
 def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
-    whole = tools.train("ppo", total_steps=tools.HALF, seeds=2, population={"algo.learning_rate": rates})
+    whole = tools.train("ppo", total_steps=tools.HALF, seeds=2,
+                        population={"algo.learning_rate": rates})
     sizes = []
     shrink = Lanes.shrink
 
@@ -488,14 +573,16 @@ def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
         sizes.append((len(s), jax.tree.leaves(s.state)[0].shape[0]))
 
     with mock.patch.object(Lanes, "shrink", watched):
-        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2, selection=jf.Halving(2))
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
+                      selection=jf.Halving(2))
     assert sizes == [(4, 4), (2, 2)]
     kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
     assert len(kept) == 1 and len(found.lost) == 6
     rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
     best = [2 * kept[0], 2 * kept[0] + 1]
     for row, other in zip(rows, expected, strict=True):
-        assert all([row[k][i] for i in best] == [v[i] for i in best] for k, v in other.items() if k != "env_steps")
+        assert all([row[k][i] for i in best] == [v[i] for i in best]
+                   for k, v in other.items() if k != "env_steps")
     np.testing.assert_array_equal(found.final[kept[0]], np.float32(whole.eval_return[best]))
     at_first = [i for i in range(8) if not rows[2]["kept"][i]]
     assert len(at_first) == 4 and all(rows[3]["episode_return"][i] is None for i in at_first)
@@ -507,23 +594,34 @@ def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
 
 
 BAD = {
-    "unknown": (dict(grid={"algo.learning_rat": [1e-3, 1e-4]}), "did you mean 'algo.learning_rate'"),
-    "no-part": (dict(grid={"learning_rate": [1e-3, 1e-4]}), "setting must be .*got 'learning_rate'"),
+    "unknown": (dict(grid={"algo.learning_rat": [1e-3, 1e-4]}),
+                "did you mean 'algo.learning_rate'"),
+    "no-part": (dict(grid={"learning_rate": [1e-3, 1e-4]}),
+                "setting must be .*got 'learning_rate'"),
     "type": (dict(grid={"algo.learning_rate": [1e-3, "x"]}), "learning_rate must be .*got 'x'"),
     "range": (dict(grid={"algo.discount": [0.9, 1.5]}), "discount must be .*got 1.5"),
-    "static-continuous": (dict(sample={"algo.num_envs": "uniform:1,8"}, members=3), "integer:LOW,HIGH or choice"),
+    "static-continuous": (dict(sample={"algo.num_envs": "uniform:1,8"}, members=3),
+                          "integer:LOW,HIGH or choice"),
     "no-members": (dict(sample={"algo.discount": "uniform:0.9,1"}), "members must be .*got None"),
-    "members-of-grid": (dict(grid={"algo.discount": [0.9, 0.99]}, members=3), "members must be .*got 3"),
-    "both": (dict(grid={"algo.discount": [0.9]}, sample={"algo.discount": "uniform:0,1"}, members=2), "not in the grid too"),
+    "members-of-grid": (dict(grid={"algo.discount": [0.9, 0.99]}, members=3),
+                        "members must be .*got 3"),
+    "both": (dict(
+        grid={"algo.discount": [0.9]}, sample={"algo.discount": "uniform:0,1"}, members=2
+    ), "not in the grid too"),
     "empty": (dict(grid={"algo.discount": []}), "at least one value"),
     "twice": (dict(grid={"algo.discount": [0.9, 0.9]}), "values that differ"),
     "nothing": (dict(), "settings to compare"),
-    "pbt-static": (dict(selection=jf.PBT({"algo.num_envs": "uniform:1,8"}), members=4), "integer:LOW,HIGH or choice"),
-    "pbt-grid": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=4, grid={"algo.discount": [1.0]}),
+    "pbt-static": (dict(selection=jf.PBT({"algo.num_envs": "uniform:1,8"}), members=4),
+                   "integer:LOW,HIGH or choice"),
+    "pbt-grid": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=4, grid={
+        "algo.discount": [1.0]}),
         "neither"),
-    "pbt-one": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=1), "members must be .*got 1"),
-    "halving-one": (dict(grid={"algo.discount": [0.9]}, selection=jf.Halving(2)), "at least 2 for successive halving"),
-    "halving-groups": (dict(grid={"algo.num_epochs": [1, 2]}, selection=jf.Halving(1)), "one program for all members"),
+    "pbt-one": (dict(selection=jf.PBT({"algo.discount": "uniform:0.9,1"}), members=1),
+                "members must be .*got 1"),
+    "halving-one": (dict(grid={"algo.discount": [0.9]}, selection=jf.Halving(2)),
+                    "at least 2 for successive halving"),
+    "halving-groups": (dict(grid={"algo.num_epochs": [1, 2]}, selection=jf.Halving(1)),
+                       "one program for all members"),
     "sizes": (dict(grid={"algo.num_minibatches": [2, 5]}), "num_minibatches"),
     "setting": (dict(grid={"algo.discount": [0.9, 1.0]}, sedes=3), "sedes must be .*got 3"),
 }  # fmt: skip
@@ -548,23 +646,29 @@ def test_bad_priors_of_pbt():
 
 def test_a_population_that_needs_several_programs_is_refused():
     with pytest.raises(jf.ConfigError, match="algo.num_epochs is part of the program"):
-        tools.train("ppo", population={"algo.learning_rate": [1e-3, 1e-4], "algo.num_epochs": [1, 2]})
+        tools.train("ppo",
+                    population={"algo.learning_rate": [1e-3, 1e-4], "algo.num_epochs": [1, 2]})
     with pytest.raises(jf.ConfigError, match="population must be "):
         tools.train("ppo", population={"algo.learning_rate": [1e-3], "algo.discount": [1.0, 0.9]})
 
 
 TINY = [
-    "CartPole-v1", "--no-preset", "--total-steps", "512", "--log-every", "128", "--eval-episodes", "4", "--algo.num-envs", "4",
+    "CartPole-v1", "--no-preset", "--total-steps", "512", "--log-every", "128", "--eval-episodes",
+    "4", "--algo.num-envs", "4",
     "--algo.num-steps", "8", "--algo.num-minibatches", "2", "--algo.hidden", "8",
 ]  # fmt: skip
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    line = ["sweep", "ppo", *TINY, "--seeds", "2", "--grid", "algo.learning-rate=1e-4,1e-2", "--out", "x"]
+    line = ["sweep", "ppo", *TINY, "--seeds", "2", "--grid", "algo.learning-rate=1e-4,1e-2",
+            "--out", "x"]
     assert cli.main(line) == 0
     said = capsys.readouterr().out
-    assert "part 1 of 1: 4 members" in said and "IQM" in said and "jaxrl-fast train --config x/best.json" in said
+    assert (
+        "part 1 of 1: 4 members" in said and "IQM" in said
+        and "jaxrl-fast train --config x/best.json" in said
+    )
     assert cli.main(["sweep", "--resume", "x"]) == 0 and "IQM" in capsys.readouterr().out
     runs = [f"r{i}" for i in range(2)]
     for run in runs:
@@ -573,18 +677,24 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     assert cli.main(["compare", *runs, "--out", "c.png", "--csv", "c.csv"]) == 0
     said = capsys.readouterr().out
     assert "an interval of fewer than 6 seeds holds less than 95%" in said
-    assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()  # the same run twice
+    # the same run twice
+    assert "P(better than next)" in said and "0.50" in said and (tmp_path / "c.png").exists()
     rows = list(csv.DictReader((tmp_path / "c.csv").open()))
-    assert [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"] and rows[0]["seeds"] == "2"
+    assert (
+        [r["better"] for r in rows] == ["0.5", ""] and rows[0]["iqm"] == rows[1]["iqm"]
+        and rows[0]["seeds"] == "2"
+    )
     assert rows[0]["environment"] == "CartPole-v1" and {r["path"] for r in rows} == set(runs)
 
 
 def test_a_frame_has_a_row_a_configuration_and_seed(modules):
     modules(pandas=types.SimpleNamespace(DataFrame=lambda rows: rows))  # it is the user's
-    found = types.SimpleNamespace(configurations=[{"algo.discount": 0.9}, {"algo.discount": 1.0}], seeds=[3, 4],
+    found = types.SimpleNamespace(configurations=[{"algo.discount": 0.9}, {"algo.discount": 1.0}],
+                                  seeds=[3, 4],
                                   final=np.array([[1.0, 2.0], [3.0, 4.0]]))  # fmt: skip
     rows = SweepResult.frame(found)
-    assert [(r["configuration"], r["seed"], r["algo.discount"], r["eval_return"]) for r in rows] == [
+    assert [(r["configuration"], r["seed"], r["algo.discount"], r["eval_return"])
+            for r in rows] == [
         (0, 3, 0.9, 1.0), (0, 4, 0.9, 2.0), (1, 3, 1.0, 3.0), (1, 4, 1.0, 4.0)
     ]  # fmt: skip
     modules(pandas=None)
@@ -599,10 +709,14 @@ def test_a_frame_has_a_row_a_configuration_and_seed(modules):
         (["--grid", "algo.learning-rate"], "SETTING=VALUES"),
         (["--grid", "algo.learning-rate=a,b"], "a number"),
         (["--grid", "seed=1,2"], "a setting of the algorithm or the environment"),
-        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"], "members must be the number of settings to draw"),
-        (["--pbt", "--members", "4"], "--sample must be given with --pbt, which changes its settings, got none"),
-        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"], "--pbt-every must be left out without --pbt, got 4"),
-        (["--pbt", "--halving", "2"], "one of --pbt, --halving and --optuna, got --pbt and --halving"),
+        (["--sample", "algo.learning-rate=loguniform:1e-5,1e-2"],
+         "members must be the number of settings to draw"),
+        (["--pbt", "--members", "4"],
+         "--sample must be given with --pbt, which changes its settings, got none"),
+        (["--pbt-every", "4", "--grid", "algo.discount=0.9,1"],
+         "--pbt-every must be left out without --pbt, got 4"),
+        (["--pbt", "--halving", "2"],
+         "one of --pbt, --halving and --optuna, got --pbt and --halving"),
         ([], "sweep must be given settings to compare, got none"),
     ],
 )
@@ -613,7 +727,10 @@ def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
 
 
 def test_bad_comparisons(tmp_path, capsys):
-    assert cli.main(["compare", str(tmp_path)]) == 2 and "RUN must be given at least twice, got " in capsys.readouterr().err
+    assert (
+        cli.main(["compare", str(tmp_path)]) == 2
+        and "RUN must be given at least twice, got " in capsys.readouterr().err
+    )
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
     assert "an existing" in capsys.readouterr().err
 
@@ -634,4 +751,7 @@ def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(swept, tmp
     now = content | {"base": content["base"] | {"run": before | {"pictures": True}}}
     assert sweeps.open_folder(tmp_path, now, ("parts",)) == content
     with pytest.raises(jf.ConfigError, match="this holds another sweep"):
-        sweeps.open_folder(tmp_path, content | {"base": content["base"] | {"run": before | {"pictures": False}}}, ("parts",))
+        sweeps.open_folder(tmp_path,
+                           content | {
+                               "base": content["base"] | {"run": before | {"pictures": False}}
+                           }, ("parts",))

@@ -1,4 +1,5 @@
-"""Searches by Optuna: every trial is trained and told, groups and lost members included; a search that was stopped goes on."""
+"""Searches by Optuna: every trial is trained and told, groups and lost members included; a search
+that was stopped goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ SAMPLE = {"algo.learning_rate": "loguniform:1e-4,1e-1", "algo.num_epochs": "choi
 
 
 def tune(out, **settings):
-    few = dict(total_steps=256, sample=SAMPLE, trials=5, members=3, log_every=64, eval_every=0, eval_episodes=4, pictures=False)
+    few = dict(total_steps=256, sample=SAMPLE, trials=5, members=3, log_every=64, eval_every=0,
+               eval_episodes=4, pictures=False)
     return jf.tune(tools.algorithm("ppo"), tools.environment(), out=out, **few | settings)
 
 
@@ -29,7 +31,8 @@ def study(out):
 def test_every_trial_is_told_its_score(tmp_path):
     found = tune(tmp_path / "x", seeds=2)
     trials = study(tmp_path / "x").trials
-    assert [t.number for t in trials] == list(range(5)) and all(t.state.name == "COMPLETE" for t in trials)
+    assert [t.number for t in trials] == list(range(5)) and all(t.state.name == "COMPLETE"
+                                                                for t in trials)
     for trial, settings, scores in zip(trials, found.configurations, found.final, strict=True):
         assert trial.params == settings and trial.value == pytest.approx(scores.mean())
     content = json.loads((tmp_path / "x" / "sweep.json").read_text())
@@ -41,7 +44,8 @@ def test_every_trial_is_told_its_score(tmp_path):
 
 @pytest.mark.optuna
 def test_a_stopped_search_resumes(tmp_path):
-    """Killed while the second round trains, and with a trial that was asked for and never written."""
+    """Killed while the second round trains, and with a trial that was asked for and never
+    written."""
     out = tmp_path / "x"
 
     def stop_in_the_second(session, rows):
@@ -72,7 +76,8 @@ def test_a_lost_trial_has_failed(tmp_path):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (dict(sample={}), "settings to search"), (dict(trials=0), "trials must be .*got 0"), (dict(members=0),
+        (dict(sample={}), "settings to search"), (dict(trials=0), "trials must be .*got 0"),
+        (dict(members=0),
             "members must be .*got 0"),
         (dict(sample={"algo.learning_rat": "uniform:0,1"}), "did you mean"),
         (dict(sample={"algo.discount": "uniform:0.5,1.5"}), "discount must be .*got 1.5"),

@@ -39,7 +39,8 @@ def test_the_table_is_found_again():
 
 
 @pytest.mark.parametrize(("values", "test"), [
-    ({5}, (0xFF, 5, 0)), (set(range(256)) - {5}, (0xFF, 5, 1)), (set(range(64, 256)), (0xFF, 64, 2)),
+    ({5}, (0xFF, 5, 0)), (set(range(256)) - {5}, (0xFF, 5, 1)),
+    (set(range(64, 256)), (0xFF, 64, 2)),
     ({1, 17, 33, 49, 65, 81, 97, 113, 129, 145, 161, 177, 193, 209, 225, 241}, (0x0F, 1, 0)),
     ({1, 2, 77}, None),
 ])  # fmt: skip

@@ -31,13 +31,16 @@ GOOD = {
     "rollout": RolloutMemory(4, 3, 2),
     "rollout by environment": RolloutMemory(3, 4, 2, by_env=True),
     "uniform": UniformMemory(25, 2, 3, 16),
-    "uniform windows of stacks": UniformMemory(24, 1, 3, 16, n_step=3, stack=2, truncation_interval=1),
+    "uniform windows of stacks": UniformMemory(24, 1, 3, 16, n_step=3, stack=2,
+                                               truncation_interval=1),
     "prioritized": PrioritizedMemory(24, 2, 3, 16, truncation_interval=1),
-    "prioritized windows of stacks": PrioritizedMemory(32, 2, 2, 16, n_step=2, stack=3, truncation_interval=4),
+    "prioritized windows of stacks": PrioritizedMemory(32, 2, 2, 16, n_step=2, stack=3,
+                                                       truncation_interval=4),
     "prioritized, a little": PrioritizedMemory(24, 2, 3, 16, alpha=0.1),
     "prioritized, not at all": PrioritizedMemory(24, 2, 3, 16, alpha=0.0),
     "sequences": SequenceMemory(40, 4, 2, 8, **SEQUENCE),
-    "sequences of stacks": SequenceMemory(60, 4, 2, 8, n_step=2, stack=4, truncation_interval=2, **SEQUENCE),
+    "sequences of stacks": SequenceMemory(60, 4, 2, 8, n_step=2, stack=4, truncation_interval=2,
+                                          **SEQUENCE),
     "prioritized sequences": PrioritizedSequenceMemory(48, 2, 2, 8, n_step=3, **SEQUENCE),
     "groups": grouped(UniformMemory(48, 2, 4, 16, n_step=2), 2),
     "prioritized groups": grouped(PrioritizedMemory(48, 1, 4, 16, n_step=2, stack=2), 2),
@@ -48,10 +51,12 @@ GOOD = {
 
 
 # Each is a part of another one: the same class with windows, stacks or priorities too.
-PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "groups", "groups of rollouts")
+PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "groups",
+         "groups of rollouts")
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD])
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD])
 def test_every_memory_conforms(name):
     memory = GOOD[name]
     report = check_memory(memory)
@@ -67,8 +72,9 @@ def starting(memory):
     return fill(memory, Row(obs, ones(), ones(dtype="float32"), flags, flags))
 
 
-# `MixedMemory` and `OfflineMemory` are no cases of it: the kit knows rows by the numbers that `add` wrote, and a dataset's,
-# which nothing adds, would be "unwritten". tests/memory/test_mixed_memory.py judges them.
+# `MixedMemory` and `OfflineMemory` are no cases of it: the kit knows rows by the numbers that `add`
+# wrote, and a dataset's, which nothing adds, would be "unwritten".
+# tests/memory/test_mixed_memory.py judges them.
 @pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
 def test_a_memory_that_starts_full_conforms(cls):
     """From when its own rows have overwritten what it started with."""
@@ -83,19 +89,22 @@ class Late(StartFrom):
 
 def test_a_memory_that_starts_full_and_is_broken():
     memory = UniformMemory(24, 2, 3, 16, n_step=2)
-    with pytest.raises(AssertionError, match="coverage: .* the newest row that comes out|write head: "):
+    with pytest.raises(AssertionError,
+                       match="coverage: .* the newest row that comes out|write head: "):
         check_memory(Late(memory, starting(memory)))
 
 
 def break_(base=UniformMemory, sizes=(24, 2, 3, 16), **methods):
     """`base` with other methods; each is given the right one first."""
     right = {name: getattr(base, name) for name in methods}
-    wrong = {n: lambda self, *args, n=n, f=f: f(lambda *a: right[n](self, *a), self, *args) for n, f in methods.items()}
+    wrong = {n: lambda self, *args, n=n, f=f: f(lambda *a: right[n](self, *a), self, *args)
+             for n, f in methods.items()}
     return dataclasses.dataclass(frozen=True)(type("Broken", (base,), wrong))(*sizes)
 
 
 def cast(right, self, mem, rows, w):
-    return jax.tree.map(lambda x: x.astype(jnp.int16) if x.dtype == jnp.uint8 else x, right(mem, rows, w))
+    return jax.tree.map(lambda x: x.astype(jnp.int16) if x.dtype == jnp.uint8 else x,
+                        right(mem, rows, w))
 
 
 def weak(right, self, rows):
@@ -119,7 +128,8 @@ def everywhere(right, self, key, n, w, clock):
 def across(right, self, key, n, w, clock):
     """In a full ring any row may be a start, the newest too."""
     row, env, whole = right(key, n, w, clock)
-    return jnp.where(w >= self.num_blocks, jax.random.randint(key, row.shape, 0, self.length), row), env, whole
+    return jnp.where(w >= self.num_blocks, jax.random.randint(key, row.shape, 0, self.length),
+                     row), env, whole
 
 
 def one_environment(right, self, key, n, w, clock):
@@ -154,7 +164,8 @@ def late_boot(right, self, mem, x):
 
 def mixed_boots(right, self, mem, x):
     window, handle = right(mem, x)
-    return window._replace(boot_obs=jax.tree.map(lambda o: jnp.roll(o, 1, axis=0), window.boot_obs)), handle
+    return window._replace(
+        boot_obs=jax.tree.map(lambda o: jnp.roll(o, 1, axis=0), window.boot_obs)), handle
 
 
 def as_floats(right, self, mem, x):
@@ -181,7 +192,8 @@ def poisoned(right, self, mem):
 
 def blind(right, self, mem, x):
     """To all ends: windows and stacks go across them, and nothing terminates."""
-    window, handle = right(mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False), x)
+    window, handle = right(
+        mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False), x)
     return window._replace(weight=right(mem, x)[0].weight), handle
 
 
@@ -212,7 +224,8 @@ def boots_across(right, self, mem, x):
     window, handle = right(mem, x)
     frames = mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False)
     row, env, _ = x
-    return window._replace(boot_obs=gather_obs(frames, (row + window.steps) % self.length, env, self.stack)), handle
+    return window._replace(
+        boot_obs=gather_obs(frames, (row + window.steps) % self.length, env, self.stack)), handle
 
 
 def reads_w(right, self, mem, rows, w):
@@ -226,35 +239,55 @@ BROKEN = {
     "tracing": (break_(add=reads_w), "tracing: a method needs a value that is traced, such as `w`"),
     "purity": (break_(plan=from_numpy), "purity: tracing the memory twice gives two programs"),
     "key": (break_(plan=own_key), "plan: two keys gave the same plan"),
-    "axis": (break_(plan=lambda right, self, key, n, w, clock: right(key, n + 1, w, clock)), "plan: for 1 fetches"),
-    "unwritten": (break_(plan=everywhere), "unwritten: .* values that no `add` wrote .first after block 1"),
-    "write head": (break_(plan=across, sizes=(24, 2, 3, 16, 3)), "write head: in reward after block .* is followed by row"),
+    "axis": (break_(plan=lambda right, self, key, n, w, clock: right(key, n + 1, w, clock)),
+             "plan: for 1 fetches"),
+    "unwritten": (break_(plan=everywhere),
+                  "unwritten: .* values that no `add` wrote .first after block 1"),
+    "write head": (break_(plan=across, sizes=(24, 2, 3, 16, 3)),
+                   "write head: in reward after block .* is followed by row"),
     "boot": (break_(fetch=late_boot), r"row: boot_obs\['a'\] is row .*'s where obs\['a'\] is row"),
     "row": (break_(fetch=mixed), r"row: action is row .*'s where obs\['a'\] is row"),
-    "stack": (break_(plan=across, sizes=(24, 2, 3, 16, 1, 3)), r"stack: obs\['a'\] is made of rows"),
-    "dtype": (break_(fetch=as_floats), r"dtype: `fetch` gives obs\['a'\] as float32, its rows are int32"),
-    "environment": (break_(plan=one_environment), "coverage: .* no batch starts at .time, environment."),
+    "stack": (break_(plan=across, sizes=(24, 2, 3, 16, 1, 3)),
+              r"stack: obs\['a'\] is made of rows"),
+    "dtype": (break_(fetch=as_floats),
+              r"dtype: `fetch` gives obs\['a'\] as float32, its rows are int32"),
+    "environment": (break_(plan=one_environment),
+                    "coverage: .* no batch starts at .time, environment."),
     "times": (break_(plan=even_rows), "coverage: .* those in between never come out"),
     "newest": (break_(plan=only_old), "coverage: .* the newest row that comes out is of time 3"),
-    "feedback": (break_(PrioritizedMemory, feedback=forgets_the_tree), "feedback: the store must stay what `add` made it"),
+    "feedback": (break_(PrioritizedMemory, feedback=forgets_the_tree),
+                 "feedback: the store must stay what `add` made it"),
     "priorities": (break_(PrioritizedMemory, feedback=deaf), r"priorities: .* of the draws"),
-    "weight": (break_(PrioritizedMemory, fetch=unweighed), "weight: rows that are drawn more often"),
-    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem), "retain: the part kept across iterations"),
-    "episode": (break_(fetch=blind, sizes=(24, 1, 3, 16, 3)), r"episode: of the window of rows .* are in `use`, not \["),
+    "weight": (break_(PrioritizedMemory, fetch=unweighed),
+               "weight: rows that are drawn more often"),
+    "retain": (break_(RolloutMemory, (2, 3, 1), retain=lambda right, self, mem: mem),
+               "retain: the part kept across iterations"),
+    "episode": (break_(fetch=blind, sizes=(24, 1, 3, 16, 3)),
+                r"episode: of the window of rows .* are in `use`, not \["),
     "truncated start": (
         break_(fetch=changed(weight=lambda x: x.weight + 1.0)),
         r"episode: of the window of rows .*'truncated': \[[0-9]+\]}, \[\] are in `use`",
     ),
-    "terminal": (break_(fetch=changed(boot=lambda x: x.boot * 0 + 1)), "boot: 1.0 for the window of rows .*'terminated': .[0-9]"),
-    "steps": (break_(fetch=changed(steps=lambda x: x.steps * 0 + 3), sizes=(24, 1, 3, 16, 3)), "steps: 3 for the window"),
-    "stack of an episode": (break_(fetch=stacks_across, sizes=(24, 1, 3, 16, 1, 2)), r"stack: obs\['a'\] is made of rows"),
-    "stack after": (break_(fetch=boots_across, sizes=(24, 1, 3, 16, 2, 3)), r"stack: boot_obs\['a'\] is made of rows"),
-    "flags": (break_(SequenceMemory, SEQUENCES, fetch=blind_sequences), "episode: row .* another `terminated`"),
-    "truncated row": (break_(SequenceMemory, SEQUENCES, fetch=learns_truncated), "episode: row .* is in `use`"),
-    "no successor": (break_(TransitionMemory, fetch=changed(boot_obs=lambda x: x.obs)), "row: boot_obs.* is row .*; expected"),
-    "another's successor": (break_(TransitionMemory, fetch=mixed_boots), "row: boot_obs.* is row .*; expected"),
-    "terminal transition": (break_(TransitionMemory, fetch=changed(boot=lambda x: x.boot * 0 + 1)), "boot: 1.0 for the window"),
-    "newest transition": (break_(TransitionMemory, (24, 1, 3, 16), plan=one_old), "coverage: .* the newest row .* of time 0"),
+    "terminal": (break_(fetch=changed(boot=lambda x: x.boot * 0 + 1)),
+                 "boot: 1.0 for the window of rows .*'terminated': .[0-9]"),
+    "steps": (break_(fetch=changed(steps=lambda x: x.steps * 0 + 3), sizes=(24, 1, 3, 16, 3)),
+              "steps: 3 for the window"),
+    "stack of an episode": (break_(fetch=stacks_across, sizes=(24, 1, 3, 16, 1, 2)),
+                            r"stack: obs\['a'\] is made of rows"),
+    "stack after": (break_(fetch=boots_across, sizes=(24, 1, 3, 16, 2, 3)),
+                    r"stack: boot_obs\['a'\] is made of rows"),
+    "flags": (break_(SequenceMemory, SEQUENCES, fetch=blind_sequences),
+              "episode: row .* another `terminated`"),
+    "truncated row": (break_(SequenceMemory, SEQUENCES, fetch=learns_truncated),
+                      "episode: row .* is in `use`"),
+    "no successor": (break_(TransitionMemory, fetch=changed(boot_obs=lambda x: x.obs)),
+                     "row: boot_obs.* is row .*; expected"),
+    "another's successor": (break_(TransitionMemory, fetch=mixed_boots),
+                            "row: boot_obs.* is row .*; expected"),
+    "terminal transition": (break_(TransitionMemory, fetch=changed(boot=lambda x: x.boot * 0 + 1)),
+                            "boot: 1.0 for the window"),
+    "newest transition": (break_(TransitionMemory, (24, 1, 3, 16), plan=one_old),
+                          "coverage: .* the newest row .* of time 0"),
     "watch": (break_(PrioritizedMemory, watch=poisoned), "watch: not finite after block 0"),
     "protocol": (object(), "protocol: object is not a jaxrl_fast.memory.Memory"),
     "size": (UniformMemory(10**5, 2, 3, 16), "size: .* give `check_memory` a small memory"),
@@ -265,7 +298,8 @@ BROKEN = {
 TWINS = ("terminal transition", "newest transition", "another's successor", "stack after", "times")
 
 
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in TWINS else x for x in BROKEN])
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=pytest.mark.slow) if x in TWINS else x for x in BROKEN])
 def test_a_broken_memory_is_named(name):
     memory, message = BROKEN[name]
     with pytest.raises(AssertionError, match=message):
@@ -280,7 +314,8 @@ def shorter(right, self, mem, x):
     steps = use.sum(0, dtype=jnp.int32)
     ended = use & mem.terminated[(row + jnp.arange(self.n_step)[:, None]) % self.length, env]
     boot_obs = jax.tree.map(lambda o: o[(row + steps) % self.length, env], mem.obs)
-    return window._replace(use=use, steps=steps, boot=1.0 - ended.any(0).astype(jnp.float32), boot_obs=boot_obs), handle
+    return window._replace(use=use, steps=steps, boot=1.0 - ended.any(0).astype(jnp.float32),
+                           boot_obs=boot_obs), handle
 
 
 def scaled(right, self, mem, x):
@@ -309,8 +344,11 @@ def test_rows_of_unknown_fields():
         extras: Any = ()
 
     as_row = lambda mem: Row(mem.obs, mem.action, mem.reward, mem.done, mem.truncated)
-    memory = break_(fetch=lambda right, self, mem, x: right(as_row(mem), x), sizes=(24, 1, 3, 16, 2))
-    check_memory(memory, Mine(shape(2), shape(), shape(dtype="float32"), shape(dtype="bool"), shape(dtype="bool")))
+    memory = break_(fetch=lambda right, self, mem, x: right(as_row(mem), x),
+                    sizes=(24, 1, 3, 16, 2))
+    check_memory(memory,
+                 Mine(shape(2), shape(), shape(dtype="float32"), shape(dtype="bool"),
+                      shape(dtype="bool")))
 
 
 def test_ends_are_seen_among_many_flags():
@@ -333,7 +371,8 @@ def test_rows_with_stored_successors_may_be_returned_unchanged():
             batch, _ = super().fetch(mem, x)
             return batch | {"next_obs": batch["obs"]}, ()
 
-    with pytest.raises(AssertionError, match=r"row: \['next_obs'\] is row 0's where .* expected row 2"):
+    with pytest.raises(AssertionError,
+                       match=r"row: \['next_obs'\] is row 0's where .* expected row 2"):
         check_memory(Lost(), rows, deterministic=True)
 
 
@@ -358,7 +397,9 @@ def test_user_defined_memory():
     assert check_memory(Queue(), rows, deterministic=True).rows == 4 * 3 * 2
     with pytest.raises(AssertionError, match="plan: two keys gave the same plan"):
         check_memory(Queue(), rows)
-    with pytest.raises(AssertionError, match="arguments: Queue has no num_steps and num_envs; pass `rows`"):
+    with pytest.raises(AssertionError,
+                       match="arguments: Queue has no num_steps and num_envs; pass `rows`"):
         check_memory(Queue())
-    with pytest.raises(AssertionError, match="arguments: ready = 9 leaves nothing to judge of 4 blocks"):
+    with pytest.raises(AssertionError,
+                       match="arguments: ready = 9 leaves nothing to judge of 4 blocks"):
         check_memory(Queue(), rows, ready=9)

@@ -1,4 +1,5 @@
-"""Every environment passes `check_env`; and for each property, an environment that breaks it does not."""
+"""Every environment passes `check_env`; and for each property, an environment that breaks it does
+not."""
 
 from __future__ import annotations
 
@@ -17,9 +18,13 @@ from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.testing import check_env
 from jaxrl_fast.types import EnvSpec, Lasting, Outcome
 
-SLOW = {  # one adapter brings all of gymnax's: a few of them here, one with continuous actions, the others with `-m slow`
-    "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Pong-misc", "PointRobot-misc",
-    "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "GaussianBandit-misc", "BernoulliBandit-misc",
+# one adapter brings all of gymnax's: a few of them here, one with continuous actions, the others
+# with `-m slow`
+SLOW = {
+    "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Pong-misc",
+    "PointRobot-misc",
+    "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "GaussianBandit-misc",
+    "BernoulliBandit-misc",
     "UmbrellaChain-bsuite", "SimpleBandit-bsuite", "DiscountingChain-bsuite",
 }  # fmt: skip
 SHORT = {
@@ -31,20 +36,25 @@ SHORT = {
 }  # limits that keep the test short
 ENDS_AT_LIMIT = {"DeepSea-bsuite", "probe/reward-at-end", "probe/two-step-credit"}
 NEVER_TERMINATES = {
-    "Pendulum-v1", "Freeway-MinAtar", "DiscountingChain-bsuite", "PointRobot-misc", "BernoulliBandit-misc",
+    "Pendulum-v1", "Freeway-MinAtar", "DiscountingChain-bsuite", "PointRobot-misc",
+    "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "probe/truncated-only",
     "probe/reward-at-cut",
 }  # fmt: skip
 
 
 # Physics takes minutes to compile: tests/envs/test_brax.py, test_playground.py.
-NAMES = [n for n, listed in registry.list_environments().items() if listed.source not in ("brax", "playground", "user")]
+NAMES = [n
+         for n, listed in registry.list_environments().items() if listed.source not in (
+             "brax", "playground", "user")]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES])
 def test_registered_environment_conforms(name):
     settings = {"max_steps_in_episode": SHORT[name]} if name in SHORT else {}
-    report = check_env(registry.make(name, **settings), num_envs=4, ends_at_limit=name in ENDS_AT_LIMIT)
+    report = check_env(registry.make(name, **settings), num_envs=4,
+                       ends_at_limit=name in ENDS_AT_LIMIT)
     assert report.terminated + report.truncated > 0
     if name in NEVER_TERMINATES:
         assert report.terminated == 0
@@ -53,24 +63,28 @@ def test_registered_environment_conforms(name):
 CUT = ("Breakout-MinAtar", "Catch-bsuite", "FourRooms-misc", "MemoryChain-bsuite")
 
 
-@pytest.mark.parametrize("name", [*CUT[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in CUT[2:])])
+@pytest.mark.parametrize("name",
+                         [*CUT[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in CUT[2:])])
 def test_gymnax_time_limit_truncates(name):
     report = check_env(registry.make(name, max_steps_in_episode=4), num_envs=4)
     assert report.longest == 4 and report.truncated > 0
 
 
-@pytest.mark.parametrize("name", ["Breakout-MinAtar", "Catch-bsuite", "DeepSea-bsuite", "Pong-misc"])
+@pytest.mark.parametrize("name",
+                         ["Breakout-MinAtar", "Catch-bsuite", "DeepSea-bsuite", "Pong-misc"])
 def test_grids_can_be_drawn(name):
     env = registry.make(name)
     state, _ = env.init(jax.random.key(0), 1)
     picture = env.render(jax.tree.map(lambda x: np.asarray(x)[0], state))
-    assert picture.dtype == np.uint8 and picture.ndim == 3 and len(np.unique(picture.reshape(-1, 3), axis=0)) > 2
+    assert picture.dtype == np.uint8 and picture.ndim == 3 and len(
+        np.unique(picture.reshape(-1, 3), axis=0)) > 2
     assert registry.make("Swimmer-misc").render(None) is None
 
 
 @tree.settings
 class Walk(Env):
-    """A right environment: a random walk from a random start, terminates outside [-1, 1], truncates after 20 steps."""
+    """A right environment: a random walk from a random start, terminates outside [-1, 1], truncates
+    after 20 steps."""
 
     speed: float = 0.2
     limit: int = 20
@@ -89,7 +103,8 @@ class Walk(Env):
         x, time = state
         x, time = x + self.speed * (2.0 * action[:, None] - 1.0), time + 1
         terminated = jnp.abs(x[:, 0]) > 1.0
-        return (x, time), Outcome(x, jnp.ones(time.shape), terminated, (time >= self.limit) & ~terminated)
+        return (x, time), Outcome(x, jnp.ones(time.shape), terminated,
+                                  (time >= self.limit) & ~terminated)
 
 
 @tree.settings
@@ -113,7 +128,10 @@ class SingleWalk(SingleEnv):
 @pytest.mark.parametrize("env", [Walk(), SingleWalk()], ids=["batched", "single"])
 def test_a_right_environment_passes(env):
     report = check_env(env)
-    assert report.random_resets and report.terminated > 0 and report.truncated > 0 and report.longest == 20
+    assert (
+        report.random_resets and report.terminated > 0 and report.truncated > 0
+        and report.longest == 20
+    )
 
 
 def changed(outcome, **fields):
@@ -184,7 +202,8 @@ class ForgetsWhatLasts(Broken):
     def step(self, noise, state, action):
         state, outcome = self.transition(noise[0], state, action)
         done = outcome.terminated | outcome.truncated
-        return (*tree.strong(tree.where(done, self.reset(noise[1]), (state, outcome.next_obs))), outcome)
+        return (*tree.strong(tree.where(done, self.reset(noise[1]), (state, outcome.next_obs))),
+                outcome)
 
 
 @broken
@@ -234,7 +253,8 @@ class OutOfBounds(Broken):
 class NotFinite(Broken):
     def transition(self, noise, state, action):
         state, outcome = super().transition(noise, state, action)
-        return state, changed(outcome, reward=jnp.where(outcome.terminated, jnp.nan, outcome.reward))
+        return state, changed(outcome,
+                              reward=jnp.where(outcome.terminated, jnp.nan, outcome.reward))
 
 
 @broken
@@ -262,7 +282,8 @@ class IntegerReward(Broken):
 class FloatFlags(Broken):
     def transition(self, noise, state, action):
         state, outcome = super().transition(noise, state, action)
-        return state, changed(outcome, truncated=outcome.truncated)._replace(terminated=outcome.terminated * 1.0 > 0.5)
+        return state, changed(outcome, truncated=outcome.truncated)._replace(
+            terminated=outcome.terminated * 1.0 > 0.5)
 
     def step(self, noise, state, action):
         state, obs, outcome = super().step(noise, state, action)
