@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -54,3 +56,19 @@ def test_a_late_flag_is_a_warning():
 ])  # fmt: skip
 def test_which_versions_hang(version, hangs):
     assert runtime.vmap_hangs_on_cpu(version) == hangs
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_pauses_until_a_run_has_started(enabled):
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with runtime.starting(), runtime.starting():
+            assert not gc.isenabled()
+            runtime.started()
+            assert gc.isenabled() == enabled
+        with contextlib.suppress(ValueError), runtime.starting():
+            raise ValueError
+        assert gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()

@@ -133,8 +133,7 @@ class HostPrograms(Programs):
     def compile(self, keys: jax.Array) -> None:
         """Compile `init`; the others compile at their first call."""
         self.prepared.plan.check()
-        options = runtime.once_options(self.population.devices[0].platform)
-        self._start("init", lambda: self._init.lower(self.run, keys).compile(options))
+        self._start("init", self._init, self.run, keys, options=runtime.once_options(self.population.platform))
         self._jobs["init"].result()
 
     def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:

@@ -59,7 +59,8 @@ def _fewer_threads(run: Prepared) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n < runtime.cpu_count()] if own else []
 
 
-CHOICES: Mapping[str, Callable[[Prepared], Sequence[Any]]] = {  # {setting: values beside the default}
+# {setting: the values to try beside the default}
+CHOICES: Mapping[str, Callable[[Prepared], Sequence[Any]]] = {
     "unroll": _unrolls,
     "batching": _layouts,
     "devices": _fewer_devices,
@@ -79,7 +80,8 @@ def given(run: Prepared) -> dict[str, Any]:
     """Return {name: value} of the `CHOICES` that the user has made."""
     own = {f"env.{name}": value for name, value in _environment(run)[0].items()}
     changed = lambda name: getattr(run.config, name) != getattr(RunConfig, name)
-    own |= {name: getattr(run.config, name) for name in CHOICES if "." not in name and changed(name)}
+    of_run = (name for name in CHOICES if "." not in name)
+    own |= {name: getattr(run.config, name) for name in of_run if changed(name)}
     return {name: value for name, value in own.items() if name in CHOICES}
 
 

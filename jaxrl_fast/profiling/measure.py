@@ -104,7 +104,7 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     found = attributed(spent, _modules(spent), _overhead(one), iterations)
     devices = one.programs.population.devices
     gap = max(0.0, call - min(each.span for each in recorded))
-    apart = {HOST: gap / _iterations_between_syncs(one, timing)}
+    apart = {HOST: min(timing.iteration, gap / _iterations_between_syncs(one, timing))}
     if devices[0].platform != "cpu":  # its work is done beside the host's
         busy = sum(each.seconds for each in found.values()) / len(devices)
         apart[IDLE] = max(0.0, timing.iteration - apart[HOST] - busy)

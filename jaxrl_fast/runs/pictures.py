@@ -137,7 +137,7 @@ def mp4(frames: Sequence[np.ndarray], fps: float = 30) -> bytes:
     height, width, _ = frames[0].shape
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{even.shape[2]}x{even.shape[1]}", "-r", f"{fps:g}", "-i", "-"]
-    how = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-threads", "1", "-movflags", "+faststart"]
+    how = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-threads", "1", "-movflags", "+faststart"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "video.mp4"
         # imageio_ffmpeg's writer forks Python, which can hang beside JAX's threads

@@ -11,7 +11,7 @@ from jaxrl_fast.speed.search import Tried
 
 
 def draw(title: str, tried: Sequence[Tried], path: str | Path) -> Path:
-    """Draw the speed of each choice beside the best before it; orange: slower; without a bar: left out."""
+    """Draw the speed of each choice beside the best before it; without a bar: left out."""
     canvas, axes = plots.figure()
     canvas.set_size_inches(7.2, 1.4 + 0.4 * len(tried))
     speeds = [one.speed or 0.0 for one in tried]

@@ -52,8 +52,8 @@ class Trial:
         """Train on -> seconds of an iteration."""
         started, before = self.started, self.started.iterations
         seconds, chunk = started.call()
-        measured = {k: v for k, v in chunk.metrics.items() if not k.startswith("time_")}
-        rows = [np.asarray(leaf) for leaf in jax.tree.leaves(started.programs.unpadded(measured))]
+        measured = {k: v for k, v in chunk.fetch()[0].items() if not k.startswith("time_")}
+        rows = jax.tree.leaves(started.programs.unpadded(measured))
         count = max(1, (started.iterations - before) // started.prepared.grid.row)
         for i in range(count if before >= started.prepared.grid.warmup else 1):
             for leaf in rows:

@@ -159,6 +159,20 @@ def test_a_selection_is_the_branch(due, both_forms):
     assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
 
 
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
+def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
+    """What is left is what a CPU's program has after a trace for every platform."""
+    env = tools.environment(name)
+    run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
+    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    state = jax.eval_shape(lambda key: iteration.init(run, key), jax.random.key(0))
+    with lowering.known("cpu"):
+        alone = jax.make_jaxpr(row)(state).jaxpr
+    names = lambda jaxpr, platform: collections.Counter(e.primitive.name for e in equations(jaxpr, platform))
+    assert names(alone, "cuda") == names(alone, "cpu") and "platform_index" not in names(alone, "cpu")
+    assert control(alone, "cpu") == control(log_row(name), "cpu")
+
+
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_loop_of_at_most_so_many_turns(members, both_forms):
     """Lanes of a population end at turns of their own; the branch stays one. On a GPU a turn has parts."""

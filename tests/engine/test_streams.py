@@ -6,9 +6,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 import jaxrl_fast
 from jaxrl_fast.engine import streams
+from jaxrl_fast.engine.population import plan_population
 
 PACKAGE = Path(jaxrl_fast.__file__).parent
 
@@ -22,6 +24,16 @@ def test_no_two_streams_share_a_key(key):
         found += [streams.evaluation_key(key, t), streams.host_seed_key(key, t)]
     words = {tuple(np.asarray(jax.random.key_data(one)).tolist()) for one in found}
     assert len(words) == len(found)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_root_keys_are_those_of_jax(size):
+    population = plan_population(size, "auto", jax.devices()[:1])
+    found = population.keys([7, 0, 2**32 - 1][:size])
+    made = jax.vmap(jax.random.key)(np.array([7, 0, 2**32 - 1], np.uint32))[:size]
+    assert found.dtype == made.dtype and found.shape == ((size,) if size > 1 else ())
+    words = np.asarray(jax.random.key_data(found)).reshape(size, 2)
+    np.testing.assert_array_equal(words, jax.random.key_data(made))
 
 
 def test_streams_are_numbered_in_one_file():

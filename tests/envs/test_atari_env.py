@@ -224,6 +224,20 @@ def test_conforms():
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
+@pytest.mark.parametrize("sources", [("ale", "atari"), ("atari", "ale")])
+def test_an_agent_of_one_source_plays_the_other(sources):
+    small = dict(img_height=21, img_width=16, frameskip=1, noop_max=1, max_num_frames_per_episode=8)
+    own = {"ale": dict(num_threads=1), "atari": dict(on_cpu=True)}
+    trained, played = (jf.make(f"{name}:Pong", **small, **own[name]) for name in sources)
+    algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,))
+    agent = jf.train(algo, trained, 4, eval_every=0).agent
+    found = [agent.evaluate(1, env=env) for env in (trained, played)]
+    assert [x.length.tolist() for x in found] == [[9], [9]]
+    assert found[0].ret.tolist() == found[1].ret.tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_a_population_trains_and_resumes_exactly(tmp_path):
     small = dict(img_height=21, img_width=16, frameskip=1, max_num_frames_per_episode=8)
     env = _made("Pong", noop_max=2, episodic_life=True, **small)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers import atari_programs
-from jaxrl_fast.envs.atari import controls, games, kernel, machine, snapshot, words
+from jaxrl_fast.envs.atari import controls, games, kernel, machine, snapshot, state, words
 from jaxrl_fast.envs.atari.state import Machine
 from jaxrl_fast.testing import atari
 
@@ -52,14 +52,13 @@ def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
 
 
 def test_six_games_equal_the_plain_program():
-    pytest.importorskip("ale_py")
     files = {name: games.rom_path(name) for name in GAMES}
     _assert_equal_frames(_starts(files, 2), 2, lanes=8)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
-    pytest.importorskip("ale_py")
     files = {}
     for i, make in enumerate((*[atari_programs.processor] * 3, *[atari_programs.picture] * 3)):
         files[f"program{i}"] = tmp_path / str(i) / f"{atari_programs.NAME}.bin"
@@ -102,3 +101,18 @@ def test_other_accelerators_run_the_plain_program_and_say_so(
     assert kernel.runs_here() is runs
     kernel.runs_here.cache_clear()
     assert [kind in str(w.message) for w in recwarn] == [True] * warns
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_a_frame_holds_the_kernel_where_it_runs(monkeypatch, runs):
+    """The branches of a traced frame are for platforms; without the kernel there is none."""
+    monkeypatch.setattr(kernel, "runs_here", lambda: runs)
+    number, screen = jnp.zeros(1, jnp.int32), jnp.zeros((1, 1, state.WIDTH), jnp.uint8)
+    fields = lambda kind: kind(*[number] * len(kind._fields))
+    parts = map(fields, (state.Cpu, state.Riot, state.Tia, state.Cart, state.View))
+    ram = jnp.zeros((1, state.RAM), jnp.uint8)
+    m = Machine(*parts, ram, screen, screen, *[number] * 5)
+    rom = state.Rom(*[jnp.zeros(4096, jnp.int32)] * 3)
+    fresh = lambda *args: machine.until_done.__wrapped__(*args)  # traces are kept by function
+    traced = jax.make_jaxpr(fresh)(m, fields(state.Inputs), rom)
+    assert ("pallas_call" in str(traced), "platform_index" in str(traced)) == (runs, runs)

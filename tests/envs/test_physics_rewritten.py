@@ -49,7 +49,6 @@ def test_its_loop_holds_neither_scatters_nor_small_products_nor_work_on_constant
 
 @pytest.mark.parametrize("backend", ["positional", pytest.param("generalized", marks=pytest.mark.slow)])
 def test_brax_steps_the_same(backend, both_forms):
-    pytest.importorskip("brax")
     env = jf.make("brax/inverted_pendulum", backend=backend)
     state, _ = env.init(jax.random.key(0), 3)
     step = lambda state, action: env.transition((), state, action)

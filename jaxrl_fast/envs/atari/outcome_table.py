@@ -21,6 +21,7 @@ class Game(NamedTuple):
     # Address, mask, shift, factor, sum; a shift of COUNT counts the masked bits.
     lives: tuple[int, int, int, int, int] = (FIRST, 0, 0, 0, 0)
     loss: Test = (FIRST, 0, 0, 0)  # a loss of one life counts where this is true
+    bonus: Test = (FIRST, 0, 1, 0)  # one life more where this is true
     jumps: int = 1  # 0: nothing but a loss of one life counts
     ends: tuple[tuple[Test, ...], ...] = ()  # over where every test of a group is true
 
@@ -227,7 +228,7 @@ GAMES: dict[str, Game] = {
         ends=(((0xF6, 0xFF, 0x10, 0),),),
     ),  # fmt: skip
     "time_pilot": Game(
-        ((0x8D, 1000, 100), (0x8F, 100000, 10000)), lives=(0x8B, 0xFF, 0, 1, 1),
+        ((0x8D, 1000, 100), (0x8F, 100000, 10000)), lives=(0x8B, 0x07, 0, 1, 1),
         jumps=0, ends=(((0xA0, 0xFF, 0x00, 1),),),
     ),  # fmt: skip
     "tutankham": Game(
@@ -245,7 +246,13 @@ GAMES: dict[str, Game] = {
     ),  # fmt: skip
     "video_pinball": Game(
         ((0xB0, 10, 1), (0xB2, 1000, 100), (0xB4, 100000, 10000)),
-        lives=(0x99, 0xFF, 0, -1, 4), ends=(((0xAF, 0x01, 0x01, 0),),),
+        lives=(0x99, 0x07, 0, -1, 4),
+        bonus=(0xA8, 0x01, 0x01, 0), ends=(((0xAF, 0x01, 0x01, 0),),),
+    ),  # fmt: skip
+    "wizard_of_wor": Game(
+        ((0x86, 1000, 100), (0x88, 100000, 10000)), lives=(0x8D, 0x0F, 0, 1, 0),
+        loss=(0xD7, 0x01, 0x00, 0), ends=(((0x8D, 0x0F, 0x00, 0),
+        (0xF4, 0xFF, 0xF8, 0)),),
     ),  # fmt: skip
     "yars_revenge": Game(
         ((0xE0, 100000, 10000), (0xE1, 1000, 100), (0xE2, 10, 1)),

@@ -27,6 +27,7 @@ class Rules(NamedTuple):
     unset: jax.Array  # [4]: byte, mask, value, relation
     lives: jax.Array  # [5]: byte, mask, shift, factor, sum
     loss: jax.Array  # [4]: byte, mask, value, relation
+    bonus: jax.Array  # [4]: byte, mask, value, relation
     jumps: jax.Array
     ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
 
@@ -45,12 +46,12 @@ def pack(game: Game) -> Rules:
     score += [(FIRST, 0, 0, 0, 0)] * (_TERMS - len(score))
     groups = [[*group, *[_HOLDS] * (_TESTS - len(group))] for group in game.ends]
     groups += [[_FAILS] * _TESTS] * (_GROUPS - len(groups))
-    raw = score, game.unset, game.lives, game.loss, groups
+    raw = score, game.unset, game.lives, game.loss, game.bonus, groups
     parts = [np.array(part, np.int32) for part in raw]
     for part in parts:
         part[..., 0] -= FIRST
-    terms, unset, lives, loss, ends = parts
-    return Rules(terms, unset, lives, loss, np.int32(game.jumps), ends)
+    terms, unset, lives, loss, bonus, ends = parts
+    return Rules(terms, unset, lives, loss, bonus, np.int32(game.jumps), ends)
 
 
 def rules(name: str) -> Rules:
@@ -99,6 +100,6 @@ def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     at, mask, shift, factor, plus = rules.lives
     byte = ram[at].astype(jnp.int32) & mask
     part = jnp.where(shift == COUNT, jax.lax.population_count(byte), byte >> shift)
-    left = (part * factor + plus) & 0xFF
+    left = (part * factor + plus + holds(rules.bonus, ram)) & 0xFF
     counts = jnp.where(left == before - 1, holds(rules.loss, ram), rules.jumps == 1)
     return jnp.where(over(rules, ram), 0, jnp.where(counts, left, before))

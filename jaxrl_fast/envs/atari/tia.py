@@ -69,7 +69,8 @@ def read(
         value = jnp.where(register == i, _pair(tia, high) << 7 | _pair(tia, low) << 6, value)
     charged = cycles - tia.charge_at
     for i, needed in enumerate((inputs.charge0, inputs.charge1, inputs.charge2, inputs.charge3)):
-        full = (needed < 0) | ((tia.dumped == 0) & (charged > needed))
+        within = needed >= -tia.charge_at  # ALE: a charge that ended in an earlier frame is lost
+        full = (needed < 0) | ((tia.dumped == 0) & (charged > needed) & within)
         value = jnp.where((register == 8 + i) & full, 0x80, value)
     value = jnp.where(register == 12, inputs.fire0, value)
     value = jnp.where(register == 13, inputs.fire1, value)
