@@ -48,7 +48,8 @@ def test_a_speed_on_record_is_in_the_range():
 
 @pytest.mark.parametrize(("platform", "layers"), [("tpu", 2), ("cuda", 1)])
 def test_an_evaluation_counts_a_block_of_steps(platform, layers):
-    """The first layer's 4 terms are part of another kernel, on a GPU the last one's 2 outputs too."""
+    """The first layer's 4 terms are part of another kernel, on a GPU the last one's 2 outputs
+    too."""
     run = prepared(jf.A2C(hidden=(16, 16)), "CartPole-v1")
     found = Traced(run.members.first, 1, platform).evaluation(run.config)
     assert found["products"] == BLOCK * layers
