@@ -153,7 +153,7 @@ def _numbers(subject: Subject, rows: list[dict[str, Any]], result: dict[str, Any
     seconds = result.get("wall_seconds") or last.get("wall_seconds")
     found |= {"wall clock": f"{seconds:,.1f} s"} if seconds else {}
     seed, seeds = run.get("seed", 0), run.get("seeds", 1)
-    found["seeds"] = str(seed) if seeds == 1 else f"{seed} to {seed + seeds - 1}"
+    found |= {"seed": str(seed)} if seeds == 1 else {"seeds": f"{seed} to {seed + seeds - 1}"}
     return found
 
 

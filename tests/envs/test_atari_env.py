@@ -230,9 +230,9 @@ def test_an_agent_of_one_source_plays_the_other(sources):
     own = {"ale": dict(num_threads=1), "atari": dict(on_cpu=True)}
     trained, played = (jf.make(f"{name}:Pong", **small, **own[name]) for name in sources)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, num_epochs=1, hidden=(8,))
-    agent = jf.train(algo, trained, 4, eval_every=0).agent
+    agent = jf.train(algo, trained, 4, eval_every=0).agent()
     found = [agent.evaluate(1, env=env) for env in (trained, played)]
-    assert [x.length.tolist() for x in found] == [[9], [9]]
+    assert [x.length.tolist() for x in found] == [[8], [8]]
     assert found[0].ret.tolist() == found[1].ret.tolist()
 
 

@@ -65,7 +65,7 @@ def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
         files[f"program{i}"].parent.mkdir()
         files[f"program{i}"].write_bytes(make(i))
     _assert_equal_frames(_starts(files, 2), 3, lanes=8)
-    _assert_equal_frames(_starts({name: games.rom_path(name) for name in GAMES}, 2), 60, lanes=8)
+    _assert_equal_frames(_starts({name: games.rom_path(name) for name in GAMES}, 2), 15, lanes=8)
 
 
 def test_few_lanes_fill_the_gpu_with_warps():
