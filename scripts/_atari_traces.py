@@ -83,7 +83,7 @@ def record(game: str, lanes: int, frames: int = 2, seed: int = 0) -> list[np.nda
     m, c, rom = snapshot.batch(starts(game, lanes, seed))
     rom, rng, found = atari.pad(rom), np.random.default_rng(seed), []
     for _ in range(frames):
-        c, inputs = controls.press(c, rng.integers(controls.ACTIONS, size=lanes).astype(np.int32))
+        c, inputs = controls.press(c, jnp.asarray(rng.integers(controls.ACTIONS, size=lanes), jnp.int32))
         m, rows, count = _record(m, inputs, rom)
         found.append(np.asarray(rows[: int(count)]))
     if np.asarray(m.bad).any():
@@ -110,7 +110,8 @@ def warp(rows: np.ndarray, one_in: int = kernel.ONE_IN) -> Turns:
         union = int(np.bitwise_or.reduce(row[steps & waits], initial=0))
         counts += 1, union > 0, union & DRAWS > 0, (union >> _GROUPS_AT).bit_count()
         at += steps
-    return Turns(*counts, float(length.mean()))
+    turns, accesses, draws, groups = counts
+    return Turns(turns, accesses, draws, groups, float(length.mean()))
 
 
 def mean(frames: list[np.ndarray], lanes: int) -> Turns:
