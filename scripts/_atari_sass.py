@@ -63,18 +63,16 @@ def program(lanes: int, target: targets.Target) -> Program:
     """Return a frame of `lanes` machines, for a target's device."""
     place = jax.sharding.SingleDeviceSharding(target.devices()[0])
 
-    def array(*shape: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+    def array(*shape: int, dtype: Any = jnp.int32) -> Any:
         return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
 
     def fields(kind: Any) -> Any:
-        return kind(*[array(lanes)] * len(kind._fields))
+        return kind._make([array(lanes)] * len(kind._fields))
 
     screen, number = array(lanes, _LINES, WIDTH, dtype=jnp.uint8), array(lanes)
-    m = Machine(
-        *map(fields, (Cpu, Riot, Tia, Cart, View)), array(lanes, RAM, dtype=jnp.uint8),
-        screen, screen, *[number] * 5,
-    )  # fmt: skip
-    args = m, fields(Inputs), Rom(*[array(_ROM)] * 3)
+    ram = array(lanes, RAM, dtype=jnp.uint8)
+    m = Machine._make([*map(fields, (Cpu, Riot, Tia, Cart, View)), ram, screen, screen, *[number] * 5])
+    args = m, fields(Inputs), Rom._make([array(_ROM)] * 3)
     frame = jax.jit(lambda m, inputs, rom: machine.frame(m, inputs, rom, m.done >= 0))
     return Program(frame, args, None)
 
@@ -102,7 +100,7 @@ def assemble(ptx: Path, cubin: Path) -> dict[str, int]:
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     names = {"registers": r"Used (\d+) registers", "stack": r"(\d+) bytes stack frame"}
     names |= {f"spill_{way}s": rf"(\d+) bytes spill {way}s" for way in ("store", "load")}
-    found = {name: int(re.search(text, said).group(1)) for name, text in names.items()}
+    found = {name: int(re.findall(text, said)[0]) for name, text in names.items()}
     shared = re.search(r"(\d+) bytes smem", said)
     return found | {"shared": int(shared.group(1)) if shared else 0}
 

@@ -110,8 +110,8 @@ def warp(rows: np.ndarray, one_in: int = kernel.ONE_IN) -> Turns:
         union = int(np.bitwise_or.reduce(row[steps & waits], initial=0))
         counts += 1, union > 0, union & DRAWS > 0, (union >> _GROUPS_AT).bit_count()
         at += steps
-    turns, accesses, draws, groups = counts
-    return Turns(turns, accesses, draws, groups, float(length.mean()))
+    turns, tia, draws, groups = counts.tolist()
+    return Turns(turns, tia, draws, groups, float(length.mean()))
 
 
 def mean(frames: list[np.ndarray], lanes: int) -> Turns:
