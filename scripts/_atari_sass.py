@@ -71,7 +71,8 @@ def program(lanes: int, target: targets.Target) -> Program:
 
     screen, number = array(lanes, _LINES, WIDTH, dtype=jnp.uint8), array(lanes)
     ram = array(lanes, RAM, dtype=jnp.uint8)
-    m = Machine._make([*map(fields, (Cpu, Riot, Tia, Cart, View)), ram, screen, screen, *[number] * 5])
+    groups = map(fields, (Cpu, Riot, Tia, Cart, View))
+    m = Machine._make([*groups, ram, screen, screen, *[number] * 5])
     args = m, fields(Inputs), Rom._make([array(_ROM)] * 3)
     frame = jax.jit(lambda m, inputs, rom: machine.frame(m, inputs, rom, m.done >= 0))
     return Program(frame, args, None)

@@ -83,7 +83,8 @@ def record(game: str, lanes: int, frames: int = 2, seed: int = 0) -> list[np.nda
     m, c, rom = snapshot.batch(starts(game, lanes, seed))
     rom, rng, found = atari.pad(rom), np.random.default_rng(seed), []
     for _ in range(frames):
-        c, inputs = controls.press(c, jnp.asarray(rng.integers(controls.ACTIONS, size=lanes), jnp.int32))
+        actions = rng.integers(controls.ACTIONS, size=lanes)
+        c, inputs = controls.press(c, jnp.asarray(actions, jnp.int32))
         m, rows, count = _record(m, inputs, rom)
         found.append(np.asarray(rows[: int(count)]))
     if np.asarray(m.bad).any():
