@@ -28,7 +28,7 @@ def setting(
 ) -> Any:  # fmt: skip
     """Declare a field of a settings dataclass: its default, help, range and flag.
 
-    A string below the field is its help too, and editors show that one. Valid is
+    In a module's file a string below the field is its help too, and editors show that one. Valid is
     `low <= value <= high` (`<` with `open_low`, `open_high`), or one of `choices`, and None in a
     field of `X | None`. An int with a positive default and without `low` is a size: at least 1. A
     plain field has no bound.
@@ -71,7 +71,7 @@ def _texts(module: str) -> dict[tuple[str, str], str]:
     """Return {(class, field): the string below it} of a module's source; {} without a source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
-    except (KeyError, OSError, TypeError):  # not imported, a prompt, in C
+    except (KeyError, OSError, TypeError, SyntaxError, ValueError):  # a prompt, in C, being edited
         return {}
     return {
         (cls.name, field.target.id): " ".join(text.value.value.split())

@@ -89,12 +89,15 @@ def once_options(platform: str) -> dict[str, Any] | None:
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
     """Pause Python's garbage collector until `started()`: imports and traces leave little garbage."""
-    _paused.append(gc.isenabled())
-    gc.disable()
+    enabled = gc.isenabled() or any(_paused)  # another thread may have paused it
     try:
+        _paused.append(enabled)
+        gc.disable()
         yield
     finally:
         started()
+        if enabled:
+            gc.enable()
 
 
 _paused: list[bool] = []  # whether the collector ran when it was paused

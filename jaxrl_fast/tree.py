@@ -64,10 +64,11 @@ def settings(cls: type[T]) -> type[T]:
 def _new(cls: type[T], *args: Any, **settings: Any) -> T:
     """Create a settings object; raises ConfigError for an unknown setting or a hidden one."""
     for name in settings.keys() - cls.__dataclass_fields__.keys():
-        known = inspect.signature(cls.__init__).parameters
-        if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            listed = ", ".join(list(known)[1:])
-            raise ConfigError(name, settings[name], f"a setting of {cls.__name__} ({listed}){nearest(name, known)}")
+        _, *known = inspect.signature(cls.__init__).parameters.values()
+        names = [p.name for p in known]
+        if name not in names and not any(p.kind is p.VAR_KEYWORD for p in known):
+            valid = f"a setting of {cls.__name__} ({', '.join(names)}){nearest(name, names)}"
+            raise ConfigError(name, settings[name], valid)
     for base, name in hidden_settings(cls):
         found = type(vars(base)[name]).__name__
         raise ConfigError(

@@ -25,6 +25,7 @@ _METAVARS = {
 }  # fmt: skip
 ALL = "--help-all"
 HELP_FLAGS = ("-h", "--help", ALL)
+LEAST_HELP = 20  # characters of a flag's help beside which its default stands
 SCREEN = 14  # flags that fit a screen, so that --help shows all of them
 FIRST = {  # settings that the first screen of more flags shows
     "total_steps", "seeds", "seed", "video_every", "eval_every", "algo.learning_rate", "algo.num_envs", "algo.discount",
@@ -119,9 +120,10 @@ def _line(option: Option, room: int) -> str:
     """Return a flag with as much of its help as fits a line of `room` characters."""
     flag = option.flag if option.kind == "bool" else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
     start, about = f"  {flag:26} ", option.help.partition(";")[0]
-    whole = f"{about} ({option.hint or f'default: {show(option.default)}'})"
-    left = room - len(start)
-    return start + (whole if len(whole) <= left else textwrap.shorten(about, left, placeholder=" ..."))
+    hint = f" ({option.hint or f'default: {show(option.default)}'})"
+    left = room - len(start) - len(hint)
+    hint, left = (hint, left) if left >= LEAST_HELP else ("", left + len(hint))
+    return start + textwrap.shorten(about, left, placeholder=" ...") + hint
 
 
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:

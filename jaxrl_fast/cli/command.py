@@ -50,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         processes, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
         # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
         waits = not isinstance(error, UserError) and processes and processes.several()
-        stopped = argv is None and isinstance(error, KeyboardInterrupt)
-        if waits or (stopped and programs and programs.compiling()):
+        if waits or (argv is None and programs and programs.compiling()):
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -13,15 +14,15 @@ UNWRITABLE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
 def report(error: BaseException) -> int:
-    """Print one line for an error and return its exit code."""
+    """Print one line for an error and return its exit code, the same where stderr is full."""
+    text, code = f"error: {_subject(error)}{brief(error)} (JAXRL_FAST_DEBUG=1 shows where)", 1
     if isinstance(error, KeyboardInterrupt):
-        print(f"{PROG}: {str(error) or 'interrupted'}", file=sys.stderr)
-        return getattr(error, "exit_code", 130)
-    if isinstance(error, UserError):
-        print(f"{PROG}: error: {one_line(str(error))}", file=sys.stderr)
-        return error.exit_code
-    print(f"{PROG}: error: {_subject(error)}{brief(error)} (JAXRL_FAST_DEBUG=1 shows where)", file=sys.stderr)
-    return 1
+        text, code = str(error) or "interrupted", getattr(error, "exit_code", 130)
+    elif isinstance(error, UserError):
+        text, code = f"error: {one_line(str(error))}", error.exit_code
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{PROG}: {text}", file=sys.stderr, flush=True)
+    return code
 
 
 def _subject(error: BaseException) -> str:

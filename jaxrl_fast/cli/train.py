@@ -88,7 +88,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             plan.source = "defaults"
     elif len(names) == 1:
         algorithm_class(names[0])
-        valid = f"an environment: {prog} CartPole-v1; `jaxrl-fast list` shows them{late}"
+        valid = f"an environment: {prog} CartPole-v1; `jaxrl-fast list environments` shows them{late}"
         raise expected("ENV", valid, "none")
     else:
         valid = f"an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}"
@@ -105,7 +105,7 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     text = (
         f"jaxrl-fast train ALGO ENV [flags]\n\n"
         f"algorithms: {', '.join(list_algorithms())}\n\n"
-        f"environments: {known}, ... (all: jaxrl-fast list)\n\n"
+        f"environments: {known}, ... (all: jaxrl-fast list environments)\n\n"
         "examples:\n  jaxrl-fast train ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3\n"
         "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
         "With ALGO and ENV, the help also has the flags of both."

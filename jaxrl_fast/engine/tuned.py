@@ -167,7 +167,7 @@ def find(prepared: Prepared) -> Tuned | None:
         file = file_of(prepared)
         content = json.loads(file.read_text()) if file else None
         known = set(content["settings"]) <= set(CHOICES) if content else False
-        return Tuned(**content) if known else None
+        return Tuned(**content | {"speed": float(content["speed"])}) if known else None
     except (OSError, ValueError, TypeError, KeyError, ConfigError):
         return None
 

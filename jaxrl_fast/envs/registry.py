@@ -136,7 +136,7 @@ def check_known(name: str) -> None:
     listed = any(name in source.names or source.known(name.removeprefix(source.prefix)) for source in _sources(name))
     tasks = {suggest.task(known) for known in suggest.candidates()}
     if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
-        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
+        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}")
 
 
 @functools.cache
@@ -197,7 +197,7 @@ def _source(name: str) -> Source:
     if found is None and not suggest.suggest(name, sure=True) and own.find(name) is not None:
         found = _users()
     if found is None:
-        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest.suggest(name)}")
+        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}")
     if not found.installed():
         raise ConfigError("environment", name, f"one whose package is installed: {found.install}")
     return found

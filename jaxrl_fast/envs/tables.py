@@ -26,7 +26,8 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
     def factory(name: str) -> Any:
         found = imported(factories[name]) if name in factories else find(name)
         if found is None:
-            raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list`){suggest(name, factories)}")
+            valid = f"a known environment (`jaxrl-fast list environments`){suggest(name, factories)}"
+            raise ConfigError("environment", name, valid)
         check_parameters(name, found)
         return found
 

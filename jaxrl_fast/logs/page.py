@@ -119,7 +119,7 @@ def picture(path: Path, alt: str) -> str:
     """Return a PNG, GIF or MP4 as part of the page."""
     if path.suffix == ".mp4":
         source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
-        return f'<video title="{escape(alt)}" autoplay loop muted controls src="{source}"></video>'
+        return f'<video title="{escape(alt)}" autoplay loop muted playsinline controls src="{source}"></video>'
     return html.image(path.read_bytes(), path.suffix[1:], alt)
 
 

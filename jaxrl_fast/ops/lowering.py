@@ -78,7 +78,8 @@ def while_at_most(
 
     def plain(carry):
         one = lambda state: (state[0] + 1, step(state[1], draw(state[0])))
-        return jax.lax.while_loop(lambda state: goes_on(state[1]), one, (jnp.int32(0), carry))[1]
+        more = lambda state: (state[0] < turns) & goes_on(state[1])
+        return jax.lax.while_loop(more, one, (jnp.int32(0), carry))[1]
 
     def bounded(carry):
         pack, unpack = packing(carry)

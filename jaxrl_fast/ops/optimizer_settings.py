@@ -76,6 +76,7 @@ def schedule_setting(name: str, value: Any) -> Any:
             value = optax_text.schedule(value)
         step = jax.ShapeDtypeStruct((), jnp.int32)
         made = jax.eval_shape(lambda step: jnp.asarray(value(step)), step)
+        hash(value)  # JAX keeps programs by it
         if made.shape != () or not jnp.issubdtype(made.dtype, jnp.number):
             raise ValueError(f"it returns {made.dtype}{list(made.shape)}")
     except Exception as error:

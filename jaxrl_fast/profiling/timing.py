@@ -75,6 +75,11 @@ class Started:
             self.rows = min(ROWS, max(2, int(self.rows * LONG / max(taken, 1e-6)) + 1))
             taken, _ = self.call()
 
+    def close(self) -> None:
+        """End the compile threads and the actors of host environments."""
+        self._between.close()
+        self.programs.give_up()
+
     @property
     def compiling(self) -> float:
         """Return the seconds spent on compiling, and on opening host environments."""
@@ -128,7 +133,7 @@ def started(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[St
         one.warm()
         yield one
     finally:
-        one.programs.give_up()  # ends the actors of host environments
+        one.close()
 
 
 def with_short_rows(prepared: Prepared) -> Prepared:

@@ -60,9 +60,9 @@ class Trainer:
         """Train. given: the new agents' start. saved: the checkpoint to resume from."""
         with self.videos:
             self.prepare(given, saved)
+            runtime.started()  # compiled: from here on a user's environment may run
             while not self.run.over:
                 self.turn()
-                runtime.started()
             if self.pending:
                 self.absorb(False)
             self.score()
@@ -87,6 +87,7 @@ class Trainer:
         self.saver.begin(new)
         self.mark = self.trained()  # seconds of training at the last checked chunk
         if warmup:
+            runtime.started()
             self.warm_up(NEW if new else AS_IT_WAS)
 
     def warm_up(self, where: str) -> None:

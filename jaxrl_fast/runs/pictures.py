@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -16,13 +17,15 @@ import numpy as np
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.backend import Film, backend_of
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, check_float, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import html
 
 MAX_FRAMES = 600
 MAX_BYTES = 1_500_000
 MAX_FPS = 50  # browsers slow faster GIFs down to 10
+FFMPEG = "IMAGEIO_FFMPEG_EXE"  # environment variable: the path of ffmpeg
+PATIENCE = 60  # seconds for ffmpeg to write a film
 _DRAWN = 2048  # more colours: a photograph or rendered scene
 _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
@@ -64,8 +67,11 @@ class Video(NamedTuple):
         return html.image(gif(self.frames, self.fps), "gif", "an episode")
 
     def save(self, path: str | Path) -> Path:
-        """Write an MP4 if `path` ends with ".mp4" (extra [video]), else a GIF; return the path."""
-        if Path(path).suffix == ".mp4":
+        """Write a GIF, or an MP4 (extra [video]), as `path` ends; return the path."""
+        kind = Path(path).suffix.lower()
+        if kind not in (".gif", ".mp4"):
+            raise ConfigError("path", str(path), "a name that ends with .gif or .mp4")
+        if kind == ".mp4":
             return written(path, mp4(self.frames, self.fps))
         return rollout_gif(self.frames, path, self.fps)
 
@@ -122,17 +128,25 @@ def ffmpeg() -> str:
     """Return the path of ffmpeg. Raises MissingExtraError without the extra [video]."""
     try:
         import imageio_ffmpeg
+
+        return imageio_ffmpeg.get_ffmpeg_exe()
     except ImportError as error:
         raise MissingExtraError("an MP4 video", "video") from error
-    return imageio_ffmpeg.get_ffmpeg_exe()
+    except RuntimeError as error:  # a package without a binary, or a wrong path
+        valid = "unset, or the path of ffmpeg: the package imageio-ffmpeg finds none"
+        raise ConfigError(FFMPEG, os.environ.get(FFMPEG, ""), valid) from error
 
 
 def mp4(frames: Sequence[np.ndarray], fps: float = 30) -> bytes:
     """Return frames (uint8 [H, W, 3], one size) as an MP4 (H.264, yuv420p), which browsers play.
 
-    An odd height or width gets a row or column more: the colours need even ones. Raises
-    MissingExtraError without the extra [video].
+    An odd height or width gets a row or column more: the colours need even ones.
+
+    Raises:
+        MissingExtraError: the extra [video] is missing.
+        RunError: ffmpeg failed.
     """
+    check_float("fps", fps, 0, MAX_FPS, open_low=True)
     frames = _checked(frames)
     height, width, _ = frames[0].shape
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
@@ -142,7 +156,13 @@ def mp4(frames: Sequence[np.ndarray], fps: float = 30) -> bytes:
         path = Path(folder) / "video.mp4"
         # imageio_ffmpeg's writer forks Python, which can hang beside JAX's threads
         command = [ffmpeg(), "-v", "error", *raw, *how, str(path)]
-        subprocess.run(command, input=even.tobytes(), check=True, capture_output=True, timeout=60, process_group=0)
+        data = even.data.cast("B")
+        try:
+            subprocess.run(command, input=data, check=True, capture_output=True, timeout=PATIENCE, process_group=0)
+        except subprocess.SubprocessError as error:
+            said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+            why = said[-1] if said else f"no answer in {PATIENCE} s"
+            raise RunError(f"ffmpeg wrote no MP4 of {width} x {height} pictures: {why}. Write a GIF instead.") from error
         return path.read_bytes()
 
 

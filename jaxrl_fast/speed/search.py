@@ -44,23 +44,28 @@ def search(prepared: Prepared, log: Log) -> tuple[Tuned, list[Tried]]:
         valid = f"at most half of the {gib(plan.have)} of the device: two runs take turns"
         raise ConfigError("memory", gib(plan.need), valid)
     best, settings, speed = Trial(prepared), {}, 1.0
-    for name, values in found.items():
-        for value in values:
-            tries = settings | {name: value}
-            try:
-                trial = Trial(with_settings(prepared, tries), best)
-            except UserError as error:  # too large, or environments that cannot be had so
-                tried.append(Tried(tries, reason=one_line(str(error))))
+    held = {best}
+    try:
+        for name, values in found.items():
+            for value in values:
+                tries = settings | {name: value}
+                try:
+                    trial = Trial(with_settings(prepared, tries), best)
+                except UserError as error:  # too large, or environments that cannot be had so
+                    tried.append(Tried(tries, reason=one_line(str(error))))
+                    log(str(tried[-1]))
+                    continue
+                held.add(trial)
+                faster = ratio(best, trial) if equal(best, trial) else None
+                same = faster is not None and equal(best, trial)
+                tried.append(Tried(tries, faster) if same else Tried(tries, reason="other numbers"))
                 log(str(tried[-1]))
-                continue
-            faster = ratio(best, trial) if equal(best, trial) else None
-            same = faster is not None and equal(best, trial)
-            tried.append(Tried(tries, faster) if same else Tried(tries, reason="other numbers"))
-            log(str(tried[-1]))
-            if not same or faster < LEAST:
-                trial.close()
-                continue
-            best.close()
-            best, settings, speed = trial, tries, speed * faster
-    best.close()
+                left = trial
+                if same and faster >= LEAST:
+                    left, best, settings, speed = best, trial, tries, speed * faster
+                held.remove(left)
+                left.close()
+    finally:
+        for trial in held:
+            trial.close()
     return Tuned(settings, round(speed, 3)), tried

@@ -31,6 +31,15 @@ class Trial:
     ):
         self.prepared, self.numbers, self.seen = prepared, {}, hashlib.sha256()
         self.started = Started(with_short_rows(prepared), clock)
+        try:
+            self._begin(like)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begin(self, like: Trial | None) -> None:
+        """Compile, warm up and choose the rows of a call."""
+        prepared = self.prepared
         keys = prepared.population.keys(prepared.config.member_seeds())
         self.started.programs.compile(keys)
         self.started.state = jax.block_until_ready(self.started.programs.init(keys))
@@ -65,7 +74,7 @@ class Trial:
         return seconds / (started.iterations - before)
 
     def close(self) -> None:
-        self.started.programs.give_up()
+        self.started.close()
 
 
 def bits(leaf: Any) -> bytes:
@@ -78,7 +87,7 @@ def bits(leaf: Any) -> bytes:
 def equal(one: Trial, other: Trial) -> bool:
     """Return whether both had the same numbers wherever both have been."""
     common = one.numbers.keys() & other.numbers.keys()
-    return all(one.numbers[t] == other.numbers[t] for t in common)
+    return bool(common) and all(one.numbers[t] == other.numbers[t] for t in common)
 
 
 def ratio(one: Trial, other: Trial, turns: int = TURNS) -> float:

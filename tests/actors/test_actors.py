@@ -203,9 +203,9 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("algo", "name"), [
-    ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"),
-    *(pytest.param(*x, marks=pytest.mark.slow)
-      for x in (("pqn", "CartPole-v1"), ("a2c", "CartPole-v1"), ("td3", "Pendulum-v1"))),
+    ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"), ("a2c", "CartPole-v1"),
+    pytest.param("pqn", "CartPole-v1", marks=pytest.mark.slow),
+    pytest.param("td3", "Pendulum-v1", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
     """On real environments, by the actors' default `ahead`."""

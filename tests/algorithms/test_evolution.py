@@ -200,8 +200,7 @@ def test_every_iteration_begins_new_episodes():
 PROBES = [
     (jf.ARS, "continuous", {"top_directions": 8}),
     (jf.ARS, "masked", {"learning_rate": 0.2}),
-    pytest.param(jf.ARS, "multi-discrete", {"hidden": (8,), "learning_rate": 0.2},
-                 marks=pytest.mark.slow),
+    (jf.ARS, "multi-discrete", {"hidden": (8,), "learning_rate": 0.2}),
     (jf.OpenES, "continuous", {"hidden": (), "normalize_observations": True}),
     pytest.param(jf.OpenES, "dict", {"hidden": (16,)}, marks=pytest.mark.slow),
 ]

@@ -374,6 +374,7 @@ def test_help_of_everything(run_cli):
                           ("list", "--import MODULE")):
         code, out, _ = run_cli(command, "--help")
         assert code == 0 and part in out
+    assert "(default: 500_000)" in run_cli("train", "ppo", "Acrobot-v1", "--no-preset", "--help")[1]
     code, out, _ = run_cli("train", "--help-all")
     assert code == 0
     for part in ("algorithms: ppo, dqn", "CartPole-v1", "train ppo CartPole-v1", "--total-steps",

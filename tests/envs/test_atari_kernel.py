@@ -15,6 +15,7 @@ import pytest
 from helpers import atari_programs
 from jaxrl_fast.envs.atari import controls, games, kernel, machine, snapshot, state, words
 from jaxrl_fast.envs.atari.state import Machine
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.testing import atari
 
 GAMES = ("pong", "breakout", "space_invaders", "freeway", "seaquest", "beam_rider")
@@ -86,21 +87,24 @@ def test_words_hold_the_ends_of_every_fields_range():
     assert layout.count == 1 + -(-sum(bits[1:]) // 32)  # no bit is left but at the end
 
 
-@pytest.mark.parametrize(("kind", "capability", "runs", "warns"), [
-    ("NVIDIA H100", "9.0", True, False),
-    ("Tesla V100", "7.0", False, True),
-    ("AMD Instinct MI300X", "gfx942", False, True),
-    ("TPU v5 lite", None, False, True),
+@pytest.mark.parametrize(("kind", "capability", "compiles", "reason"), [
+    ("NVIDIA H100", "9.0", lambda device: None, None),
+    ("NVIDIA X900", "19.0", lambda device: {}["sm_190"], "compiles nothing here (KeyError"),
+    ("Tesla V100", "7.0", None, "capability 8.0 or later, not 7.0"),
+    ("AMD Instinct MI300X", "gfx942", None, "not gfx942"),
+    ("TPU v5 lite", None, None, "not none"),
 ])  # fmt: skip
 def test_other_accelerators_run_the_plain_program_and_say_so(
-    monkeypatch, recwarn, kind, capability, runs, warns
+    monkeypatch, recwarn, kind, capability, compiles, reason
 ):
     device = SimpleNamespace(device_kind=kind, platform="gpu", compute_capability=capability)
     monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(kernel, "compile_copy", compiles)
     kernel.runs_here.cache_clear()
-    assert kernel.runs_here() is runs
+    assert kernel.runs_here() is (reason is None)
     kernel.runs_here.cache_clear()
-    assert [kind in str(w.message) for w in recwarn] == [True] * warns
+    said = [str(w.message) for w in recwarn]
+    assert [kind in text and reason in text for text in said] == [True] * (reason is not None)
 
 
 @pytest.mark.parametrize("runs", [True, False])
@@ -116,3 +120,6 @@ def test_a_frame_holds_the_kernel_where_it_runs(monkeypatch, runs):
     fresh = lambda *args: machine.until_done.__wrapped__(*args)  # traces are kept by function
     traced = jax.make_jaxpr(fresh)(m, fields(state.Inputs), rom)
     assert ("pallas_call" in str(traced), "platform_index" in str(traced)) == (runs, runs)
+    with lowering.known("cpu"):
+        alone = lambda *args: machine.until_done.__wrapped__(*args)
+        assert "pallas_call" not in str(jax.make_jaxpr(alone)(m, fields(state.Inputs), rom))

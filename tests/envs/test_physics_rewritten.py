@@ -57,6 +57,7 @@ def test_brax_steps_the_same(backend, both_forms):
 
 
 def test_a_cpu_alone_spares_the_second_trace(monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: "cpu")
     assert not lowering.reaches_a_gpu()
     monkeypatch.setattr(lowering, "AHEAD", True)
     assert lowering.reaches_a_gpu()

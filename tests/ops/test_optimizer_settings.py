@@ -114,10 +114,19 @@ def test_bad_optimizers_are_named(what):
     assert message.startswith("optimizer") and reason in message and "\n" not in message
 
 
+class Unhashable:
+    """A schedule that cannot be a part of a program."""
+
+    __hash__ = None
+
+    def __call__(self, step):
+        return 1e-3
+
+
 @pytest.mark.parametrize(
     "value",
     ["1e-3", "adam", "cosine_decay_schedule(", optax.adam, lambda step: jnp.ones(3),
-     lambda step: 1 if step < 3 else 2, [1.0]],
+     lambda step: 1 if step < 3 else 2, Unhashable(), [1.0]],
     ids=shown,
 )
 def test_bad_learning_rates_are_named(value):

@@ -100,6 +100,8 @@ def test_a_run_shows_its_agent(unbroken, tmp_path):
     with Image.open(video.save(tmp_path / "new" / "a.gif")) as gif:
         # equal ones are one
         assert gif.size == (400, 208) and len(video.frames) - 2 <= gif.n_frames <= len(video.frames)
+    with pytest.raises(ConfigError, match=r"path must be a name that ends with \.gif or \.mp4"):
+        video.save(tmp_path / "a.webm")
     same = run.env.play(run), run.env.play(run.agent())
     assert all(len(x.frames) == len(video.frames) for x in same)
     heavier = jf.make("CartPole-v1", gravity=20.0)

@@ -7,7 +7,7 @@ from skeleton import Skeleton
 
 
 def test_it_learns_which_action_pays():
-    """A probe whose best return is 1; others are in `jaxrl-fast list`."""
+    """A probe whose best return is 1; others are in `jaxrl-fast list environments`."""
     run = jf.train(Skeleton(), jf.make("probe/action-reward"), 20_000, progress=False)
     assert run.eval_return.mean() > 0.9
 

@@ -22,15 +22,13 @@ from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.memory import Memory
 from jaxrl_fast.envs.atari.state import WIDTH, Inputs, Machine
 from jaxrl_fast.envs.atari.words import Layout
+from jaxrl_fast.errors import brief
 
 NAME = "atari_frame"
 WARP = 32
 _SCHEDULERS = 528  # of an H100: each runs one warp's instructions at a time
 _CAPABILITY = (8, 0)  # XLA's Triton needs it
-_PLAIN = (
-    "atari: {} runs the plain program, an estimated 30 times as slow as the kernel, which needs "
-    "CUDA and compute capability 8.0 or later."
-)
+_PLAIN = "atari: {} runs the plain program, an estimated 30 times as slow as the kernel: {}"
 _PIXELS = 4  # of the screen in a word
 _WORDS = WIDTH // _PIXELS
 _GROUP = WIDTH // bits.WORDS
@@ -41,11 +39,38 @@ ONE_IN = 3  # a warp draws once one of this number of its lanes waits for it
 def runs_here() -> bool:
     """Return whether programs for CUDA may hold the kernel; warns if the accelerator cannot."""
     device = jax.devices()[0]
-    capability = re.match(r"(\d+)\.(\d+)$", str(getattr(device, "compute_capability", "")))
-    able = bool(capability) and tuple(map(int, capability.groups())) >= _CAPABILITY
-    if not able and device.platform != "cpu":
-        warnings.warn(_PLAIN.format(device.device_kind), stacklevel=2)
-    return able or device.platform == "cpu"  # a CPU compiles for absent GPUs
+    if device.platform == "cpu":  # which compiles for absent GPUs
+        return True
+    reason = _obstacle(device)
+    if reason:
+        warnings.warn(_PLAIN.format(device.device_kind, reason), stacklevel=2)
+    return not reason
+
+
+def _obstacle(device: jax.Device) -> str:
+    """Return why an accelerator cannot run the kernel, or ""."""
+    capability = str(getattr(device, "compute_capability", None) or "none")
+    found = re.match(r"(\d+)\.(\d+)$", capability)
+    if not found or tuple(map(int, found.groups())) < _CAPABILITY:
+        return f"it needs CUDA and compute capability 8.0 or later, not {capability}"
+    try:
+        compile_copy(device)
+    except Exception as error:  # of XLA or Triton, of any kind
+        return f"its Triton compiles nothing here ({brief(error)})"
+    return ""
+
+
+def compile_copy(device: jax.Device) -> None:
+    """Compile the least kernel of Triton, a copy of 32 words, for a device."""
+
+    def copy(source, target):
+        lane = jnp.arange(WARP)
+        triton.store(target.at[lane], triton.load(source.at[lane]))
+
+    place = jax.sharding.SingleDeviceSharding(device)
+    like = jax.ShapeDtypeStruct((WARP,), jnp.int32, sharding=place)
+    parameters = triton.CompilerParams(num_warps=1, num_stages=1)
+    jax.jit(pl.pallas_call(copy, out_shape=like, compiler_params=parameters)).lower(like).compile()
 
 
 def lanes_of(count: int) -> int:

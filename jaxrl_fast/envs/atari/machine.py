@@ -14,6 +14,7 @@ from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
 from jaxrl_fast.envs.atari.memory import Memory, of_arrays
 from jaxrl_fast.envs.atari.state import LINE, NEVER, Inputs, Machine, Rom, Tia
+from jaxrl_fast.ops import lowering
 
 _INSTRUCTIONS = 25_000  # of a frame at most
 
@@ -204,10 +205,9 @@ def until_done(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
     def plain(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
         return run(m, inputs, of_arrays(rom))
 
-    if not kernel.runs_here():
+    if lowering.known.value not in (None, "cuda") or not kernel.runs_here():
         return plain(m, inputs, rom)
-    launch = functools.partial(kernel.launch, run)
-    return lax.platform_dependent(m, inputs, rom, cuda=launch, default=plain)
+    return lowering.by_platform({"cuda": functools.partial(kernel.launch, run)}, plain, m, inputs, rom)
 
 
 @jax.custom_batching.custom_vmap

@@ -122,7 +122,7 @@ def _scatter_add(eqn: core.JaxprEqn, given: list) -> list:
     updates = jnp.moveaxis(updates, rows[0], axis)
     whole = all(a == b for d, (a, b) in enumerate(zip(updates.shape, operand.shape, strict=True)) if d != axis)
     drops = eqn.params["mode"] != jax.lax.GatherScatterMode.CLIP  # those out of bounds
-    if not whole or not drops or len(index) > MANY:
+    if not whole or not drops or max(len(index), operand.shape[axis]) > MANY:
         return _plain(eqn, given)
     at = lambda x, i: jax.lax.slice_in_dim(x, i, i + 1, axis=axis)
     added = lambda i: functools.reduce(operator.add, [at(updates, j) for j in np.flatnonzero(index == i)], at(operand, i))
