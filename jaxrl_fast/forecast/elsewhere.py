@@ -30,6 +30,7 @@ from jaxrl_fast.forecast import work
 from jaxrl_fast.forecast.amounts import Forecast, Range, about, between
 from jaxrl_fast.forecast.here import count as evaluations
 from jaxrl_fast.forecast.sheets import Sheet
+from jaxrl_fast.ops import lowering
 
 # launches of an operation: a product, one of few terms, a reduction, a turn of a loop
 LAUNCHES = {"products": 1.955, "tiny": 0.640, "reductions": 0.628, "turns": 5.092}
@@ -60,7 +61,8 @@ class Traced:
         self.run = jax.tree.map(shaped, run)
         shape = jax.ShapeDtypeStruct((members,) * (members > 1), jnp.uint32)
         self.keys = jax.eval_shape(self.lift(jax.random.key, 0), shape)
-        self.state = jax.eval_shape(self.lift(iteration.init, None, 0), self.run, self.keys)
+        with lowering.known(platform):
+            self.state = jax.eval_shape(self.lift(iteration.init, None, 0), self.run, self.keys)
 
     def lift(self, fn: Any, *axes: int | None) -> Any:
         return jax.vmap(fn, in_axes=axes) if self.members > 1 else fn
@@ -71,7 +73,7 @@ class Traced:
         rows = lambda run, state, t: iteration.iterations(run, state, t, row, True)
         t = jax.ShapeDtypeStruct((), jnp.int32)
         rows = self.lift(rows, None, 0, None)
-        counts = work.of(rows, self.run, self.state, t, platform=self.platform)
+        counts = self.count(rows, self.run, self.state, t)
         return Counter({name: value / row for name, value in counts.items()})
 
     def evaluation(self, config: RunConfig) -> Counter:
@@ -79,7 +81,12 @@ class Traced:
         chosen = config.most_episodes, config.eval_mode, BLOCK
         score = lambda run, agent, key: judge(run.env, run.algo, agent, key, *chosen)
         agent, score = self.state.agent, self.lift(score, None, 0, 0)
-        return work.of(score, self.run, agent, self.keys, platform=self.platform)
+        return self.count(score, self.run, agent, self.keys)
+
+    def count(self, fn: Any, *args: Any) -> Counter:
+        """Return the counts of a program of the platform alone."""
+        with lowering.known(self.platform):
+            return work.of(fn, *args, platform=self.platform)
 
 
 def forecast(prepared: Prepared, sheet: Sheet, count: int, price: float | None = None) -> Forecast:

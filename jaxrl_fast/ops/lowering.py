@@ -48,7 +48,8 @@ def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> 
 
 def reaches_a_gpu() -> bool:
     """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
-    return known.value in (None, *GPUS) and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
+    unknown = known.value is None and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
+    return known.value in GPUS or unknown
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
