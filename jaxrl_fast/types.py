@@ -208,12 +208,19 @@ class Mean(NamedTuple):
     __repr__ = summary
 
 
-class Episodes(NamedTuple):
-    """Running return and length of every environment's episode, [B]."""
-
+class _Episodes(NamedTuple):
     ret: jax.Array  # float32, nearest to the sum of its rewards
     length: jax.Array  # int32
     lost: jax.Array  # float32, the rounding error of `ret` (`ops.sums`)
+
+
+class Episodes(_Episodes):
+    """Running return and length of every environment's episode, [B]; without `lost`, exact."""
+
+    __slots__ = ()
+
+    def __new__(cls, ret: Any, length: Any, lost: Any = ...) -> Episodes:
+        return super().__new__(cls, ret, length, jnp.zeros_like(ret) if lost is ... else lost)
 
     __repr__ = summary
 

@@ -91,7 +91,7 @@ def init(run: Run, key: jax.Array) -> RunState:
     agent = algo.init(agent_key)
     rows = jax.eval_shape(lambda: _rows(run, agent, actor, jax.random.key(0)))
     zeros = lambda dtype: jnp.zeros(algo.num_envs, dtype)
-    episodes = Episodes(zeros(jnp.float32), zeros(jnp.int32), zeros(jnp.float32))
+    episodes = Episodes(zeros(jnp.float32), zeros(jnp.int32))
     state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows), episodes, key)
     return tree.strong(state)
 

@@ -28,7 +28,7 @@ def test_the_return_of_an_episode_of_a_million_steps(rows):
         episodes, metrics = episode_statistics(episodes, reward, done)
         return (episodes, metrics["episode_return"].total + total), episodes.ret[1]
 
-    start = Episodes(jnp.zeros(2), jnp.zeros(2, jnp.int32), jnp.zeros(2))
+    start = Episodes(jnp.zeros(2), jnp.zeros(2, jnp.int32))
     (_, total), ret = jax.jit(lambda s: jax.lax.scan(block, (s, 0.0), jnp.arange(blocks)))(start)
     steps = np.arange(blocks * rows)
     drawn = np.float64(np.float32(steps * 71 % 1000) / np.float32(1000) + np.float32(0.5))
