@@ -136,10 +136,13 @@ def nbytes(tree: Any) -> int:
     return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
-def all_finite(tree: Any) -> jax.Array:
-    """Return a scalar bool: every floating leaf is finite."""
+def all_finite(tree: Any, join: bool = True) -> jax.Array:
+    """Return a scalar bool: every floating leaf is finite.
+
+    join: check small leaves as one vector. XLA would divide it over the devices of a mesh.
+    """
     leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    joins = [x.size <= JOINED and x.dtype == jnp.float32 for x in leaves]
+    joins = [join and x.size <= JOINED and x.dtype == jnp.float32 for x in leaves]
     small = [x.reshape(-1) for x, joined in zip(leaves, joins, strict=True) if joined]
     parts = [x for x, joined in zip(leaves, joins, strict=True) if not joined]
     if small:  # one check to compile for all of them; without the barrier XLA takes them apart again

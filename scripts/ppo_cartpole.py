@@ -18,12 +18,10 @@ parser.add_argument("--seeds", type=int, default=4)
 args = parser.parse_args()
 
 env = jf.make("CartPole-v1")
-# tuned settings; jf.PPO(num_envs=16, learning_rate=3e-4) for your own
-algo = jf.preset("ppo", "CartPole-v1")
+algo = jf.preset("ppo", "CartPole-v1")  # your own: jf.PPO(num_envs=16, learning_rate=3e-4)
 train = jf.make_train(algo, env, args.total_steps, log_every=max(1, args.total_steps // 20))
 
 keys = jax.random.split(jax.random.key(0), args.seeds)
-began = time.perf_counter()
 program = jax.jit(jax.vmap(train)).lower(keys).compile()
 compiled = time.perf_counter()
 state, metrics = jax.block_until_ready(program(keys))  # metrics: {name: [seeds, rows]}
@@ -38,5 +36,4 @@ score = jax.jit(
     jax.vmap(lambda agent, key: jf.evaluate(env, algo.bind(env.spec), agent, key).ret.mean()))
 print("evaluation of each seed, 128 episodes:", score(state.agent, keys).round(1))
 total = int(metrics["env_steps"][0, -1]) * args.seeds
-print(f"{total:,} steps in {seconds:.1f} s, {total / seconds:,.0f} steps/s (compiled in "
-      f"{compiled - began:.1f} s)")
+print(f"{total:,} steps in {seconds:.1f} s after compiling, {total / seconds:,.0f} steps/s")

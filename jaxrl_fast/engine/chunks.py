@@ -46,7 +46,8 @@ def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int) -
 
 def finite(run: Run, agent: Any, mem: Any) -> jax.Array:
     """Return whether everything that must stay finite is, scalar bool."""
-    return tree.all_finite(agent) & tree.all_finite(run.memory().watch(mem))  # the latter may be divided over devices
+    whole = run.groups == 1  # on one device, not a mesh along the environments
+    return tree.all_finite(agent, join=whole) & tree.all_finite(run.memory().watch(mem), join=whole)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, LogRows]:

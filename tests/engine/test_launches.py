@@ -265,7 +265,7 @@ def test_a_users_unroll_applies_to_every_platform(unroll):
 @pytest.mark.parametrize(
     ("length", "size", "most", "expected"),
     [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3), (128, 10, 16, 16),
-     (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 4)],
+     (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 6)],
 )  # fmt: skip
 def test_steps_in_a_gpu_loop_body(length, size, most, expected):
     """A divisor of its length, and no more than the compiler takes in its stride."""

@@ -25,6 +25,7 @@ from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import randomize
 from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.runs import config_json
 from jaxrl_fast.testing import check_env
 from jaxrl_fast.types import Clock
@@ -391,7 +392,7 @@ def test_few_resets_on_a_cpu_run_in_turn():
 @pytest.mark.parametrize("settings", [{}, {"resets": "every_step"}, {"randomized": MASS}])
 def test_the_physics_is_traced_once(settings, monkeypatch):
     """Seconds of each run's start, and first states, pools, rollouts and questions of shape all ask
-    for it."""
+    for it. A run on a CPU traces for a CPU alone."""
     traced = collections.Counter()
     for name in ("reset", "step"):
         whole = getattr(type(toy().env), name)
@@ -400,7 +401,8 @@ def test_the_physics_is_traced_once(settings, monkeypatch):
         monkeypatch.setattr(type(toy().env), name, counted)
     env, algo = toy(**settings), jf.PPO(num_envs=4, num_steps=6, hidden=(4,))
     made = traced.copy()
-    jax.jit(jf.make_train(algo, env, 96)).trace(jax.random.key(0))
+    with lowering.known("cpu"):
+        jax.jit(jf.make_train(algo, env, 96)).trace(jax.random.key(0))
     assert traced - made == {"reset": 1, "step": 1}
     jf.plan(algo, env, 96)
     # the memory plan, which comes first in a run, finds them there
