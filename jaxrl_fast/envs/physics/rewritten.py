@@ -71,7 +71,7 @@ def _inlined(eqn: core.JaxprEqn, given: list) -> list:
 def _scan(eqn: core.JaxprEqn, given: list) -> list:
     """Evaluate a loop, what needs its constants alone before it."""
     params, jaxpr = eqn.params, eqn.params["jaxpr"].jaxpr
-    consts, carries = params["num_consts"], params["num_carry"]
+    consts, carries = _counts(params)
     fixed = dict(zip([*jaxpr.constvars, *jaxpr.invars[:consts]], [*params["jaxpr"].consts, *given[:consts]], strict=True))
     known, before, inside, names = {*fixed}, [], [], {}
     for one in _flat(jaxpr.eqns, names):
@@ -89,6 +89,14 @@ def _scan(eqn: core.JaxprEqn, given: list) -> list:
     start, xs = given[consts : consts + carries], given[consts + carries :]
     end, ys = jax.lax.scan(body, start, xs, params["length"], params["reverse"], params["unroll"])
     return [*end, *ys]
+
+
+def _counts(params: dict[str, Any]) -> tuple[int, int]:
+    """Return how many of a loop's inputs are constants and carries."""
+    if "ft_in" in params:  # from jax 0.11 on
+        consts, carry, _ = map(len, params["ft_in"].unpack())
+        return consts, carry
+    return params["num_consts"], params["num_carry"]
 
 
 def _flat(eqns: Sequence[core.JaxprEqn], names: dict) -> Iterator[core.JaxprEqn]:
