@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -26,11 +29,15 @@ def flags(cpu: Cpu) -> jax.Array:
 
 
 def execute(
-    cpu: Cpu, word: Instruction, access: Access, memory: jax.Array
+    cpu: Cpu,
+    word: Instruction,
+    access: Access,
+    memory: jax.Array,
+    rare: Callable[[jax.Array, Callable[[], Any], Any], Any],
 ) -> tuple[Cpu, jax.Array]:
     """Return the processor after the instruction and the byte that it stores.
 
-    `memory` is the byte at `access.read_at`.
+    `memory` is the byte at `access.read_at`; `rare`: see `Memory`.
     """
 
     def field(name: str) -> jax.Array:
@@ -43,7 +50,7 @@ def execute(
     shifted, carry = _shift(cpu, field("source"), field("shift"), operand)
     carry = jnp.where(has("shift_carry"), carry, cpu.c)
     left = choose(field("left"), (cpu.a, cpu.x, cpu.y), cpu.a & cpu.x)
-    result, carry_out, overflow = _combine(field("alu"), left, shifted, carry, cpu.d)
+    result, carry_out, overflow = _combine(field("alu"), left, shifted, carry, cpu.d, rare)
 
     bit = field("alu") == op.BIT
     n = jnp.where(has("zn"), _bit(jnp.where(bit, shifted, result), 7), cpu.n)
@@ -100,15 +107,22 @@ def _shift(
 
 
 def _combine(
-    alu: jax.Array, left: jax.Array, right: jax.Array, carry: jax.Array, decimal: jax.Array
+    alu: jax.Array,
+    left: jax.Array,
+    right: jax.Array,
+    carry: jax.Array,
+    decimal: jax.Array,
+    rare: Callable[[jax.Array, Callable[[], Any], Any], Any],
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the second stage's byte, carry and overflow."""
     subtracts = (alu == op.SBC) | (alu == op.CMP)
     addend = jnp.where(subtracts, right ^ 0xFF, right)
     total = left + addend + jnp.where(alu == op.CMP, 1, carry)
     added, carry_out = total & 0xFF, total >> 8
-    tens, tens_carry = _decimal(left, right, carry, alu == op.SBC)
     by_ten = (decimal == 1) & ((alu == op.ADC) | (alu == op.SBC))
+    tens, tens_carry = rare(
+        by_ten, lambda: _decimal(left, right, carry, alu == op.SBC), (added, carry_out)
+    )
     carry_out = jnp.where(by_ten, tens_carry, carry_out)
     added = jnp.where(by_ten, tens, added)
     overflow = _bit(jnp.where(by_ten, right ^ added, ~(left ^ addend)) & (left ^ added), 7)

@@ -21,7 +21,7 @@ from jaxrl_fast.envs.atari import bits, opcodes, picture
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.memory import Memory
 from jaxrl_fast.envs.atari.state import WIDTH, Inputs, Machine
-from jaxrl_fast.envs.atari.words import Layout
+from jaxrl_fast.envs.atari.words import Layout, packed, unpacked
 from jaxrl_fast.errors import brief
 
 NAME = "atari_frame"
@@ -32,6 +32,7 @@ _PLAIN = "atari: {} runs the plain program, an estimated 30 times as slow as the
 _PIXELS = 4  # of the screen in a word
 _WORDS = WIDTH // _PIXELS
 _GROUP = WIDTH // bits.WORDS
+_HELD = ("tia", "riot", "cart", "view")  # groups that the loop carries as words
 ONE_IN = 3  # a warp draws once one of this number of its lanes waits for it
 
 
@@ -122,7 +123,9 @@ def launch(
         )
         m = m._replace(view=view, done=jnp.where(valid, m.done, 1))
         memory = of_references(Rom(*given[1:4]), given[4], *after[1:], lane, lines)
-        m = run(m, inputs, memory)._replace(view=())
+        m = m._replace(**{name: packed(getattr(m, name)) for name in _HELD})
+        m = run(m, packed(inputs), memory)._replace(view=())
+        m = m._replace(**{name: unpacked(getattr(m, name)) for name in _HELD if name != "view"})
         for i, word in enumerate(layout.pack(m)):
             triton.store(after[0].at[i, lane], word, mask=valid)
 
@@ -174,6 +177,7 @@ def of_references(
         store=store,
         paint=paint,
         some=_some,
+        rare=lambda on, of_some, other: jax.lax.cond(_some(on), of_some, lambda: other),
         admit=_admit,
     )
 

@@ -60,14 +60,20 @@ def step(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
     reads_tia = reads & addressing.is_tia(access.read_at)
     writes_tia = writes & addressing.is_tia(access.write_at)
     active = memory.admit(m.done == 0, reads_tia | writes_tia)
+    uses_tia = active & (reads_tia | writes_tia)
 
-    register = access.write_at & 0x3F
-    clock = cycles * 3
-    target = jnp.where(writes_tia, tia.write_clock(m.tia, register, clock), clock)
-    segment = picture.next_segment(m.tia, m.view, target)
-    segment = segment._replace(wanted=segment.wanted & active & (reads_tia | writes_tia))
-    drawn, screen = _draw(m, segment, memory)
-    waits = segment.wanted & picture.next_segment(drawn, m.view, target).wanted
+    def catch_up() -> tuple[Tia, Any, jax.Array]:
+        clock = cycles * 3
+        later = tia.write_clock(m.tia, access.write_at & 0x3F, clock)
+        target = jnp.where(writes_tia, later, clock)
+        segment = picture.next_segment(m.tia, m.view, target)
+        segment = segment._replace(wanted=segment.wanted & uses_tia)
+        drawn, screen = _draw(m, segment, memory)
+        waits = segment.wanted & picture.next_segment(drawn, m.view, target).wanted
+        return drawn, screen, waits
+
+    as_before = m.tia, m.screen, jnp.zeros_like(uses_tia)
+    drawn, screen, waits = memory.rare(uses_tia, catch_up, as_before)
     m = m._replace(tia=drawn, screen=screen)
     return _commit(m, inputs, memory, word, access, cycles, active & ~waits)
 
@@ -93,15 +99,27 @@ def _draw(m: Machine, segment: picture.Segment, memory: Memory) -> tuple[Tia, An
 
 
 def _read(
-    m: Machine, inputs: Inputs, memory: Memory, access: Access, cycles: jax.Array
+    m: Machine, inputs: Inputs, memory: Memory, access: Access, cycles: jax.Array, on: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the byte at the address and whether it shows that the timer is past its end."""
+    """Return the byte at the address and whether it shows that the timer is past its end.
+
+    Lanes that are not `on` read nothing.
+    """
     at = access.read_at
     hit, index = cartridge.extra(m.cart, at, reads=True)
     byte = memory.load(m.ram, jnp.where(hit, index, at & 0x7F))
     image = memory.image(cartridge.place(m.cart, at)).code & 0xFF
-    ports, late = riot.read(m.riot, inputs, at, cycles)
-    video = tia.read(m.tia, inputs, at, cycles, access.bus)
+    nothing = jnp.zeros_like(at)
+    ports, late = memory.rare(
+        on & addressing.is_ports(at),
+        lambda: riot.read(m.riot, inputs, at, cycles),
+        (nothing, nothing == 1),
+    )
+    video = memory.rare(
+        on & addressing.is_tia(at),
+        lambda: tia.read(m.tia, inputs, at, cycles, access.bus),
+        nothing,
+    )
     chips = jnp.where(addressing.is_ports(at), ports, video)
     inner = jnp.where(addressing.is_ram(at), byte, chips)
     value = jnp.where(addressing.is_cartridge(at), jnp.where(hit, byte, image), inner)
@@ -120,8 +138,8 @@ def _commit(
     """Return the lanes where `on` after the instruction."""
     reads, writes = (on & op.ADDRESS.has(word.address, name) for name in ("reads", "writes"))
     cart = cartridge.switch(m.cart, access.read_at, reads)
-    byte, late = _read(m._replace(cart=cart), inputs, memory, access, cycles)
-    new, stored = cpu.execute(m.cpu, word, access, byte)
+    byte, late = _read(m._replace(cart=cart), inputs, memory, access, cycles, reads)
+    new, stored = cpu.execute(m.cpu, word, access, byte, memory.rare)
 
     flow = op.ADDRESS.get(word.address, "flow")
     calls = (flow == op.CALL) | (flow == op.BREAK)

@@ -23,6 +23,7 @@ class Memory(NamedTuple):
         store: Returns RAM with a byte at an index, where a mask is set.
         paint: Returns the screen with a strip.
         some: Returns whether a mask is set in any lane, a scalar.
+        rare: Returns a function's result, or another one where a mask is set in no lane.
         admit: Returns which of the active lanes step, given those that access the TIA.
     """
 
@@ -32,6 +33,7 @@ class Memory(NamedTuple):
     store: Callable[[Any, jax.Array, jax.Array, jax.Array], Any]
     paint: Callable[[Any, picture.Strip], Any]
     some: Callable[[jax.Array], jax.Array]
+    rare: Callable[[jax.Array, Callable[[], Any], Any], Any]
     admit: Callable[[jax.Array, jax.Array], jax.Array]
 
 
@@ -49,6 +51,7 @@ def of_arrays(rom: Rom) -> Memory:
         store=_store,
         paint=picture.paint,
         some=jnp.any,
+        rare=lambda on, of_some, _: of_some(),  # a branch would part a fusion
         admit=lambda active, _: active,
     )
 

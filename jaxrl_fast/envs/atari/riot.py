@@ -47,11 +47,10 @@ def write(
     def kept(number: int, old: jax.Array) -> jax.Array:
         return jnp.where(port & (address & 3 == number), value, old)
 
-    return Riot(
+    return riot._replace(
         timer=jnp.where(sets, value, riot.timer),
         shift=jnp.where(sets, interval, riot.shift),
         set_at=jnp.where(sets, cycles, riot.set_at),
-        late_at=riot.late_at,
         late=jnp.where(sets, 0, riot.late),
         out_a=kept(0, riot.out_a),
         dir_a=kept(1, riot.dir_a),

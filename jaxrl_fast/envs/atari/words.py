@@ -5,6 +5,7 @@ Triton's compiler takes time for each access of a kernel, by the square of the k
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ _BY_BITS = {
 }
 _BITS = {name: bits for bits, names in _BY_BITS.items() for name in names.split()}
 _WORD = 32
+_ALL = 0xFFFFFFFF
 
 
 class Layout:
@@ -34,6 +36,7 @@ class Layout:
         leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
         widths = [_BITS.get(path[-1].name, _WORD) for path, _ in leaves]
         filled: list[int] = []
+        self._names = {path[-1].name: i for i, (path, _) in enumerate(leaves)}
         self._places: list[tuple[int, int, int]] = [(0, 0, 0)] * len(leaves)
         for leaf in sorted(range(len(leaves)), key=lambda i: -widths[i]):
             width = widths[leaf]
@@ -53,7 +56,71 @@ class Layout:
     def unpack(self, words: Any) -> Any:
         """Return the tree whose words these are."""
 
-        def field(word: int, start: int, width: int) -> jax.Array:
-            return words[word] if width == _WORD else (words[word] >> start) & ((1 << width) - 1)
+        return jax.tree.unflatten(self._structure, [_cut(words, *place) for place in self._places])
 
-        return jax.tree.unflatten(self._structure, [field(*place) for place in self._places])
+    def field(self, words: list[jax.Array], name: str) -> jax.Array:
+        """Return one field. Raises AttributeError for another name."""
+        if name not in self._names:
+            raise AttributeError(name)
+        return _cut(words, *self._places[self._names[name]])
+
+    def changed(self, words: list[jax.Array], fields: dict[str, jax.Array]) -> list[jax.Array]:
+        """Return the words with other values of some fields."""
+        found, taken = list(words), [0] * self.count
+        places = {name: self._places[self._names[name]] for name in fields}
+        for word, start, width in places.values():
+            taken[word] |= ((1 << width) - 1) << start
+        for word, bits in enumerate(taken):
+            if bits:
+                found[word] = found[word] & _kept(bits) if bits != _ALL else 0
+        for name, (word, start, _) in places.items():
+            found[word] = found[word] | fields[name] << start
+        return found
+
+
+def _kept(bits: int) -> int:
+    """Return the int32 whose bits are the others."""
+    mask = ~bits & _ALL
+    return mask - (mask >> 31 << 32)
+
+
+def _cut(words: Any, word: int, start: int, width: int) -> jax.Array:
+    return words[word] if width == _WORD else (words[word] >> start) & ((1 << width) - 1)
+
+
+class Packed:
+    """A named tuple of fields that holds its words: a field is cut out when it is read.
+
+    A kernel's loop carries few registers so, and a field that one branch needs takes one there
+    alone. Functions that read attributes and call `_replace` take it for the tuple.
+    """
+
+    def __init__(self, layout: Layout, words: list[jax.Array]):
+        self._layout, self._words = layout, words
+
+    def __getattr__(self, name: str) -> jax.Array:
+        return self._layout.field(self._words, name)
+
+    def _replace(self, **fields: jax.Array) -> Packed:
+        return Packed(self._layout, self._layout.changed(self._words, fields))
+
+
+jax.tree_util.register_pytree_node(
+    Packed, lambda packed: (packed._words, packed._layout), lambda layout, words: Packed(layout, [*words])
+)
+
+
+@functools.cache
+def _layout_of(kind: type) -> Layout:
+    return Layout(kind(*kind._fields))
+
+
+def packed(fields: Any) -> Packed:
+    """Return a named tuple of int32 arrays as its words."""
+    layout = _layout_of(type(fields))
+    return Packed(layout, layout.pack(fields))
+
+
+def unpacked(held: Packed) -> Any:
+    """Return the named tuple of `packed`."""
+    return held._layout.unpack(held._words)
