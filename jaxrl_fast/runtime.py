@@ -86,6 +86,11 @@ def once_options(platform: str) -> dict[str, Any] | None:
     return options
 
 
+def traced_options(platform: str) -> dict[str, Any] | None:
+    """Return compiler options for a program to trace: a GPU's profiler sees a CUDA graph as one event."""
+    return {"xla_gpu_enable_command_buffer": ""} if platform in ("gpu", "cuda") else None
+
+
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
     """Pause Python's garbage collector until `started()`: imports and traces leave little garbage."""

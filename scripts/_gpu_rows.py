@@ -51,25 +51,35 @@ def of_iterations(config: dict, iterations: int) -> dict:
     return config | {"TOTAL_TIMESTEPS": iterations * config["NUM_ENVS"] * config["NUM_STEPS"]}
 
 
+def mine(algorithm: str, config: dict, tf32: bool) -> list[Contestant]:
+    """Our program; `tf32`: and the same with TF32 products, which the peers use."""
+    runs = [ours.run(library(), algorithm, config)]
+    if tf32:
+        runs.append(ours.run(library(), algorithm, config, "jaxrl_fast, tf32", precision="tf32"))
+    return runs
+
+
 def ppo(num_envs: int, iterations: int, num_steps: int = 128, peer: bool = True,
-        base: dict = theirs.PPO_CARTPOLE) -> Row:
+        base: dict = theirs.PPO_CARTPOLE, tf32: bool = False) -> Row:
     """PPO at PureJaxRL's settings with another number of environments."""
     config = of_iterations(base | {"NUM_ENVS": num_envs, "NUM_STEPS": num_steps}, iterations)
 
     def contestants(args, notes):
-        both = [ours.run(library(), "PPO", config)]
+        both = mine("PPO", config, tf32)
         return both + (theirs.purejaxrl(args.purejaxrl, "ppo", config, notes) if peer else [])
 
     return Row(contestants)
 
 
-def seeds(count: int, iterations: int, peer: bool = True, turns: int = 3) -> Row:
+def seeds(
+    count: int, iterations: int, peer: bool = True, turns: int = 3, tf32: bool = False
+) -> Row:
     """`count` agents of PPO CartPole in one program, each with four environments."""
     config = of_iterations(theirs.PPO_CARTPOLE, iterations)
 
     def contestants(args, notes):
-        both = [
-            populations.members(ours.run(library(), "PPO", config), count, "vmap", "jaxrl_fast")]
+        runs = mine("PPO", config, tf32)
+        both = [populations.members(one, count, "vmap", one.name) for one in runs]
         if peer:
             alone = theirs.purejaxrl(args.purejaxrl, "ppo", config, notes)
             both += [populations.members(one, count, "vmap", "PureJaxRL") for one in alone]
@@ -92,12 +102,12 @@ def dqn_breakout(args, notes):
     return [ours.run(library(), "DQN", config), *theirs.rejax(args.rejax, "dqn", config, notes)]
 
 
-def pqn(config: dict, program: str, iterations: int):
+def pqn(config: dict, program: str, iterations: int, tf32: bool = False):
     config = of_iterations(config, iterations)
 
     def contestants(args, notes):
-        return [ours.run(library(), "PQN", config),
-                *theirs.purejaxql(args.purejaxql, program, config, notes)]
+        peer = theirs.purejaxql(args.purejaxql, program, config, notes)
+        return mine("PQN", config, tf32) + peer
 
     return contestants
 
@@ -124,16 +134,16 @@ def sac(args, notes):
 
 SPEED: dict[str, Row] = {
     "ppo_4": ppo(4, 60),
-    "ppo_2048": ppo(2048, 20),
-    "ppo_65536": ppo(65_536, 4),
+    "ppo_2048": ppo(2048, 20, tf32=True),
+    "ppo_65536": ppo(65_536, 4, tf32=True),
     "ppo_1048576": ppo(1_048_576, 3, num_steps=32, peer=False),
-    "ppo_breakout": ppo(64, 10, base=theirs.PPO_MINATAR),
+    "ppo_breakout": ppo(64, 10, base=theirs.PPO_MINATAR, tf32=True),
     "seeds_64": seeds(64, 40),
-    "seeds_2048": seeds(2048, 40),
+    "seeds_2048": seeds(2048, 40, tf32=True),
     "dqn_cartpole": Row(dqn),
     "dqn_breakout": Row(dqn_breakout),
     "pqn_cartpole": Row(pqn(theirs.PQN_CARTPOLE, "pqn_gymnax", 20)),
-    "pqn_breakout": Row(pqn(theirs.PQN_MINATAR, "pqn_minatar", 20)),
+    "pqn_breakout": Row(pqn(theirs.PQN_MINATAR, "pqn_minatar", 20, tf32=True)),
     "sac_pendulum": Row(sac),
     "rainbow_breakout": Row(preset("rainbow", "Breakout-MinAtar", 10_000)),
     "agents_2048_whole": seeds(2048, 976, peer=False, turns=1),

@@ -1,60 +1,48 @@
-"""Measure the Atari emulator on a GPU, or estimate it without one.
+"""Measure the Atari emulator on a GPU.
 
-    python scripts/atari_gpu.py --out atari.jsonl                  # on a card, under ten minutes
-    python scripts/atari_gpu.py --estimate --out estimate.jsonl    # with [cuda12] and nvdisasm
+    python scripts/atari_gpu.py --out atari.jsonl
 
-On a card: frames compared with ALE, raw frames a second of the kernel and of the plain program,
-steps with preprocessing, and the seconds of PPO and PQN to 18 points in Pong. No row begins after
-`--minutes`. An estimate compiles the kernel for an H100, and plays recorded lanes of each game
-through its machine code; `pip install nvidia-cuda-nvdisasm` brings the disassembler.
+Frames of every game compared with ALE, raw frames a second of the kernel and of the plain program,
+steps with preprocessing, and the seconds of PPO and PQN to 18 points in Pong: on one card in under
+ten minutes. No row begins after `--minutes`. Programs compile in threads while games are compared;
+nothing else runs beside a measurement.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import functools
 import json
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import _aot_targets as targets
-
-if "--estimate" in sys.argv:
-    targets.prepare()  # before JAX starts
-
-import _aot_compile
-import _atari_estimate as estimate
-import _atari_sass as sass
-import _atari_traces as traces
-import _gpu_rows as rows
 import jax
 import jax.numpy as jnp
 
 import jaxrl_fast as jf
-from jaxrl_fast.envs.atari import controls, kernel, machine, memory
+from jaxrl_fast.envs.atari import controls, games, machine, memory
+from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runtime import cpu_count
 from jaxrl_fast.testing import check_atari
 
-LANES = (256, 1024, 4096, 16_384, 65_536)
-WITH_PICTURES = (1024, 16_384)  # environments that step with preprocessing
+LANES = (131_072, 65_536, 16_384, 4096, 1024, 512, 256)
+WITH_PICTURES = (4096, 16_384)  # environments that step with preprocessing
 PLAIN = 4096
-GAMES = (
-    "pong", "breakout", "space_invaders", "freeway", "seaquest", "beam_rider", "qbert", "ms_pacman",
-    "asterix", "enduro", "alien", "boxing", "road_runner", "frostbite", "kangaroo", "hero",
-    "montezuma_revenge", "riverraid", "assault", "demon_attack",
-)  # fmt: skip
-_WARM = 60  # random frames that part the lanes
+_WARM = 40  # random frames that part the lanes
 _FRAMES, _PLAIN_FRAMES, _STEPS, _TURNS = 20, 2, 5, 3
-SEEDS, WANTED, LIMIT, HORIZON = (0, 1, 2), 18.0, 75.0, 8_000_000
-# The presets are for 16 environments of a CPU; with so many, a start that nobody has tuned yet.
+_COMPARED = 300  # frames of each game
+SEEDS, WANTED, LIMIT, HORIZON = (0, 1, 2), 18.0, 150.0, 2_000_000
+# The presets are for 16 or 32 environments of a CPU; these keep their updates a step.
 AGENTS = {
-    "ppo": dict(num_envs=4096, num_steps=16, num_minibatches=64),
-    "pqn": dict(num_envs=4096, num_steps=16, num_minibatches=64),
+    "ppo": dict(num_envs=1024, num_steps=16, num_minibatches=64),
+    "pqn": dict(num_envs=1024, num_steps=16, num_minibatches=64),
 }
+NOT_PLAYED = ("combat", "joust", "maze_craze", "warlords", "pitfall2")  # docs/atari.md says why
 PICTURES = dict(img_height=42, img_width=42)
 
 
@@ -84,14 +72,25 @@ def timed(call: Any, turns: int = _TURNS) -> list[float]:
     return found
 
 
-def raw(env: Any, lanes: int, frames: int, plain: bool = False) -> dict[str, Any]:
-    """Measure frames a second of `lanes` machines without their pictures."""
+def begun(env: Any, lanes: int) -> tuple[Any, Any, Any]:
+    """Return machines and controllers at random starts, and the joined tables."""
     starts = jax.tree.map(jnp.asarray, env.console.starts)
-    rom = jax.tree.map(jnp.asarray, env.console.rom)
     at = jax.random.randint(jax.random.key(0), (lanes,), 0, starts.frames.shape[0])
     m, c = jax.tree.map(lambda x: x[at], (starts.machine, starts.controls))
-    if not plain:
-        m, c = play(m, c, rom, jax.random.key(1), _WARM)
+    return m, c, jax.tree.map(jnp.asarray, env.console.rom)
+
+
+def compile_raw(env: Any, lanes: int, frames: int) -> None:
+    """Put `raw`'s program into the compile cache."""
+    like = jax.eval_shape(lambda: (*begun(env, lanes), jax.random.key(0)))
+    play.lower(*like, frames).compile()
+
+
+def raw(env: Any, lanes: int, frames: int, plain: bool = False) -> dict[str, Any]:
+    """Measure frames a second of `lanes` machines without their pictures."""
+    m, c, rom = begun(env, lanes)
+    for turn in range(0 if plain else _WARM // frames):
+        m, c = play(m, c, rom, jax.random.key(turn), frames)
     seconds = timed(lambda turn: play(m, c, rom, jax.random.key(turn), frames, plain))
     bad = int(play(m, c, rom, jax.random.key(0), frames, plain)[0].bad.max())
     rate = lanes * frames / statistics.median(seconds)
@@ -118,97 +117,94 @@ def with_pictures(env: Any, lanes: int, steps: int) -> dict[str, Any]:
     return {"frames_a_second": rate, "seconds": seconds}
 
 
+def every_game() -> list[str]:
+    """Return the games of ale-py that this emulator plays."""
+    from ale_py import roms
+
+    def plays(name: str) -> bool:
+        try:
+            return bool(games.rom_path(name)) and name not in NOT_PLAYED
+        except ConfigError:
+            return False
+
+    return [name for name in roms.get_all_rom_ids() if plays(name)]
+
+
 def compared(frames: int) -> dict[str, Any]:
-    """Compare three games with ALE on this device."""
-    report = check_atari(("Pong", "Breakout", "Seaquest"), (0, 1), frames, strict=False)
-    return {"compared": report.compared, "equal": report.equal, "difference": report.difference}
+    """Compare every game with ALE on this device."""
+    began = time.perf_counter()
+    report = check_atari(every_game(), (0,), frames, strict=False)
+    found = {name: sum(getattr(report, name).values()) for name in ("compared", "equal")}
+    found |= {"games": len(report.compared), "difference": report.difference}
+    return found | {"seconds": round(time.perf_counter() - began, 1)}
+
+
+class Ended(Exception):
+    """A run that has been watched for long enough: its whole games at the end are not played."""
 
 
 def to_18(algo: str, seed: int) -> dict[str, Any]:
-    """Train on Pong until log rows show 18 points; its curve has seconds, steps and returns."""
-    run = {"seed": seed, "total_steps": HORIZON}
-    row = rows.Score(algo, "atari:Pong", WANTED, AGENTS[algo], run, PICTURES, LIMIT)
-    return rows.reach(row, time.perf_counter())
+    """Train on Pong until a log row shows 18 points; its curve has seconds, steps and returns."""
+    began, curve = time.perf_counter(), []
+
+    def watch(_: Any, rows: list[Any]) -> None:
+        seconds = round(time.perf_counter() - began, 1)
+        curve.extend((seconds, row.env_steps, float(row.metrics["episode_return"])) for row in rows)
+        if curve[-1][2] >= WANTED or seconds > LIMIT:
+            raise Ended
+
+    try:
+        agent, env = jf.preset(algo, "atari:Pong", **AGENTS[algo]), jf.make("atari:Pong", **PICTURES)
+        jf.train(agent, env, HORIZON, seed=seed, eval_every=0, progress=False, hooks=[watch])
+    except Ended:
+        pass
+    return {"reached": curve[-1][2] >= WANTED, "curve": curve}
 
 
-def measurements(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Return names and calls of a card's rows, the most wanted first."""
+def measurements(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+    """Return names and calls of the rows, the most wanted first."""
     env = jf.make("atari:Pong", on_cpu=True)
-    yield "equal to ALE", lambda: compared(args.frames)
+    with concurrent.futures.ThreadPoolExecutor(max(1, cpu_count() - 1)) as pool:
+        made = [pool.submit(compile_raw, env, n, args.frames) for n in args.lanes]
+        yield "equal to ALE", lambda: compared(args.compared)
+        concurrent.futures.wait(made)
     for lanes in args.lanes:
         yield f"kernel, {lanes:,} lanes", lambda n=lanes: raw(env, n, args.frames)
     for lanes in (n for n in args.lanes if n in WITH_PICTURES):
         yield f"steps with pictures, {lanes:,}", lambda n=lanes: with_pictures(env, n, _STEPS)
-    if not args.learn:
-        return
-    for seed in SEEDS:
+    for seed in SEEDS if args.learn else ():
         for algo in AGENTS:
             yield f"{algo} to {WANTED:g}, seed {seed}", lambda a=algo, s=seed: to_18(a, s)
     yield f"plain, {PLAIN:,} lanes", lambda: raw(env, PLAIN, _PLAIN_FRAMES, plain=True)
-
-
-def estimates(args: argparse.Namespace) -> Iterator[tuple[str, Any]]:
-    """Return names and calls of the rows without a card."""
-    target = targets.parse("h100")
-    with tempfile.TemporaryDirectory() as folder:
-        facts, ptx = sass.build(PLAIN, target, args.keep or Path(folder))
-        cubin = Path(folder) / "kernel.cubin"
-        built = sass.assemble(ptx, cubin)
-        code = sass.disassemble(cubin)
-    launches = facts["launches"]
-    yield "kernel", lambda: built | {"launches": launches}
-    step = sass.step(jf.make("atari:Pong", on_cpu=True), PLAIN, target)
-    yield "step", lambda: {"launches": _aot_compile.compiled(step, target, args.keep)["launches"]}
-    cases = {name: (case, sass.parts(code, case.latencies)) for name, case in estimate.CASES.items()}
-    yield "parts", lambda: {n: p._asdict() for n, p in cases["expected"][1].items()}
-    for game in args.games:
-        yield game, lambda g=game: of_game(g, cases, built["registers"], launches, args.lanes)
-
-
-def of_game(
-    game: str, cases: dict[str, Any], registers: int, launches: int, lanes: tuple[int, ...]
-) -> dict[str, Any]:
-    """Return a game's turns and its frames a second, low, expected and high."""
-    frames = traces.record(game, kernel.WARP)
-    turns = {own: traces.mean(frames, own) for own in sorted(set(map(kernel.lanes_of, lanes)))}
-    rates: dict[str, dict[str, float]] = {}
-    for n in lanes:
-        rates[str(n)] = {}
-        for name, (case, parts) in cases.items():
-            cost = estimate.warp(turns[kernel.lanes_of(n)], case, parts)
-            rate = estimate.frames_a_second(n, cost, case, registers, launches)
-            rates[str(n)][name] = round(rate)
-    return {"turns": {n: t._asdict() for n, t in turns.items()}, "frames_a_second": rates}
 
 
 def parsed(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--estimate", action="store_true", help="compile for an H100 instead")
     parser.add_argument("--out", type=Path, help="JSON Lines file to append rows to")
     parser.add_argument("--minutes", type=float, default=7.0, help="no row begins later (7)")
     parser.add_argument("--lanes", nargs="+", type=int, default=LANES, help="machines at a time")
     parser.add_argument("--frames", type=int, default=_FRAMES, help=f"of a measurement ({_FRAMES})")
+    parser.add_argument(
+        "--compared", type=int, default=_COMPARED, help=f"frames of each game ({_COMPARED})"
+    )
     parser.add_argument("--no-learning", dest="learn", action="store_false", help="speed alone")
-    parser.add_argument("--games", nargs="+", default=GAMES, help="of an estimate")
-    parser.add_argument("--keep", type=Path, help="folder of compiled programs, for an estimate")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str]) -> int:
     args = parsed(argv)
     until, failed = time.time() + 60 * args.minutes, 0
-    for name, call in (estimates if args.estimate else measurements)(args):
-        if not args.estimate and time.time() > until:
+    for name, call in measurements(args):
+        if time.time() > until:
             print(f"no time for {name}", flush=True)
             continue
         try:
             found = call()
         except Exception as error:  # a row that fails is a result
             found, failed = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}, failed + 1
-        device = "H100, estimated" if args.estimate else jax.devices()[0].device_kind
-        row = {"row": name, "device": device} | found
+        row = {"row": name, "device": jax.devices()[0].device_kind} | found
         print(json.dumps(row), flush=True)
         if args.out:
             with args.out.open("a") as file:

@@ -109,6 +109,11 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: A
     return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
 
 
+def _learner(options: dict[str, Any] | None = None) -> Any:
+    donated = "mem", "totals"
+    return jax.jit(learn, static_argnames="learns", donate_argnames=donated, compiler_options=options)
+
+
 def seam(run: Run, agent: Any, mem: Any, w: jax.Array):
     """Return the agent and the memory after environments began anew."""
     return run.algo.seam(agent), run.memory().seam(mem, w)
@@ -121,7 +126,7 @@ class HostPrograms(Programs):
         super().__init__(prepared, context)
         self.env, self.stopping = prepared.env, context.stopping
         self._is_stopping = lambda: context.stopping() is not None
-        self._learn = jax.jit(learn, static_argnames="learns", donate_argnames=("mem", "totals"))
+        self._learn = _learner()
         self._seam = jax.jit(seam, donate_argnames="mem")
         self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)
@@ -135,6 +140,11 @@ class HostPrograms(Programs):
         self.prepared.plan.check()
         self._start("init", self._init, self.run, keys, options=runtime.once_options(self.population.platform))
         self._jobs["init"].result()
+
+    def recompile_for_trace(self, state: RunState) -> None:
+        """Let the learner compile anew at its next call if a profiler sees its instructions only so."""
+        if options := runtime.traced_options(self.population.platform):
+            self._learn = _learner(options)
 
     def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
         if t0 < self.grid.warmup:

@@ -20,7 +20,11 @@ LONG = 0.01  # seconds of a measurement beside which starting it does not count
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """How much is measured: sides of matrices, bytes of arrays, repetitions; seconds of each."""
+    """How much is measured: sides of matrices, bytes of arrays, repetitions; seconds of each.
+
+    sides: of a CPU's matrices, growing. large: of an accelerator's, which compiles one size a
+    precision; the first that fits.
+    """
 
     sides: tuple[int, ...] = (512, 1024, 2048, 4096, 8192, 16384)
     arrays: tuple[int, ...] = (2**28, 2**30)
@@ -28,6 +32,7 @@ class Sizes:
     calls: int = 200
     turns: int = 1000
     seconds: float = 0.4
+    large: tuple[int, ...] = (8192, 4096, 2048)
 
 
 def measure_device(device: Any, sizes: Sizes = Sizes(), clock: Clock = time.perf_counter) -> Limits:
@@ -78,16 +83,24 @@ def shortest(
     return max(min(times), 1e-9)
 
 
+def sides_of(platform: str, memory: int, sizes: Sizes) -> tuple[int, ...]:
+    """Return the sides of the matrices to multiply: two of them take a quarter of the memory at most.
+
+    A product of small ones on an accelerator measures its start.
+    """
+    fits = lambda side: 2 * 4 * side**2 <= memory // 4
+    if platform == "cpu":
+        return tuple(filter(fits, sizes.sides))
+    return tuple(filter(fits, sizes.large))[:1]
+
+
 def product_rate(device: Any, kind: str, sizes: Sizes, clock: Clock) -> float:
-    """Return the FLOP/s of products of square matrices: the best of growing sides."""
+    """Return the FLOP/s of products of square matrices: the best of `sides_of`."""
     dtype = jnp.bfloat16 if kind == "bf16" else jnp.float32
     precision = {"float32": "highest", "tf32": "tensorfloat32", "bf16": None}[kind]
     multiply = jax.jit(lambda x: jnp.matmul(x, x, precision=precision))
     best, end = 0.0, clock() + sizes.seconds
-    room = (runtime.device_memory(device) or 2**34) // 4
-    for side in sizes.sides:
-        if 2 * 4 * side**2 > room:
-            break
+    for side in sides_of(device.platform, runtime.device_memory(device) or 2**34, sizes):
         x = jax.device_put(np.full((side, side), 0.5, dtype), device)
         taken = shortest(lambda _, x=x: multiply(x).block_until_ready(), sizes.seconds / 4, clock)
         best = max(best, 2 * side**3 / taken)

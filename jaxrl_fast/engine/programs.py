@@ -177,6 +177,13 @@ class Programs:
             lowered = fn.lower(*args)
         return lowered.compile(options)
 
+    def recompile_for_trace(self, state: RunState) -> None:
+        """Compile the chunk anew if a profiler sees its instructions only so."""
+        if options := runtime.traced_options(self.population.platform):
+            with self.clock.during("compile"):
+                args = self.run, state, self._scalar(0), self._scalar(0)
+                self._compiled["chunk"] = self._build(self._chunk, args, options)
+
     def paused(self) -> AbstractContextManager:
         return nullcontext()
 

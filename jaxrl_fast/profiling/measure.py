@@ -98,6 +98,7 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     whole = one.rows
     row = timing.iteration * one.prepared.grid.row
     one.rows = max(1, min(ROWS, round(TRACED / row)))
+    one.programs.recompile_for_trace(one.state)
     recorded, call = _record(one, folder)
     iterations, one.rows = TRACES * one.rows * one.prepared.grid.row, whole
     spent = trace.pooled(recorded)
@@ -131,6 +132,7 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
     """
     chunks: list[Chunk] = []
     timing = one.timing(seconds, chunks.append)
+    one.programs.recompile_for_trace(one.state)
     recorded, _ = _record(one, folder)
     learner = {key: spent for key, spent in trace.pooled(recorded).items() if key[0] == LEARN}
     iterations = TRACES * one.prepared.grid.row

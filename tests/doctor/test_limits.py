@@ -48,6 +48,19 @@ def test_a_long_product_ends_the_growth():
     assert limits.product_rate(device, "float32", TINY, ticking(1.0)) == pytest.approx(2 * 8**3)
 
 
+@pytest.mark.parametrize(
+    ("platform", "memory", "sides"),
+    [
+        ("cpu", 2**27, (512, 1024, 2048)),
+        ("gpu", 140 * 2**30, (8192,)),
+        ("gpu", 2**30, (4096,)),
+        ("tpu", 16 * 2**30, (8192,)),
+    ],
+)
+def test_an_accelerator_multiplies_large_matrices(platform, memory, sides):
+    assert limits.sides_of(platform, memory, Sizes()) == sides
+
+
 @pytest.mark.parametrize("kind", ["tf32", "bf16"])
 def test_products_of_other_precisions_are_traced(kind):
     assert limits.product_rate(jax.devices()[0], kind, TINY, ticking(1e-3)) > 0

@@ -7,6 +7,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from jaxrl_fast import runtime
 from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
@@ -114,6 +115,21 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
     found = attributed(spent, {"m": hlo.parse(text)}, trace.Overhead(), iterations=2)
     assert found["policy"] == pytest.approx((2e-6, 8.0, 96.0, 1.0))
     assert found["transfer"].seconds == pytest.approx(5e-7)
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
+def test_a_trace_is_of_a_program_whose_instructions_a_profiler_sees(env, monkeypatch):
+    asked = []
+    options = lambda platform: asked.append(platform) or {"xla_backend_optimization_level": 1}
+    monkeypatch.setattr(runtime, "traced_options", options)
+    profile, _ = measure(run_of(PPO, env), None, seconds=0.05)
+    assert asked == ["cpu"]
+    assert sum(part.share for part in profile.side(profile.sides[-1])) == pytest.approx(1, abs=0.02)
+
+
+def test_graphs_are_off_in_the_traces_of_gpus():
+    assert runtime.traced_options("gpu") == {"xla_gpu_enable_command_buffer": ""}
+    assert runtime.traced_options("cpu") is runtime.traced_options("tpu") is None
 
 
 def test_an_offline_run_is_refused():

@@ -26,7 +26,7 @@ from jaxrl_fast.errors import brief
 
 NAME = "atari_frame"
 WARP = 32
-_SCHEDULERS = 528  # of an H100: each runs one warp's instructions at a time
+_SCHEDULERS = 528  # of an H100 or H200: each runs one warp's instructions at a time
 _CAPABILITY = (8, 0)  # XLA's Triton needs it
 _PLAIN = "atari: {} runs the plain program, an estimated 30 times as slow as the kernel: {}"
 _PIXELS = 4  # of the screen in a word
@@ -79,7 +79,7 @@ def lanes_of(count: int) -> int:
 
     Lanes of a warp wait for each other.
     """
-    return next((n for n in (8, 16) if count <= n * _SCHEDULERS), WARP)
+    return next((n for n in (1, 2, 4, 8, 16) if count <= n * _SCHEDULERS), WARP)
 
 
 def launch(
