@@ -154,7 +154,8 @@ def to_18(algo: str, seed: int) -> dict[str, Any]:
             raise Ended
 
     try:
-        agent, env = jf.preset(algo, "atari:Pong", **AGENTS[algo]), jf.make("atari:Pong", **PICTURES)
+        agent = jf.preset(algo, "atari:Pong", **AGENTS[algo])
+        env = jf.make("atari:Pong", **PICTURES)
         jf.train(agent, env, HORIZON, seed=seed, eval_every=0, progress=False, hooks=[watch])
     except Ended:
         pass
