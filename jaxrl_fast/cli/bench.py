@@ -80,7 +80,6 @@ def measure(
     from jaxrl_fast.doctor import machine as looked
     from jaxrl_fast.doctor import ready
 
-    ready.check_flags()
     before = None if busy else looked.examine()
     if before:
         ready.check_idle(before, jax.default_backend())

@@ -40,7 +40,6 @@ def tell(plan: Plan, given: dict[str, Any]) -> None:
     if not 0.5 <= seconds <= 600:
         raise ConfigError("--seconds", seconds, "between 0.5 and 600")
     picture = new_file("--picture", given["picture"]) if "picture" in given else None
-    ready.check_flags()
     measured = any(one.sheet is None for one in wanted)
     before = machine.examine() if measured and not given.get("busy") else None
     algo, env, config = resolve(plan, given)

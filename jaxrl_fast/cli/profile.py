@@ -17,7 +17,7 @@ from jaxrl_fast.cli.args import Option, replaced
 from jaxrl_fast.cli.train import Plan, resolve
 from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.limits import measure_device
-from jaxrl_fast.doctor.ready import busy, check_cache, check_flags, check_idle
+from jaxrl_fast.doctor.ready import busy, check_cache, check_idle
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError
@@ -64,7 +64,6 @@ def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
     seconds = given.get("seconds", 3.0)
     if not seconds > 0:
         raise ConfigError("--seconds", seconds, "above 0")
-    check_flags()
     check(resolve(plan, given)[2])
     here = machine.examine()  # before JAX uses the device
     if not given.get("busy"):

@@ -27,7 +27,6 @@ OPTIONS = (
 def tune(plan: Plan, given: dict[str, Any]) -> None:
     """Try settings of the run that `train` would start; later runs take the best."""
     picture = new_file("--picture", given["picture"]) if "picture" in given else None
-    ready.check_flags()
     before = None if given.get("busy") else machine.examine()
     algo, env, config = resolve(plan, given)
     prepared = prepare(algo, env, at_start(dataclasses.replace(config, tuned=False)))
