@@ -65,7 +65,8 @@ def table(found: Sequence[Line]) -> str:
 
 
 def write(found: Sequence[Line], path: Path) -> None:
-    """Write a line of JSON each."""
+    """Write a line of JSON each, into a folder that may be new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(one) + "\n" for one in found))
 
 

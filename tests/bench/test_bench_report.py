@@ -31,8 +31,8 @@ def test_a_line_for_each_peer_in_the_form_of_the_results(tmp_path):
     compared = [(x["peer"], x["ratio"], x["peer_value"]) for x in found]
     assert compared == [("rejax", 2.0, 50), ("SBX", 0.5, 200)]
     assert found[0]["load"] == [0.5, 1.5] and found[0]["compile"] == 3.5
-    report.write(found, tmp_path / "bench.jsonl")
-    read = tabled.read_results(tmp_path)["bench/rows"]  # as the benchmark pages read it
+    report.write(found, tmp_path / "new" / "bench.jsonl")
+    read = tabled.read_results(tmp_path / "new")["bench/rows"]  # as the benchmark pages read it
     assert [tabled.speedup(x) for x in read] == [2.0, 0.5]
     assert read[0]["machine"] == "A chip, 2 cores"
     assert read[0]["versions"] == "Python 3.11, jax 0.10"
