@@ -55,3 +55,10 @@ def test_table_and_picture(tmp_path):
     text = report.table(found)
     assert "rejax" in text and "1.83" in text and "3.5 s" in text
     assert report.draw(found, tmp_path / "bench.png").stat().st_size > 5000
+
+
+def test_a_peer_that_is_hundreds_of_times_as_fast_is_drawn(tmp_path):
+    found = report.lines("sac_pendulum", ROWS["sac_pendulum"], raced([9.0], [0.01]), MACHINE)
+    assert found[0]["ratio"] == 0.0011 and found[0]["turns"] == [0.00111]
+    assert "0.0011" in report.table(found)
+    assert report.draw(found, tmp_path / "bench.png").stat().st_size > 5000
