@@ -51,6 +51,11 @@ def xla_flags() -> str:
     return flags
 
 
+def has_own_flags() -> bool:
+    """Return whether XLA_FLAGS holds more than the flag that `prepare_xla` adds."""
+    return xla_flags() not in ("", f"{HANG_FLAG}=false" if vmap_hangs_on_cpu() else "")
+
+
 def _add_xla_flag(flag: str, value: str) -> bool:
     """Add a flag to XLA_FLAGS unless the user set it; return False if it is too late."""
     flags = xla_flags()

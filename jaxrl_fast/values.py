@@ -23,6 +23,7 @@ LONGEST = 400  # characters of a number; Python refuses integers of more than 4,
 _WORDS = {"none": None, "true": True, "false": False}
 NAME_MAX = 255  # bytes of a file's name
 SEPARATORS = {",": "commas", ";": "semicolons"}
+PICTURES = (".png", ".svg", ".pdf")
 AXES = ("population", "env")
 
 
@@ -106,6 +107,13 @@ def new_file(name: str, text: str) -> str:
             return text
     except OSError as error:
         raise ConfigError(name, text, f"a file that can be written; in {above} none can ({error.strerror})") from error
+
+
+def new_picture(name: str, text: str) -> str:
+    """Return the path of a picture to write; without an ending it becomes a PNG."""
+    if os.path.splitext(text)[1].lower() not in ("", *PICTURES):
+        raise ConfigError(name, text, f"a file that ends in {', '.join(PICTURES)}")
+    return new_file(name, text)
 
 
 def pieces(name: str, text: str, separator: str = ",") -> list[str]:

@@ -47,9 +47,9 @@ def forecast(flags: list[str], folder: Path) -> tuple[dict, float]:
     return json.loads(out)["forecasts"][0], spent
 
 
-def compare(name: str) -> dict:
-    """Return the forecasts and the run of a program."""
-    flags = ROWS[name].split()
+def compare(line: str) -> dict:
+    """Return the forecasts and the run of the flags in `line`."""
+    flags = line.split()
     with tempfile.TemporaryDirectory() as made:
         folder, loads = Path(made), [load()]
         before, spent = forecast(flags, folder / "before")
@@ -61,7 +61,7 @@ def compare(name: str) -> dict:
     both = [one["seconds"]["middle"] for one in (before, after)]
     parts = {k: (v["middle"] + after["parts"][k]["middle"]) / 2 for k, v in before["parts"].items()}
     return {
-        "command": f"jaxrl-fast train {ROWS[name]}", "device": before["device"], "forecasts": both,
+        "command": f"jaxrl-fast train {line}", "device": before["device"], "forecasts": both,
         "forecast": sum(both) / 2, "took": took, "off": sum(both) / 2 / took - 1, "parts": parts,
         "took_parts": {"start": took - result["wall_seconds"], **result["seconds"]},  # and pictures
         "command_took": spent, "load": [*loads, load()], "date": time.strftime("%Y-%m-%d"),
@@ -76,7 +76,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there")
     args, found = parser.parse_args(), {}
     for name in args.rows:
-        one = found[name] = compare(name)
+        one = found[name] = compare(ROWS[name])
         loads = " ".join(str(load[0]) for load in one["load"])
         first, second = one["forecasts"]
         span = f"{one['forecast']:6.1f} s ({first:.1f} before, {second:.1f} after)"

@@ -38,10 +38,15 @@ def lines(name: str, row: Row, raced: dict[str, Any], machine: dict[str, Any]) -
         ratio = raced["ratios"][f"{mine} / {peer}"]
         compared.append(common | {
             "peer": peer, "peer_value": round(found[peer]["steps_per_second"]),
-            "peer_compile": compiling(found[peer]), "ratio": round(ratio["median"], 2),
-            "turns": [round(x, 3) for x in ratio["turns"]],
+            "peer_compile": compiling(found[peer]), "ratio": rounded(ratio["median"], 2),
+            "turns": [rounded(x, 3) for x in ratio["turns"]],
         })  # fmt: skip
     return compared
+
+
+def rounded(ratio: float, digits: int) -> float:
+    """Return a ratio with some decimals, or as many significant digits below 1: never 0."""
+    return round(ratio, digits) if ratio >= 1 else float(f"{ratio:.{digits}g}")
 
 
 def about(machine: dict[str, Any]) -> dict[str, str]:
@@ -58,14 +63,15 @@ def table(found: Sequence[Line]) -> str:
     shown = [("work", "ours", "peer", "peer's", "speed", "compile", "peer's")]
     for one in found:
         speed, peer = f"{one['value']:,} {one['unit']}", one["peer"]
-        theirs = (peer, f"{one['peer_value']:,}", f"{one['ratio']:.2f}") if peer else ("", "", "")
+        theirs = (peer, f"{one['peer_value']:,}", f"{one['ratio']:g}") if peer else ("", "", "")
         compiled = f"{one['compile']:.1f} s", f"{one['peer_compile']:.1f} s" if peer else ""
         shown.append((one["what"], speed, *theirs, *compiled))
     return "\n".join(aligned(shown, left=len(shown[0])))
 
 
 def write(found: Sequence[Line], path: Path) -> None:
-    """Write a line of JSON each."""
+    """Write a line of JSON each, into a folder that may be new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(one) + "\n" for one in found))
 
 
@@ -82,7 +88,7 @@ def draw(found: Sequence[Line], path: str | Path) -> Path:
         low, high = min(middle, *one["turns"]), max(middle, *one["turns"])
         ends = [[middle - low], [high - middle]]
         axes.errorbar(middle, place, xerr=ends, color="#2b2d33", capsize=3, linewidth=1)
-        axes.text(1.03 * max(high, 1.0), place, f"{middle:.2f}", va="center", fontsize=8)
+        axes.text(1.03 * max(high, 1.0), place, f"{middle:g}", va="center", fontsize=8)
     plots.style(axes, "our speed / the peer's", "", found[0]["machine"] if found else None)
     axes.axvline(1.0, color="#2b2d33", linewidth=1, linestyle="--")
     axes.set_xscale("log")

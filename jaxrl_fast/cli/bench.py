@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxrl_fast.cli.args import PROG, Option, parse, positionals
 from jaxrl_fast.errors import ConfigError, nearest
-from jaxrl_fast.values import new_file
+from jaxrl_fast.values import new_file, new_picture
 
 OPTIONS = (
     Option("purejaxrl", "path", help="a checkout of PureJaxRL", metavar="DIR", hint="$PUREJAXRL"),
@@ -43,8 +43,8 @@ def compare(argv: list[str]) -> None:
         raise ConfigError("--turns", turns, "between 1 and 100")
     if not 0.001 <= scale <= 100:
         raise ConfigError("--scale", scale, "between 0.001 and 100")
-    written = [name for name in ("json", "picture") if name in given]
-    files = {name: new_file(f"--{name}", given[name]) for name in written}
+    kinds = {"json": new_file, "picture": new_picture}
+    files = {name: of(f"--{name}", given[name]) for name, of in kinds.items() if name in given}
     options = Options({name: checkout(name, given.get(name)) for name in PATHS}, scale)
     rows = {name: ROWS[name] for name in names or ROWS}
     keep = lambda found: report.write(found, Path(files["json"])) if "json" in files else None
@@ -80,7 +80,6 @@ def measure(
     from jaxrl_fast.doctor import machine as looked
     from jaxrl_fast.doctor import ready
 
-    ready.check_flags()
     before = None if busy else looked.examine()
     if before:
         ready.check_idle(before, jax.default_backend())

@@ -24,6 +24,7 @@ from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, debuggi
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole checkpoint
+NO_BACKEND = ("list", "new", "completion", "plot", "report", "compare", "doctor")  # no flag of XLA's ends them
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -99,6 +100,10 @@ def _dispatch(argv: list[str]) -> None:
         found = runtime.versions()
         print(f"{PROG} {__version__} (jax {found.get('jax')}, python {found['python']})")
     elif argv[0] in commands:
+        if runtime.has_own_flags() and argv[0] not in NO_BACKEND and not {*argv} & {*args.HELP_FLAGS}:
+            from jaxrl_fast.doctor.ready import check_flags
+
+            check_flags()
         try:
             commands[argv[0]](argv[1:])
         except args.UnknownFlag as error:

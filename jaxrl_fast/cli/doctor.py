@@ -8,7 +8,7 @@ import time
 
 from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse
-from jaxrl_fast.values import new_file
+from jaxrl_fast.values import new_picture
 
 OPTIONS = (
     Option("json", "bool", False, "print one JSON object"),
@@ -21,7 +21,7 @@ def examine(argv: list[str]) -> None:
     """Measure and print; exit code 1 where something is wrong."""
     about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
     given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
-    picture = new_file("--picture", given["picture"]) if "picture" in given else None
+    picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     from jaxrl_fast.doctor import child, machine, report, software
     from jaxrl_fast.doctor.checks import advise
     from jaxrl_fast.doctor.facts import Facts

@@ -17,7 +17,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.forecast import elsewhere, here, rent, report, sheets
 from jaxrl_fast.forecast.amounts import Forecast
 from jaxrl_fast.runs.train import at_start
-from jaxrl_fast.values import new_file
+from jaxrl_fast.values import new_picture
 
 OPTIONS = (
     Option("price_per_hour", "word", help="price of an hour of the machine", metavar="PRICE",
@@ -39,8 +39,7 @@ def tell(plan: Plan, given: dict[str, Any]) -> None:
     wanted, seconds = offers(given), given.get("seconds", 5.0)
     if not 0.5 <= seconds <= 600:
         raise ConfigError("--seconds", seconds, "between 0.5 and 600")
-    picture = new_file("--picture", given["picture"]) if "picture" in given else None
-    ready.check_flags()
+    picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     measured = any(one.sheet is None for one in wanted)
     before = machine.examine() if measured and not given.get("busy") else None
     algo, env, config = resolve(plan, given)

@@ -13,14 +13,15 @@ from typing import Any
 import jax
 
 from jaxrl_fast import runtime
+from jaxrl_fast.algorithms import ALGORITHMS, list_algorithms
 from jaxrl_fast.cli.args import Option, replaced
 from jaxrl_fast.cli.train import Plan, resolve
 from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.limits import measure_device
-from jaxrl_fast.doctor.ready import busy, check_cache, check_flags, check_idle
+from jaxrl_fast.doctor.ready import busy, check_cache, check_idle
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.terminal import is_terminal
 from jaxrl_fast.profiling import ablation, report
@@ -44,10 +45,16 @@ SWITCHES = ("--try", "--ablation", "--busy")
 
 
 def as_config(argv: Sequence[str]) -> list[str]:
-    """Return the flags for `profile RUN`: the run's settings, results beside it."""
+    """Return the flags for `profile RUN`: the run's settings, results beside it.
+
+    Raises ConfigError for one name that is neither a folder nor an algorithm.
+    """
     names = list(itertools.takewhile(lambda token: not token.startswith("-"), argv))
-    if len(names) != 1 or not Path(names[0]).is_dir():
+    if len(names) != 1 or names[0] in ALGORITHMS:
         return list(argv)
+    if not Path(names[0]).is_dir():
+        valid = f"an existing run directory, or ALGO ENV{nearest(names[0], list_algorithms())}"
+        raise ConfigError("RUN", names[0], valid)
     out = () if any(token.partition("=")[0] == "--out" for token in argv) else ("--out", names[0])
     return ["--config", names[0], *argv[1:], *out]
 
@@ -62,9 +69,8 @@ def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
     described = lambda more: describe(again(more), "profile", SWITCHES, OPTIONS, ("out", "resume"))
     plan, given = described(())
     seconds = given.get("seconds", 3.0)
-    if not seconds > 0:
-        raise ConfigError("--seconds", seconds, "above 0")
-    check_flags()
+    if not 0 < seconds <= 600:
+        raise ConfigError("--seconds", seconds, "above 0 and at most 600")
     check(resolve(plan, given)[2])
     here = machine.examine()  # before JAX uses the device
     if not given.get("busy"):

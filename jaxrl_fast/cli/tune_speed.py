@@ -15,7 +15,7 @@ from jaxrl_fast.engine import tuned
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs.train import at_start
-from jaxrl_fast.values import new_file
+from jaxrl_fast.values import new_picture
 
 OPTIONS = (
     Option("busy", "bool", False, "measure although other processes use the device"),
@@ -26,8 +26,7 @@ OPTIONS = (
 
 def tune(plan: Plan, given: dict[str, Any]) -> None:
     """Try settings of the run that `train` would start; later runs take the best."""
-    picture = new_file("--picture", given["picture"]) if "picture" in given else None
-    ready.check_flags()
+    picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     before = None if given.get("busy") else machine.examine()
     algo, env, config = resolve(plan, given)
     prepared = prepare(algo, env, at_start(dataclasses.replace(config, tuned=False)))

@@ -71,9 +71,25 @@ def _last_line(complaint: str) -> str:
     return re.sub(r"^F\d.*?\] ", "", (told or lines or ["it ended without a word"])[-1]).strip()
 
 
-def unknown_flags(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the flags of XLA_FLAGS over which XLA would end this process; takes a second."""
-    return examine(environment, lambda given: _start(given, "backend"))["backend"].unknown_flags
+def without_unknown(environment: Mapping[str, str]) -> Backend:
+    """Return the backend that starts without the flags that XLA refuses; takes a second."""
+    return examine(environment, lambda given: _start(given, "backend"))["backend"]
+
+
+def takes_flags() -> bool:
+    """Return whether XLA reads XLA_FLAGS in a fork of this process: milliseconds, by jaxlib alone."""
+    if not hasattr(os, "fork"):
+        return False
+    from jaxlib import xla_client
+
+    if (child := os.fork()) == 0:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # XLA complains at length
+            xla_client.CompileOptions()  # ends the process over a flag that it refuses
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] == 0
 
 
 def _start(environment: Mapping[str, str], *parts: str) -> tuple[str, str]:

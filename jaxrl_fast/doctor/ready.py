@@ -6,7 +6,7 @@ import os
 
 from jaxrl_fast import runtime
 from jaxrl_fast.doctor import machine, software
-from jaxrl_fast.doctor.child import unknown_flags, why_not_writable
+from jaxrl_fast.doctor.child import takes_flags, why_not_writable, without_unknown
 from jaxrl_fast.doctor.facts import Machine
 from jaxrl_fast.errors import ConfigError, expected
 
@@ -38,16 +38,21 @@ def busy(found: Machine, platform: str = "cpu") -> str:
 
 
 def check_flags() -> None:
-    """Raise ConfigError for a flag of XLA_FLAGS over which XLA would end this process.
+    """Raise ConfigError for XLA_FLAGS over which XLA would end this process.
 
-    Call it before JAX's backend starts. Without flags of the user's nothing is started.
+    Call it before JAX's backend starts. Milliseconds beside the import of jaxlib; a process is
+    started only for flags that are refused, to name them.
     """
-    flags = software.flags(runtime.xla_flags())
-    own = set(flags) <= {runtime.HANG_FLAG} or runtime.backend_started()
-    if refused := () if own else unknown_flags(os.environ):
+    if not runtime.has_own_flags() or runtime.backend_started() or takes_flags():
+        return
+    backend = without_unknown(os.environ)
+    if refused := backend.unknown_flags:
         kept = software.without(runtime.xla_flags(), refused)
-        valid = f"flags that this XLA knows: export XLA_FLAGS='{kept}' goes on without"
+        valid = f"flags and values that this XLA knows: export XLA_FLAGS='{kept}' goes on without"
         raise ConfigError("XLA_FLAGS", ", ".join(refused), valid)
+    if not backend.platform:
+        valid = f"flags or a file of flags ({backend.error}): unset XLA_FLAGS goes on without"
+        raise ConfigError("XLA_FLAGS", os.environ["XLA_FLAGS"], valid)
 
 
 def check_cache(folder: str | None) -> None:

@@ -13,7 +13,8 @@ from jax.extend import core
 from jaxrl_fast.profiling.hlo import of_convolution, of_product
 
 REDUCING = ("reduce_", "argm", "cum", "sort", "top_k")
-MOVING = ("gather", "scatter", "dynamic_slice", "dynamic_update_slice", "concatenate", "pad")
+MOVING = ("gather", "dynamic_slice", "concatenate", "pad")
+WRITING = {"scatter": 2, "dynamic_update_slice": 1}  # into an array, in place: which operand
 FUSED = 8  # terms of a product that a GPU computes within another kernel
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
@@ -86,6 +87,9 @@ def plain(eqn: Any) -> Counter:
         return Counter({"products": 1, "flops": arithmetic, "bytes": moved()})
     if name.startswith(REDUCING):
         return Counter({"reductions": 1, "bytes": moved()})
+    for writing, operand in WRITING.items():
+        if name.startswith(writing):
+            return Counter({"bytes": 2 * _bytes(eqn.invars[operand : operand + 1])})
     if name.startswith(MOVING):
         return Counter({"bytes": 2 * _bytes(eqn.outvars)})
     return Counter()  # elementwise: part of another kernel

@@ -14,6 +14,7 @@ from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.walltime import ACTORS
 from jaxrl_fast.ops.aggregate import SURE, intervals, spread
+from jaxrl_fast.values import PICTURES
 
 # Distinct for the colour-blind and in grey; the first is the project's blue.
 PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
@@ -21,7 +22,6 @@ PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4
 _DASHES = ("-", "--", ":", "-.")  # for runs after the last colour
 _WIDE, _TITLE = 84, 68  # characters in a legend and a title
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
-_FORMATS = ("png", "svg", "pdf")
 
 Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
@@ -122,10 +122,10 @@ def folded(text: str, width: int) -> str:
 
 
 def _kind(path: Path) -> str:
-    kind = path.suffix.removeprefix(".").lower() or "png"
-    if kind not in _FORMATS:
-        raise ConfigError("path", str(path), f"a file that ends in {', '.join('.' + f for f in _FORMATS)}")
-    return kind
+    kind = path.suffix.lower() or ".png"
+    if kind not in PICTURES:
+        raise ConfigError("path", str(path), f"a file that ends in {', '.join(PICTURES)}")
+    return kind.removeprefix(".")
 
 
 def save(canvas: Any, path: Path) -> Path:

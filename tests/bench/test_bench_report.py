@@ -31,8 +31,8 @@ def test_a_line_for_each_peer_in_the_form_of_the_results(tmp_path):
     compared = [(x["peer"], x["ratio"], x["peer_value"]) for x in found]
     assert compared == [("rejax", 2.0, 50), ("SBX", 0.5, 200)]
     assert found[0]["load"] == [0.5, 1.5] and found[0]["compile"] == 3.5
-    report.write(found, tmp_path / "bench.jsonl")
-    read = tabled.read_results(tmp_path)["bench/rows"]  # as the benchmark pages read it
+    report.write(found, tmp_path / "new" / "bench.jsonl")
+    read = tabled.read_results(tmp_path / "new")["bench/rows"]  # as the benchmark pages read it
     assert [tabled.speedup(x) for x in read] == [2.0, 0.5]
     assert read[0]["machine"] == "A chip, 2 cores"
     assert read[0]["versions"] == "Python 3.11, jax 0.10"
@@ -54,4 +54,11 @@ def test_table_and_picture(tmp_path):
     found = report.lines("sac_pendulum", row, raced([1.0, 1.2], [2.0, 2.0]), MACHINE)
     text = report.table(found)
     assert "rejax" in text and "1.83" in text and "3.5 s" in text
+    assert report.draw(found, tmp_path / "bench.png").stat().st_size > 5000
+
+
+def test_a_peer_that_is_hundreds_of_times_as_fast_is_drawn(tmp_path):
+    found = report.lines("sac_pendulum", ROWS["sac_pendulum"], raced([9.0], [0.01]), MACHINE)
+    assert found[0]["ratio"] == 0.0011 and found[0]["turns"] == [0.00111]
+    assert "0.0011" in report.table(found)
     assert report.draw(found, tmp_path / "bench.png").stat().st_size > 5000

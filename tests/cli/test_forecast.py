@@ -44,6 +44,7 @@ def test_a_forecast_for_another_device_prints_what_it_assumes(run_cli):
         (("--rent", "h100", "--on", "a100"), "--on must be left out with --rent"),
         (("--seconds", "0"), "--seconds must be between 0.5 and 600"),
         (("--picture", "/"), "--picture must be the name of a file"),
+        (("--on", "h100", "--picture", "x.xyz"), "must be a file that ends in .png, .svg, .pdf"),
     ],
 )
 def test_bad_flags(flags, error, run_cli):

@@ -39,7 +39,8 @@ def test_the_whole_command(run_cli, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--seconds", "0"), "--seconds must be above 0, got 0"),
+        (("--seconds", "0"), "--seconds must be above 0 and at most 600, got 0"),
+        (("--seconds", "inf"), "--seconds must be above 0 and at most 600, got inf"),
         (("--out", "afile"), "--out must be a folder that can be written, got 'afile'"),
         (("--trace", "full"), "--trace must be a new or empty folder, got 'full'"),
         (("--ablation", "--seeds", "2", "--devices", "1"),
@@ -69,6 +70,13 @@ def test_a_cache_that_cannot_be_written_is_named(run_cli, monkeypatch, compile_c
     monkeypatch.chdir(tmp_path)
     code, out, err = run_cli("profile", "ppo", "CartPole-v1", *SMALL, "--busy")
     assert (code, out) == (2, "") and "compile cache must be a folder that can be written" in err
+
+
+def test_a_run_that_does_not_exist_is_named(run_cli, tmp_path):
+    for name, hint in ((str(tmp_path / "none"), ""), ("ppoo", "; did you mean 'ppo'?")):
+        code, out, err = run_cli("profile", name)
+        told = f"RUN must be an existing run directory, or ALGO ENV, got '{name}'{hint}\n"
+        assert (code, out) == (2, "") and err.endswith(told)
 
 
 def test_a_folder_without_a_run_is_named(run_cli, tmp_path):

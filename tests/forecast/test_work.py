@@ -46,6 +46,16 @@ def test_the_compiled_program_has_the_arithmetic_of_the_traced_one():
     assert traced <= compiled < 1.1 * traced  # elementwise operations count there alone
 
 
+@pytest.mark.parametrize("write", [
+    lambda ring, rows: jax.lax.dynamic_update_slice(ring, rows, (0, 0)),
+    lambda ring, rows: ring.at[jnp.arange(16)].set(rows),
+    lambda ring, rows: ring.at[jnp.arange(16)].add(rows),
+])
+def test_a_write_into_an_array_moves_what_is_written(write):
+    ring = jax.ShapeDtypeStruct((100_000, 32), jnp.float32)
+    assert count(write, ring, X)["bytes"] == 2 * 4 * 16 * 32
+
+
 def test_a_product_of_few_terms_is_part_of_another_kernel():
     short = jax.ShapeDtypeStruct((3, 3), jnp.float32)
     found = count(lambda x: x @ x, short)

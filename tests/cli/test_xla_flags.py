@@ -1,0 +1,47 @@
+"""A command whose backend XLA would end over XLA_FLAGS is refused; the others do not look at it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+KNOWN = "--xla_cpu_enable_fast_math=false"
+
+
+def ended(line: str, flags: str, folder) -> subprocess.CompletedProcess:
+    env = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "jaxrl_fast", *line.split()]
+    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("line", "flags", "told"),
+    [
+        ("train ppo CartPole-v1", f"{KNOWN} --xla_no_such_flag=true",
+         "flags and values that this XLA knows, got '--xla_no_such_flag': "
+         f"export XLA_FLAGS='{KNOWN}"),
+        ("train --resume none", "--xla_no_such_flag", "got '--xla_no_such_flag'"),
+        ("sweep ppo CartPole-v1 --grid gamma=0.9,0.99", "--xla_gpu_autotune_level=abc",
+         "got '--xla_gpu_autotune_level'"),
+        ("eval none", "/no/such/file", "a file of flags (Could not open file"),
+    ],
+)  # fmt: skip
+def test_flags_that_end_xla_are_refused_in_one_line(line, flags, told, tmp_path):
+    done = ended(line, flags, tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("jaxrl-fast: error: XLA_FLAGS must be ") and told in done.stderr
+    assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("line", ["list", "train ppo CartPole-v1 --help"])
+def test_commands_without_a_backend_work_with_any_flags(line, tmp_path):
+    done = ended(line, "--xla_no_such_flag=true", tmp_path)
+    assert done.returncode == 0 and not done.stderr
+
+
+def test_known_flags_pass_to_the_command_that_they_are_for(tmp_path):
+    done = ended("eval none", KNOWN, tmp_path)
+    assert done.returncode == 2 and "run must be an existing run directory" in done.stderr
