@@ -22,6 +22,7 @@ _REAL = re.compile(
 LONGEST = 400  # characters of a number; Python refuses integers of more than 4,300
 _WORDS = {"none": None, "true": True, "false": False}
 NAME_MAX = 255  # bytes of a file's name
+OF_A_RUN = ("config.json", "metrics.jsonl", "result.json", "sweep.json", "best.json")
 SEPARATORS = {",": "commas", ";": "semicolons"}
 AXES = ("population", "env")
 
@@ -94,10 +95,14 @@ def path(name: str, text: str) -> str:
 
 
 def new_file(name: str, text: str) -> str:
-    """Return the path of a file to write."""
+    """Return the path of a file to write, none of a run's own."""
     path(name, text)
     if os.path.isdir(text):
         raise ConfigError(name, text, "the name of a file; this is a directory")
+    if os.path.exists(text) and not os.path.isfile(text):
+        raise ConfigError(name, text, "the name of a file; this is a device or a pipe, which the file would replace")
+    if _is_of_a_run(os.path.realpath(text)):
+        raise ConfigError(name, text, "another file: a run, or a sweep, is read from this one")
     above = os.path.dirname(os.path.abspath(text))
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -106,6 +111,12 @@ def new_file(name: str, text: str) -> str:
             return text
     except OSError as error:
         raise ConfigError(name, text, f"a file that can be written; in {above} none can ({error.strerror})") from error
+
+
+def _is_of_a_run(file: str) -> bool:
+    folder, name = os.path.split(file)
+    holds_a_run = any(os.path.isfile(os.path.join(folder, own)) for own in ("config.json", "sweep.json"))
+    return os.path.isfile(file) and ((name in OF_A_RUN and holds_a_run) or "checkpoints" in folder.split(os.sep))
 
 
 def pieces(name: str, text: str, separator: str = ",") -> list[str]:

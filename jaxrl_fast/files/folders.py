@@ -75,7 +75,12 @@ def check_writable(argument: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new file beside `path` that atomically replaces it (links are not followed)."""
+    """Yield a new file beside `path` that atomically replaces it (links are not followed).
+
+    Raises OSError for a device or a pipe, also behind a link such as /dev/stdout.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, no file", str(path))
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     try:

@@ -255,6 +255,7 @@ def described(prepared: Prepared) -> Prepared:
 
 def describe(run: Any) -> dict[str, Any]:
     """Return the content of config.json. run: a `Prepared`, or a sweep for its base."""
+    configs.check_about(run.about)
     origin, grid = registry.describe(run.env), run.grid
     resolved = {  # default settings, for readers; nothing reads them back
         "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,

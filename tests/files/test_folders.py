@@ -248,3 +248,14 @@ def test_without_file_locks_the_process_in_the_file_decides(tmp_path, monkeypatc
     assert "elsewhere" in folders.holder(tmp_path)
     file.write_text(json.dumps(about | {"pid": 2**22 + 1}))  # above what Linux gives out
     assert folders.holder(tmp_path) is None
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path):
+    """Nor a link to one: as root `os.replace` would put a file in the place of /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="a device or a pipe"), folders.replacing(tmp_path / name):
+            raise AssertionError("nothing may be written")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe"]
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
