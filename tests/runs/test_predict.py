@@ -52,6 +52,9 @@ def test_predict_refuses_what_act_refuses(stacked):
         stacked.predict(np.full(3, np.nan, np.float32), deterministic=True)
     with pytest.raises(jf.ConfigError, match=r"carry must be Agent.init_carry\(2\)"):
         stacked.predict(FRAMES[0], stacked.init_carry(3))
+    for begun in ("x", [1, 0], [True]):
+        with pytest.raises(jf.ConfigError, match=r"ended must be bool of shape \(2,\)"):
+            stacked.predict(FRAMES[0], stacked.init_carry(2), begun)
 
 
 def test_players_share_no_memory(stacked):
