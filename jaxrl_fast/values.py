@@ -78,10 +78,17 @@ def word(name: str, text: str) -> str:
     return text
 
 
+def expanded(path: str | os.PathLike) -> str:
+    """Return the text of a path, with ~ as the home folder: a shell leaves `--out=~/x` as it is."""
+    text = os.fspath(path)
+    return os.path.expanduser(text) if text.startswith("~") and "\0" not in text else text
+
+
 def path(name: str, text: str) -> str:
-    """Return the path of a file or folder that may be new, if the system can hold it."""
+    """Return the path of a file or folder that may be new, if the system can hold it; ~ is home."""
     if not text.strip():
         raise ConfigError(name, text, "the path of a file or a folder, not an empty text")
+    text = expanded(text)
     if any(len(os.fsencode(part)) > NAME_MAX for part in text.split(os.sep)):
         raise ConfigError(name, text, f"a path whose names have at most {NAME_MAX} bytes each")
     try:
@@ -96,7 +103,7 @@ def path(name: str, text: str) -> str:
 
 def new_file(name: str, text: str) -> str:
     """Return the path of a file to write, none of a run's own."""
-    path(name, text)
+    text = path(name, text)
     if os.path.isdir(text):
         raise ConfigError(name, text, "the name of a file; this is a directory")
     if os.path.exists(text) and not os.path.isfile(text):

@@ -27,6 +27,7 @@ from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
+from jaxrl_fast.values import expanded
 
 SEED = "seed-"
 AUTO = "auto"  # an `out` that is numbered
@@ -186,6 +187,7 @@ def run_path(argument: str, path: Any) -> Path:
     """Return the path of an existing directory. Raises ConfigError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise expected(argument, "the path of a run directory", repr(path)[:100])
+    path = expanded(path)
     if not os.fspath(path) or not Path(path).is_dir():
         raise ConfigError(argument, str(path), "an existing run directory")
     return Path(path)
