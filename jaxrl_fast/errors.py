@@ -58,6 +58,7 @@ class ConfigError(UserError, ValueError):
             shown = repr(value)
         except Exception:  # lists beyond Python's limit, a failing `__repr__`
             shown = f"<{type(value).__name__}>"
+        shown = " ".join(shown.split()) if "\n" in shown else shown  # an array of several rows
         shown = shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 20]}...{shown[-10:]}"
         super().__init__(sentence(argument, valid, shown))
 

@@ -22,6 +22,7 @@ _REAL = re.compile(
 LONGEST = 400  # characters of a number; Python refuses integers of more than 4,300
 _WORDS = {"none": None, "true": True, "false": False}
 NAME_MAX = 255  # bytes of a file's name
+OF_A_RUN = ("config.json", "metrics.jsonl", "result.json", "sweep.json", "best.json")
 SEPARATORS = {",": "commas", ";": "semicolons"}
 PICTURES = (".png", ".svg", ".pdf")
 AXES = ("population", "env")
@@ -78,10 +79,17 @@ def word(name: str, text: str) -> str:
     return text
 
 
+def expanded(path: str | os.PathLike) -> str:
+    """Return the text of a path, with ~ as the home folder: a shell leaves `--out=~/x` as it is."""
+    text = os.fspath(path)
+    return os.path.expanduser(text) if text.startswith("~") and "\0" not in text else text
+
+
 def path(name: str, text: str) -> str:
-    """Return the path of a file or folder that may be new, if the system can hold it."""
+    """Return the path of a file or folder that may be new, if the system can hold it; ~ is home."""
     if not text.strip():
         raise ConfigError(name, text, "the path of a file or a folder, not an empty text")
+    text = expanded(text)
     if any(len(os.fsencode(part)) > NAME_MAX for part in text.split(os.sep)):
         raise ConfigError(name, text, f"a path whose names have at most {NAME_MAX} bytes each")
     try:
@@ -95,10 +103,14 @@ def path(name: str, text: str) -> str:
 
 
 def new_file(name: str, text: str) -> str:
-    """Return the path of a file to write."""
-    path(name, text)
+    """Return the path of a file to write, none of a run's own."""
+    text = path(name, text)
     if os.path.isdir(text):
         raise ConfigError(name, text, "the name of a file; this is a directory")
+    if os.path.exists(text) and not os.path.isfile(text):
+        raise ConfigError(name, text, "the name of a file; this is a device or a pipe, which the file would replace")
+    if _is_of_a_run(os.path.realpath(text)):
+        raise ConfigError(name, text, "another file: a run, or a sweep, is read from this one")
     above = os.path.dirname(os.path.abspath(text))
     while not os.path.lexists(above):
         above = os.path.dirname(above)
@@ -114,6 +126,12 @@ def new_picture(name: str, text: str) -> str:
     if os.path.splitext(text)[1].lower() not in ("", *PICTURES):
         raise ConfigError(name, text, f"a file that ends in {', '.join(PICTURES)}")
     return new_file(name, text)
+
+
+def _is_of_a_run(file: str) -> bool:
+    folder, name = os.path.split(file)
+    holds_a_run = any(os.path.isfile(os.path.join(folder, own)) for own in ("config.json", "sweep.json"))
+    return os.path.isfile(file) and ((name in OF_A_RUN and holds_a_run) or "checkpoints" in folder.split(os.sep))
 
 
 def pieces(name: str, text: str, separator: str = ",") -> list[str]:

@@ -1,5 +1,6 @@
 """The sentence of an error: `NAME must be EXPECTED, got VALUE`, then the reason or the remedy."""
 
+import numpy as np
 import pytest
 
 from jaxrl_fast.errors import ConfigError, expected
@@ -41,3 +42,8 @@ def test_long_values_are_shortened_and_values_without_text_named_by_type():
     assert message.startswith("x must be a number, got 'yyy") and message.endswith(
         "yy': long texts are none")
     assert len(message) < 400
+
+
+def test_an_array_is_shown_in_one_line():
+    assert str(ConfigError("x", np.zeros((2, 2)), "a number")) == (
+        "x must be a number, got array([[0., 0.], [0., 0.]])")

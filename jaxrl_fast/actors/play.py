@@ -55,7 +55,7 @@ def start_clock() -> Clock:
 def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
     batch = jax.tree.leaves(frame)[0].shape[:1]
     no = jnp.zeros(batch, bool)
-    row = Timestep(frame, action, frame, jnp.zeros(batch), no, no, extras, reset_only=no)
+    row = Timestep(frame, action, frame, jnp.zeros(batch, jnp.float32), no, no, extras, reset_only=no)
     return jax.tree.map(lambda x: jnp.zeros((algo.num_steps, *x.shape), x.dtype), row)
 
 

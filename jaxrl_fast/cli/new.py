@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import keyword
 import re
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli.args import PROG, parse, positionals
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, check_choice, expected
+from jaxrl_fast.imports import is_installed
 
 KINDS = ("algorithm", "environment", "project")
 PYPROJECT = """[build-system]
@@ -75,6 +78,9 @@ def _checked(name: str) -> str:
         raise ConfigError("NAME", name, "the name of a module: lower-case letters, digits and _, such as my_env")
     if name in ALGORITHMS or module in ALGORITHMS or module == "jaxrl_fast" or name in registry.list_environments():
         raise ConfigError("NAME", name, "a name that jaxrl_fast does not use itself")
+    found = None if module in sys.stdlib_module_names else importlib.util.find_spec(module)
+    if module in sys.stdlib_module_names or (found and found.origin and is_installed(found.origin)):
+        raise ConfigError("NAME", name, f"a name that is not installed: {module}.py would hide that module here")
     return module
 
 

@@ -60,7 +60,7 @@ def _column(name: str, values: Any) -> Any:
 
 
 def _selection(name: str, value: Any) -> Any:
-    if not all(hasattr(value, part) for part in SELECTS):
+    if isinstance(value, type) or not all(hasattr(value, part) for part in SELECTS):
         raise ConfigError(name, value, "a jf.PBT or jf.Halving, or None")
     return value
 

@@ -49,6 +49,8 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     whole row. metrics: {name: float32 [rows]} with `updates`, and for a prioritized memory
     `max_priority`, NaN after an error that was negative or not finite.
     """
+    if not isinstance(data, Filled):
+        raise ConfigError("data", data, "a memory of offline_memory, jf.experience or open_memory")
     spec = getattr(env, "spec", env)
     algo = algo.bind(spec)
     own = replay_of(algo)

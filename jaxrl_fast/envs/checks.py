@@ -101,12 +101,27 @@ def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
 def numeric(spec: EnvSpec, function: str, **values: PyTree) -> None:
     """Raise ConfigError for a leaf of the values of `function` that is no array and no number."""
     for path, x in jax.tree_util.tree_leaves_with_path(values):
+        field = f"{spec.name}: {path[0].key}{jax.tree_util.keystr(path[1:])} of {function}"
         try:
             jnp.result_type(x)
+            known = not isinstance(x, (str, type, np.dtype))  # JAX reads "b" as a dtype
         except (TypeError, ValueError):
-            name, where = path[0].key, jax.tree_util.keystr(path[1:])
-            got = type(x).__name__
-            raise ConfigError(f"{spec.name}: {name}{where} of {function}", got, "an array or a number") from None
+            known = False
+        if not known:
+            raise ConfigError(field, type(x).__name__, "an array or a number")
+        _check_held(field, x)
+
+
+def _check_held(field: str, x: Any) -> None:
+    """Raise ConfigError for integers of NumPy or Python beyond JAX's, which would wrap."""
+    own = x.dtype if isinstance(x, (np.ndarray, np.integer)) else np.dtype(int)
+    if not isinstance(x, (np.ndarray, np.integer, int)) or own.kind not in "iu":
+        return
+    limits = np.iinfo(jax.dtypes.canonicalize_dtype(own))
+    x = np.ravel(x)
+    lost = x[(x < limits.min) | (x > limits.max)]
+    if lost.size:
+        raise ConfigError(field, int(lost[0]), f"from {limits.min} to {limits.max}, or a float: JAX holds {limits.dtype}")
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
@@ -202,6 +217,7 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why
         wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
         hint = f". {WIDE}" if wide and seen == shape else ""
         raise ConfigError(field, f"{kind}{list(seen)}", wanted + hint)
+    _check_held(field, value)
     return jnp.asarray(value) if dtype is None or kind == dtype else jnp.asarray(value, dtype)
 
 

@@ -169,6 +169,9 @@ class OwnDict:
         (single, *others) = {single for _, single, _ in parts.values()}
         if others:
             raise expected(name, "one observation or a batch of them in all entries", "one in some and a batch in others")
+        sizes = [jax.tree.leaves(x)[0].shape[0] for x, _, _ in parts.values()]
+        if any(size != sizes[0] for size in sizes):
+            raise expected(name, "a batch of one size in all entries", f"batches of {', '.join(map(str, sizes))}")
         return {key: x for key, (x, _, _) in parts.items()}, single, False
 
 

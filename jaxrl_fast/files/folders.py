@@ -19,6 +19,7 @@ from pathlib import Path
 
 from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, expected, writing
+from jaxrl_fast.values import expanded
 
 LOCK = ".lock"
 DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
@@ -29,7 +30,7 @@ _held: set[Identity] = set()  # this process's lock files, which do not stop it
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
-    """Return the folder that `path` leads to ("new/../run" is run); raises ConfigError."""
+    """Return the folder that `path` leads to ("new/../run" is run, ~ is home); raises ConfigError."""
     text = str(path) if isinstance(path, (str, os.PathLike)) else ""
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
         raise ConfigError(argument, text or path, "the name of a folder")
@@ -38,7 +39,7 @@ def folder_path(argument: str, path: str | Path) -> Path:
     except UnicodeEncodeError as error:
         valid = "a name in UTF-8: checkpoints take no other; PYTHONUTF8=1 reads it as UTF-8"
         raise ConfigError(argument, text, valid) from error
-    path = Path(path)
+    path = Path(expanded(path))
     try:
         path.exists()  # raises for a name that is too long
         if ".." not in path.parts:
@@ -75,7 +76,12 @@ def check_writable(argument: str, folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield a new file beside `path` that atomically replaces it (links are not followed)."""
+    """Yield a new file beside `path` that atomically replaces it (links are not followed).
+
+    Raises OSError for a device or a pipe, also behind a link such as /dev/stdout.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a device or a pipe, no file", str(path))
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     try:

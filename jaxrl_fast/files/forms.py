@@ -26,10 +26,12 @@ LOST = [{"member": int, "env_steps": int, "reason": str}]
 RESULT = {
     "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES, "lost?": ([*LOST], type(None)),
     "best_eval_return?": SCORES[0], "steps_per_second?": SCORES[0], "eval_episodes?": (int, type(None)),
+    "seconds?": ({"*": SCORES[0]}, type(None)), "wall_seconds?": SCORES[0],
 }  # fmt: skip
 CONFIG = {
     "format": ANY, "algorithm": {"name": str, "settings": dict, "class?": str},
     "environment": {"name": str, "settings?": dict, "object?": dict}, "run": {"total_steps": int}, "imports?": [str],
+    "device?": str, "versions?": dict,
 }  # fmt: skip
 SWEEP = {
     "format": ANY, "base": CONFIG | {"run": {"total_steps": int, "seed": int, "seeds": int}}, "configurations": [dict],
@@ -85,6 +87,8 @@ def misfit(value: Any, form: Any, name: str = "it") -> str | None:
                 return wrong
         return None
     fits = isinstance(value, form) and not (isinstance(value, bool) and form in (int, float))
+    if form in (int, float) and type(value) is int and abs(value) >= 2**64:
+        return f"{name} is an integer of more than 64 bits"
     if fits or (form is float and type(value) is int):
         return None
     return f"{name} is {_kind(value)}, not {_NAMES.get(form, form.__name__)}"

@@ -24,7 +24,7 @@ FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 1}  # {name: dec
 # Beside an algorithm's metrics and `time_*`; a report of an environment gets another name.
 RESERVED = (
     *FIXED, "episode_return", "episode_length", "eval_return", "eval_length", "eval_episodes",
-    "policy_lag", "parent", "kept",
+    "policy_lag", "parent", "kept", "seed", "configuration",
 )  # fmt: skip
 SHOWN = ("episode_return", "eval_return")  # of a row's metrics, in its short form
 

@@ -166,6 +166,7 @@ class Agent:
 
     def init_carry(self, num_envs: int = 1) -> Carry:
         """Return the carry of `num_envs` new episodes; 1 for a single observation."""
+        check_int("num_envs", num_envs)
         return _start(self.algo, num_envs)
 
     def reset(self, ended: Any = None) -> None:
@@ -175,7 +176,7 @@ class Agent:
 
     def restart(self, carry: Carry, ended: Any) -> Carry:
         """Return `carry` with new episodes where `ended` (bool [B]); pure."""
-        ended = jnp.asarray(ended)
+        ended = ended if isinstance(ended, jax.Array) else np.asarray(ended)
         if ended.shape != carry.begun.shape or ended.dtype != bool:
             raise expected("ended", f"bool of shape {carry.begun.shape}", f"{ended.dtype} of shape {ended.shape}")
         return tree.where(ended, self.init_carry(ended.shape[0]), carry)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from jaxrl_fast.algorithms.build import build_algorithm
 from jaxrl_fast.engine.config import RunConfig, check_names
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.errors import ConfigError, check_choice, first_line
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.runs import config_values as values
 
 FORMAT = 2
+OWN = ("format", "algorithm", "environment", "run", "resolved", "device", "products", "versions")  # keys of a run
 BEFORE_THE_SETTING = {"precision": "tf32"}  # JAX's own choice on a GPU, which older runs had
 
 
@@ -68,9 +69,23 @@ def decode_environment(entry: dict[str, Any]) -> Environment:
             raise ConfigError("environment", type(env).__name__, "a jaxrl_fast Env")
         return env
     imports.check_known(registry.modules_of(entry["name"]), "environment")
-    settings = values.decode_settings(entry["settings"], "env")
     with values.reading("environment", entry):
+        settings = values.decode_settings(entry["settings"], "env")
         return registry.make(entry["name"], **settings)
+
+
+def check_about(about: Any) -> None:
+    """Raise ConfigError for keys that config.json cannot hold beside its own."""
+    wanted = "a dict of texts to JSON values"
+    if not isinstance(about, Mapping) or not all(isinstance(key, str) for key in about):
+        raise ConfigError("about", about, wanted)
+    for key in OWN:
+        if key in about:
+            raise ConfigError("about", key, f"keys other than {', '.join(OWN)}: the run writes these")
+    try:
+        json.dumps(dict(about), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError("about", about, f"{wanted}; {first_line(error)}") from error
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -45,7 +45,21 @@ def evaluate(*args: Any, **named: Any) -> Evaluation:
         ConfigError: an argument or space that does not fit.
     """
     first = args[0] if args else named.get("agent")
-    return (_evaluate_agent if isinstance(first, Agent) else engine.evaluate)(*args, **named)
+    return (_evaluate_agent if isinstance(first, Agent) else _evaluate_state)(*args, **named)
+
+
+def _evaluate_state(
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    max_steps: int | None = None,
+) -> Evaluation:  # fmt: skip
+    for name, value, kind in (("env", env, Env), ("algo", algo, Algorithm)):
+        if not isinstance(value, kind):
+            raise ConfigError(name, value, f"an {kind.__name__} of jaxrl_fast for an agent's state; a jf.Agent comes first")
+    check_int("episodes", episodes, 1, 1_000_000)
+    check_choice("mode", mode, MODES)
+    if max_steps is not None:
+        check_int("max_steps", max_steps)
+    return engine.evaluate(env, algo, agent, key, episodes, mode, max_steps)
 
 
 def _evaluate_agent(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation:

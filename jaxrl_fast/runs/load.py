@@ -33,6 +33,7 @@ from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.signals import run_so_far
 from jaxrl_fast.runs.train import Around, begin, run_prepared
 from jaxrl_fast.types import RunState
+from jaxrl_fast.values import expanded
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a resume may change
 
@@ -49,8 +50,8 @@ def load(path: str | Path, which: str = "auto", member: int | None = None, modul
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
     path = hub.fetch("path", path) if hub.is_remote(path) else path
-    if isinstance(path, (str, Path)) and safetensors.is_exported(Path(path)):
-        return Agent(*safetensors.load(Path(path), which, member, modules))
+    if isinstance(path, (str, Path)) and safetensors.is_exported(Path(expanded(path))):
+        return Agent(*safetensors.load(Path(expanded(path)), which, member, modules))
     run, env, config, agent, row, _, score = read_member(path, order, member, modules)
     whole = isinstance(agent, RunState)
     return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)

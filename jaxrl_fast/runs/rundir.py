@@ -27,6 +27,7 @@ from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
+from jaxrl_fast.values import expanded
 
 SEED = "seed-"
 AUTO = "auto"  # an `out` that is numbered
@@ -186,6 +187,7 @@ def run_path(argument: str, path: Any) -> Path:
     """Return the path of an existing directory. Raises ConfigError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise expected(argument, "the path of a run directory", repr(path)[:100])
+    path = expanded(path)
     if not os.fspath(path) or not Path(path).is_dir():
         raise ConfigError(argument, str(path), "an existing run directory")
     return Path(path)
@@ -255,6 +257,7 @@ def described(prepared: Prepared) -> Prepared:
 
 def describe(run: Any) -> dict[str, Any]:
     """Return the content of config.json. run: a `Prepared`, or a sweep for its base."""
+    configs.check_about(run.about)
     origin, grid = registry.describe(run.env), run.grid
     resolved = {  # default settings, for readers; nothing reads them back
         "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,

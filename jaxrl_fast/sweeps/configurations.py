@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,7 +34,18 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
             raise ConfigError(f"grid {name}", list(values), "values that differ")
     values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v] for v in grid.values()]
     values = [[as_text(f"grid {name}", x) for x in column] for name, column in zip(grid, values, strict=True)]
+    for name, column in zip(grid, values, strict=True):
+        for value in column:
+            _check_json(f"grid {name}", value)
     return [dict(zip(grid, combination, strict=True)) for combination in itertools.product(*values)]
+
+
+def _check_json(name: str, value: Any) -> None:
+    """Raise ConfigError for a value that sweep.json cannot hold."""
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(name, value, f"values that sweep.json can hold, such as numbers, texts and tuples; {error}") from error
 
 
 def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:

@@ -683,6 +683,19 @@ TABLE = [
     row("plot into a folder", "plot {run} --out {folder}", "--out must be ", "this is a directory"),
     row("plot into an unknown format", "plot {run} --out x.bmp", "x.bmp", ".png, .svg, .pdf"),
     row("plot below a file", "plot {run} --out {file}/x.png", "--out must be ", "can be written"),
+    # a file of a run's own, a pipe
+    *(row(f"{line.split()[0]} onto {name} of a run", f"{line} {{run}}/{name}",
+          "must be another file", "is read from this one")
+      for name in ("config.json", "metrics.jsonl", "result.json")
+      for line in ("report {run} --out", "compare {run} {run} --csv", "plot {run} --out")),
+    row("report onto a checkpoint", "report {run} --out {run}/checkpoints/mine.html",
+        "--out must be another file", damage=text("checkpoints/mine.html", "")),
+    row("report onto a link to a run's file", "report {run} --out {run}/link.html",
+        "--out must be another file",
+        damage=lambda r: os.symlink("config.json", r / "link.html")),
+    *(row(f"{line.split()[0]} onto a pipe", f"{line} {{run}}/pipe", "must be the name of a file",
+          "a device or a pipe", damage=lambda r: os.mkfifo(r / "pipe"))
+      for line in ("report {run} --out", "compare {run} {run} --csv")),
     # list
     row("list with a bad import", "list --import no_such_module", "--import must be ",
         "got 'no_such_module'"),
@@ -821,6 +834,26 @@ CALLS = [
     ("schedule of nothing",
      lambda: jf.train(jf.ARS(learning_rate=lambda step: jnp.nan), CARTPOLE(), 100),
         ("learning_rate must be a schedule", "begins with nan")),
+    *((f"about of {name}",
+       lambda about=about: jf.train(jf.PPO(), CARTPOLE(), 100, out="run", about=about),
+       ("about must be ", *says))
+      for name, about, says in (
+          ("a number", 1, ("got 1", "a dict")), ("a list", ["note"], ("got ['note']",)),
+          ("a key that is no text", {1: 2}, ("got {1: 2}",)),
+          ("settings of the run", {"run": {}}, ("keys other than", "got 'run'")),
+          ("a format", {"format": 9}, ("keys other than", "got 'format'")),
+          ("an object", {"note": object()}, ("not JSON serializable",)),
+          ("a number that is none", {"note": float("nan")}, ("JSON compliant",)),
+      )),
+    ("about of a sweep",
+     lambda: jf.sweep(jf.PPO(), CARTPOLE(), 100, out="s", about={"algorithm": {}},
+                      grid={"algo.discount": [0.9, 0.99]}),
+     ("about must be keys other than", "got 'algorithm'")),
+    ("class of a selection", lambda: jf.train(jf.PPO(), CARTPOLE(), 100, selection=jf.PBT),
+     ("selection must be a jf.PBT or jf.Halving", "got <class")),
+    ("grid of an object", lambda: jf.sweep(jf.PPO(), CARTPOLE(), 100, out="s",
+                                           grid={"algo.network": [object(), "mlp"]}),
+     ("grid algo.network must be values that sweep.json can hold", "got <object")),
     ("number as a key", lambda: CARTPOLE().init(0, 4), ("key must be ", "got 0", "jax.random.key")),
     ("no environments", lambda: CARTPOLE().init(jax.random.key(0), 0),
      ("num_envs must be ", "got 0")),

@@ -74,6 +74,8 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
     (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
     (("environment", "class"), "NAME must be the name of a module"),
     (("algorithm", "ppo"), "NAME must be a name that jaxrl_fast does not use itself, got 'ppo'"),
+    (("algorithm", "jax"), "NAME must be a name that is not installed, got 'jax': jax.py would hide"),
+    (("project", "json"), "NAME must be a name that is not installed, got 'json'"),
     (("algorithm", "there"), "NAME must be one whose file there.py is not there yet"),
 ])  # fmt: skip
 def test_bad_names_write_nothing(words, message, place, run_cli):

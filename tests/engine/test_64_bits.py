@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import tree
+from jaxrl_fast.actors import play
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.envs import registry
@@ -73,3 +75,18 @@ def test_a_64_bit_environment_error_names_the_switch():
     with jax.enable_x64(True), pytest.raises(jf.ConfigError,
         match=r"counts: reset must be .*got 'int64\[4, 2\]'.*jax_enable_x64"):
         traced(jf.PPO(**PPO), Counts())
+
+
+def test_rollouts_of_the_host_have_32_bits():
+    algo = jf.PPO(**PPO).bind(jf.make("CartPole-v1").spec)
+    obs, no = np.zeros((4, 4), np.float32), np.zeros(4, bool)
+    seen = play.Seen(obs, None, np.zeros(4, np.float32), no, no)
+
+    def rollout(key):
+        start, agent, noise = play.begin(algo, obs, of=4), algo.init(key), algo.draw(key, 4, 4)
+        given = (noise, play.start_clock(), jnp.int32(0))
+        actor, steps, _ = play.step(algo, algo.acting(agent), start, None, None, *given, "sample")
+        return play.end(algo, start, actor, steps, seen, jnp.int32(0))
+
+    with jax.enable_x64(True):
+        assert not wide(jax.eval_shape(rollout, jax.random.key(0)))

@@ -72,6 +72,8 @@ def test_bad_offline_runs_are_refused():
         jf.make_offline_train(jf.PPO(), env, data, 10)
     with pytest.raises(ConfigError, match="learns from replay"):
         jf.offline_memory(jf.PPO(), env, rows)
+    with pytest.raises(ConfigError, match="data must be a memory of offline_memory, .*got 'x'"):
+        jf.make_offline_train(DQN, env, "x", 10)
     with pytest.raises(ConfigError, match="updates must be .*got 0"):
         jf.make_offline_train(DQN, env, data, 0)
     with pytest.raises(ConfigError, match="log_every must be .*got 0"):

@@ -20,7 +20,7 @@ import jaxrl_fast as jf
 from jaxrl_fast.actors import play
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.envs import own, registry
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.runs import config_json
 
 
@@ -273,6 +273,24 @@ def test_pictures_of_a_class_and_of_a_thunk():
 def test_objects_that_are_no_environment_are_refused(source, message):
     with pytest.raises(ConfigError, match=message):
         jf.make(source)
+
+
+SHARED = Walk()
+
+
+@pytest.mark.parametrize("source", [
+    lambda: SHARED, lambda: gymnasium.wrappers.TimeLimit(SHARED, 2), lambda shared=SHARED: shared,
+])  # fmt: skip
+def test_one_environment_is_not_stepped_as_several(source):
+    """`lambda: env` makes no other environment; the environments of a vector would be one."""
+    env = jf.make(source)
+    with pytest.raises(UserError, match="a function that makes another environment each time"):
+        env.open(2, 0)
+    first = env.open(1, 0)
+    with pytest.raises(UserError, match="the same environment again"):  # as an evaluation's
+        env.open(1, 0)
+    first.close()
+    env.open(1, 0).close()
 
 
 def test_an_error_for_an_uncopyable_instance_suggests_a_function():

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast import values
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.files import folders
@@ -248,3 +249,33 @@ def test_without_file_locks_the_process_in_the_file_decides(tmp_path, monkeypatc
     assert "elsewhere" in folders.holder(tmp_path)
     file.write_text(json.dumps(about | {"pid": 2**22 + 1}))  # above what Linux gives out
     assert folders.holder(tmp_path) is None
+
+
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path):
+    """Nor a link to one: as root `os.replace` would put a file in the place of /dev/stdout."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(OSError, match="a device or a pipe"), folders.replacing(tmp_path / name):
+            raise AssertionError("nothing may be written")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "pipe"]
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch, run_cli):
+    """A shell leaves `--out=~/x` as it is."""
+    home = tmp_path / "home"
+    (home / "run").mkdir(parents=True)
+    (home / "run" / "config.json").write_text("{}")
+    monkeypatch.setenv("HOME", str(home))
+    for out in ("~/new", Path("~/new")):
+        assert folders.folder_path("out", out) == home / "new"
+    assert values.path("run", "~") == str(home) and values.path("run", "a/~") == "a/~"
+    assert values.new_file("--out", "~/x.png") == str(home / "x.png")
+    for call in (jf.load, jf.resume):
+        with pytest.raises(jf.ConfigError, match=f"got '{home}/run/config.json'"):
+            call("~/run")
+    for line in (TRAIN, SWEEP):
+        code, _, err = run_cli(*line, "--out=~/run")
+        assert code == 2 and f"got '{home}/run'" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["home"]

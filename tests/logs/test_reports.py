@@ -178,7 +178,7 @@ def test_every_auto_reset_of_gymnasium(mode):
 
 def test_report_names_are_unique():
     names = ["success", "success_end", "a/b", "a b", "time_x", "env_steps", "loss", "x",
-             "x_end_end", "eval_return", "/bad"]
+             "x_end_end", "eval_return", "/bad", "seed"]
     found = reports.log_names(names, ["loss", "x_end"])
     all_of_them = [n + end for n in found.values() for end in ("", "_end")]
     assert (

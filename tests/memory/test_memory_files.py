@@ -94,6 +94,8 @@ def test_exponents_are_no_sizes(tmp_path):
 
 def test_bad_files_are_refused(tmp_path):
     data, path = filled("uniform"), tmp_path / "replay"
+    with pytest.raises(ConfigError, match="path must be the folder of a saved memory, got None"):
+        open_memory(None)
     with pytest.raises(ConfigError, match="a folder that save_memory has written"):
         load_memory(path, data.memory)
     save_memory(path, data)

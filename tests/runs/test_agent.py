@@ -232,6 +232,8 @@ def test_an_observation_of_another_kind_is_one_line():
         ({"a": a.astype(str), "b": b}, r"observation\['a'\] must be float32 numbers"),
         ({"a": [[0, 0], [0]], "b": b},
          r"observation\['a'\] must be float32 numbers of shape \(4,\), got no array"),
+        ({"a": np.zeros((3, 4), np.float32), "b": np.zeros((2, 8, 9), np.uint8)},
+         "observation must be a batch of one size in all entries, got batches of 3, 2"),
         ({"a": a[None][:0], "b": b[None][:0]},
          r"observation\['a'\] must be one observation, or a batch of at least one"),
     ):
@@ -350,6 +352,12 @@ def test_seeds_are_checked_everywhere(seed, stacked):
     for call in calls:
         with pytest.raises(jf.ConfigError, match="seed"):
             call()
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "1", True])
+def test_the_number_of_new_episodes_is_checked(number, stacked):
+    with pytest.raises(jf.ConfigError, match="num_envs must be an integer from 1"):
+        stacked.init_carry(number)
 
 
 def test_keys_are_checked():

@@ -93,6 +93,7 @@ READERS = {
     "resume": resume,
     "plot": command("plot", "{run}"),
     "compare": command("compare", "{run}", "{other}"),
+    "report": command("report", "{run}"),
     "repeat": command("train", "--config", "{run}", "--help"),
 }
 
@@ -179,12 +180,17 @@ VALUES = [
     ("config.json", "run", {"total_steps": "many"}, "run.total_steps is a text"),
     ("config.json", "environment", {"settings": {}}, "environment.name is missing"),
     ("config.json", "imports", "os", "imports is a text"),
+    ("config.json", "versions", None, "versions is null"),
     ("config.json", "algorithm", {"name": 3, "settings": {}}, "algorithm.name is an integer"),
     ("result.json", "eval_return", "abc", "eval_return is a text"),
     ("result.json", "eval_return", [True], "eval_return[0] is true"),
     ("result.json", "env_steps", None, "env_steps is null"),
     ("result.json", "steps_per_second", True, "steps_per_second is true"),
     ("result.json", "best_eval_return", "1", "best_eval_return is a text"),
+    ("result.json", "eval_return", [2**70], "eval_return[0] is an integer of more than 64 bits"),
+    ("result.json", "seconds", "1", "seconds is a text"),
+    ("result.json", "seconds", {"train": [1]}, "seconds.train is a list"),
+    ("result.json", "wall_seconds", "1", "wall_seconds is a text"),
     ("result.json", "lost", [{"member": 0}], "lost[0].env_steps is missing"),
 ]
 
@@ -219,7 +225,11 @@ def test_a_row_of_another_form_is_named(row, run, run_cli):
 @pytest.mark.parametrize(
     "content",
     ["null", "[1]", '{"format": 1}', '{"format": 1, "base": 3, "configurations": [], "parts": []}',
-     "{"]
+     "{", json.dumps({"format": 1, "configurations": [{"algo.discount": 0.9}],
+                      "parts": [{"configurations": [0], "seed": 0, "seeds": 1}],
+                      "base": {"format": 2, "algorithm": {"name": "ppo", "settings": {}},
+                               "environment": {"name": "CartPole-v1"},  # no settings
+                               "run": {"total_steps": 1, "seed": 0, "seeds": 1}}})]
 )
 def test_a_sweep_that_is_damaged_is_named(content, run, run_cli):
     (run.parent / "sweep.json").write_text(content)

@@ -185,6 +185,8 @@ def broken(content: bytes, change: str) -> bytes:
     head = json.loads(content[8 : 8 + size])
     if change == "cut":
         return content[:-8]
+    if change == "flipped":  # in the last digits of the last numbers
+        return content[:-8] + bytes(x ^ 1 if i % 4 == 0 else x for i, x in enumerate(content[-8:]))
     name = next(key for key in head if key != "__metadata__")
     head["elsewhere"] = head.pop(name)
     text = json.dumps(head).encode()
@@ -194,12 +196,26 @@ def broken(content: bytes, change: str) -> bytes:
 @pytest.mark.safetensors
 @pytest.mark.parametrize(("change", "message"),
                          [("cut", "a whole file of safetensors"),
+                          ("flipped", "its checksum differs"),
                           ("renamed", "is missing|of no layer")])
 def test_a_damaged_file_of_safetensors_is_refused(change, message, trained, tmp_path):
     folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
     file = folder / "policy.safetensors"
     file.write_bytes(broken(file.read_bytes(), change))
     with pytest.raises(jf.ConfigError, match=message):
+        jf.load(folder)
+
+
+@pytest.mark.safetensors
+@pytest.mark.parametrize(("exported", "says"), [
+    (3, "exported is an integer, not an object"), ({}, "exported.iteration is missing"),
+    ({"iteration": "x", "score": 1.0}, "exported.iteration is a text"),
+])  # fmt: skip
+def test_an_exported_config_of_another_form_is_named(exported, says, trained, tmp_path):
+    folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | {"exported": exported}))
+    with pytest.raises(jf.ConfigError, match=f"config must be .*config.json.*{says}"):
         jf.load(folder)
 
 

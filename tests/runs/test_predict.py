@@ -52,6 +52,9 @@ def test_predict_refuses_what_act_refuses(stacked):
         stacked.predict(np.full(3, np.nan, np.float32), deterministic=True)
     with pytest.raises(jf.ConfigError, match=r"carry must be Agent.init_carry\(2\)"):
         stacked.predict(FRAMES[0], stacked.init_carry(3))
+    for begun in ("x", [1, 0], [True]):
+        with pytest.raises(jf.ConfigError, match=r"ended must be bool of shape \(2,\)"):
+            stacked.predict(FRAMES[0], stacked.init_carry(2), begun)
 
 
 def test_players_share_no_memory(stacked):
@@ -106,6 +109,21 @@ def test_evaluate_takes_its_arguments_by_name():
     pure = jf.evaluate(env=agent.env, algo=agent.algo, agent=agent.state, key=key, episodes=4)
     np.testing.assert_array_equal(pure.ret,
                                   jf.evaluate(env=agent.env, agent=agent, episodes=4, seed=2).ret)
+
+
+@pytest.mark.parametrize(("named", "message"), [
+    ({"mode": "gredy"}, "mode must be one of .*did you mean 'greedy'"),
+    ({"episodes": 0}, "episodes must be an integer from 1"),
+    ({"max_steps": 0}, "max_steps must be an integer from 1"),
+    ({"max_steps": 1.5}, "max_steps must be an integer from 1"),
+    ({"env": "CartPole-v1"}, "env must be an Env of jaxrl_fast"),
+    ({"algo": jf.DQN}, "algo must be an Algorithm of jaxrl_fast"),
+])  # fmt: skip
+def test_arguments_of_evaluations_in_programs_are_checked(named, message):
+    agent = new(jf.DQN(hidden=(8,)), jf.make("CartPole-v1"))
+    given = {"env": agent.env, "algo": agent.algo, "agent": agent.state, "key": jax.random.key(0)}
+    with pytest.raises(jf.ConfigError, match=message):
+        jf.evaluate(**given | named)
 
 
 def test_resets_of_a_player_add_up(stacked):

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import shutil
 import uuid
 from pathlib import Path
@@ -105,7 +106,9 @@ def identity(path: str | Path) -> str:
 
 def open_memory(path: str | Path, outline: bool = False) -> Filled:
     """Read a saved memory in its own layout, with batches of 1; outline: shapes alone."""
-    path = Path(path).absolute()
+    if not isinstance(path, (str, os.PathLike)):
+        raise ConfigError("path", path, "the folder of a saved memory")
+    path = Path(values.expanded(path)).absolute()
     about = _read(path)
     sizes = {name: value for name, value in about["layout"].items() if name != "class"}
     sizes |= {name: about[name] for name in ("truncation_interval",) if name in about}

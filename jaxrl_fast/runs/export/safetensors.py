@@ -14,6 +14,8 @@ import numpy as np
 from jaxrl_fast import runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, first_line
+from jaxrl_fast.files import forms
+from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import device_name
 from jaxrl_fast.runs.start_from import Given, fitted, found_in
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 FILE = "policy.safetensors"
 FOLDER = (FILE, "config.json")  # what an exported folder holds
+EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}  # the key "exported"
 
 
 def _library() -> Any:
@@ -40,6 +43,9 @@ def export(agent: Agent, path: Path) -> None:
     arrays = {jax.tree_util.keystr(where): np.asarray(x) for where, x in jax.tree.leaves_with_path(given)}
     alone = {"population": None, "selection": None, "seeds": 1, "experience": None, "start_from": None, "experience_id": None}
     alone |= {"experience_fraction": RunConfig.experience_fraction}
+    path.mkdir(parents=True, exist_ok=True)
+    library.numpy.save_file(arrays, path / FILE, metadata={"format": "jaxrl_fast"})
+    score = agent.score if _finite(agent.score) else None
     content = {
         "format": configs.FORMAT,
         "algorithm": configs.encode_algorithm(agent.algo),
@@ -47,10 +53,8 @@ def export(agent: Agent, path: Path) -> None:
         "run": configs.encode_run(dataclasses.replace(agent.config, **alone)),
         "device": device_name(),
         "versions": runtime.versions(),
-        "exported": {"iteration": agent.iteration, "score": agent.score if _finite(agent.score) else None},
+        "exported": {"iteration": agent.iteration, "score": score, "checksum": checksum(path / FILE)},
     }
-    path.mkdir(parents=True, exist_ok=True)
-    library.numpy.save_file(arrays, path / FILE, metadata={"format": "jaxrl_fast"})
     configs.write_json(path / "config.json", content)
 
 
@@ -68,6 +72,9 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
+    about, wrong = content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
+    if wrong:
+        raise ConfigError("config", str(path / "config.json"), f"that of an exported policy; in this file {wrong}")
     algo = algo.bind(env.spec)
     try:
         arrays = _library().numpy.load_file(path / FILE)
@@ -78,8 +85,9 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
              for part in Given._fields}  # fmt: skip
     given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE)) for part in Given._fields))
     given = fitted(given, algo)
-    about = content.get("exported") or {}
-    return algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about.get("iteration", 0), about.get("score")
+    if about.get("checksum", (found := checksum(path / FILE))) != found:  # older exports have none
+        raise ConfigError("run", str(path / FILE), "the file that was exported; its checksum differs")
+    return algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about["iteration"], about["score"]
 
 
 def _tree(found: dict[str, np.ndarray], like: Any, file: str) -> Any:
