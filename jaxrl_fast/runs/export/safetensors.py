@@ -50,7 +50,8 @@ def export(agent: Agent, path: Path) -> None:
         "exported": {"iteration": agent.iteration, "score": agent.score if _finite(agent.score) else None},
     }
     path.mkdir(parents=True, exist_ok=True)
-    library.numpy.save_file(arrays, path / FILE, metadata={"format": "jaxrl_fast"})
+    # its own save_file would make a file that no other user can read
+    (path / FILE).write_bytes(library.numpy.save(arrays, metadata={"format": "jaxrl_fast"}))
     configs.write_json(path / "config.json", content)
 
 
