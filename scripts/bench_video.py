@@ -1,15 +1,17 @@
-"""Measure what videos cost a run: PPO on CartPole with and without them.
+"""Measure what videos cost a run: PPO on CartPole without videos, with GIFs and with MP4s.
 
-    python scripts/bench_video.py [--rounds N] [--steps N] [--videos N]
+    python scripts/bench_video.py [--rounds N] [--steps N] [--videos N] [--formats gif,mp4]
 
-Each round trains both ways, in turns, in one process that has compiled before. Prints steps/s of
-all runs, the ratio of their medians, and the CPU time of the drawing thread as a share of the
-process's.
+Each round trains every way, in turns, in one process that has compiled before, and prints a line
+for each run: steps/s, CPU time, and the CPU time of drawing (its thread and ffmpeg). The last lines
+give, for each format, the ratio of the medians of steps/s, and drawing as a share of the CPU time,
+which other load on the machine does not change. MP4 needs the extra [video].
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from typing import Any
@@ -17,6 +19,8 @@ from typing import Any
 import jaxrl_fast as jf
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.runs.videos import Videos
+
+WITHOUT = "without"
 
 
 class Count(Sink):
@@ -32,37 +36,54 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20_000_000, help="environment steps a run")
-    parser.add_argument("--videos", type=int, default=10, help="videos a run")
+    parser.add_argument("--steps", type=int, default=4_000_000, help="environment steps a run")
+    parser.add_argument("--videos", type=int, default=2, help="videos a run, at most")
+    parser.add_argument("--formats", default="gif,mp4", help="of gif, mp4")
     args = parser.parse_args()
     env, algo, spent, draw, sink = (
         jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1"), [], Videos._draw, Count())
 
     def timed(*given: Any, **named: Any) -> Any:
-        before = time.thread_time()
+        before = time.thread_time() + _children()
         found = draw(*given, **named)
-        spent.append(time.thread_time() - before)
+        spent.append(time.thread_time() + _children() - before)
         return found
 
-    def train(filmed: bool, steps: int = args.steps) -> Any:
-        every = -(-steps // args.videos) if filmed else None
-        return jf.train(algo, env, steps, progress=False, eval_every=0, eval_episodes=4,
-                        video_every=every, sinks=[sink])
+    def train(way: str, steps: int = args.steps) -> tuple[float, float, float]:
+        """Return steps/s, and the CPU time of the run and of its drawing."""
+        named = {} if way == WITHOUT else dict(video_every=steps // args.videos, video_format=way)
+        spent.clear()
+        before = time.process_time() + _children()
+        run = jf.train(algo, env, steps, progress=False, eval_every=0, eval_episodes=4,
+                       sinks=[sink], **named)
+        return run.steps_per_second, time.process_time() + _children() - before, sum(spent)
 
-    Videos._draw = timed
-    train(True, 200_000)  # compiles
-    spent.clear()
-    sink.videos, rates, cpu = 0, {False: [], True: []}, 0.0
+    setattr(Videos, "_draw", timed)  # noqa: B010
+    ways = [WITHOUT, *args.formats.split(",")]
+    for way in ways:
+        train(way, 100_000)  # compiles
+    found: dict[str, list[tuple[float, float, float]]] = {way: [] for way in ways}
     for i in range(args.rounds):
-        for filmed in (i % 2 == 0, i % 2 == 1):
-            before = time.process_time()
-            rates[filmed].append(train(filmed).steps_per_second)
-            cpu += (time.process_time() - before) if filmed else 0.0
-    without, filmed = (statistics.median(rates[key]) for key in (False, True))
-    print("without:", *(f"{x:,.0f}" for x in rates[False]), "steps/s")
-    print("with:   ", *(f"{x:,.0f}" for x in rates[True]), "steps/s")
-    share = f"{100 * sum(spent) / cpu:.2f}% of {cpu:.1f} s CPU time"
-    print(f"with / without: {filmed / without:.3f}; {sink.videos} videos: {share}")
+        for way in ways[i % len(ways):] + ways[:i % len(ways)]:
+            sink.videos = 0
+            found[way].append(train(way))
+            rate, cpu, drawing = found[way][-1]
+            print(f"{way:8} {rate:10,.0f} steps/s  {cpu:6.1f} s CPU time  "
+                  f"{sink.videos} videos: {drawing:.2f} s", flush=True)
+    without, *_ = _medians(found[WITHOUT])
+    for way in ways[1:]:
+        rate, cpu, drawing = _medians(found[way])
+        print(f"{way}: {rate / without:.3f} times the steps/s; drawing is "
+              f"{100 * drawing / cpu:.2f}% of the CPU time")
+
+
+def _children() -> float:
+    """Return the CPU time of processes that have ended (ffmpeg)."""
+    return os.times().children_user + os.times().children_system
+
+
+def _medians(runs: list[tuple[float, float, float]]) -> tuple[float, ...]:
+    return tuple(statistics.median(column) for column in zip(*runs, strict=True))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Write docs/settings.md and jaxrl_fast/engine/keywords.py from the declarations of the settings.
+"""Write docs/settings.md, jaxrl_fast/engine/keywords.py and jaxrl_fast/envs/keywords.py.
 
-The page lists the settings of a run and of a selection; the module tells type checkers and editors
-the keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, with help and default.
+The page lists the settings of a run and of a selection. The modules tell type checkers and editors
+the keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and those of `jf.make` with a native
+environment, with help and default.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from pathlib import Path
 from jaxrl_fast.cli.args import show
 from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.engine.config import RunConfig, by_group
+from jaxrl_fast.envs.native.source import SOURCE
+from jaxrl_fast.envs.registry import make
+from jaxrl_fast.envs.wrappers import Common
 from jaxrl_fast.fields import help_of
 from jaxrl_fast.sweeps.selection import PBT, Halving
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, KEYWORDS = ROOT / "docs" / "settings.md", ROOT / "jaxrl_fast" / "engine" / "keywords.py"
+ENVIRONMENTS = ROOT / "jaxrl_fast" / "envs" / "keywords.py"
 HEAD = """# Settings of a run
 
 Keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and flags of `jaxrl-fast train`, `sweep`
 and `plan`, beside the algorithm and the environment. Step counts are environment steps of one member.
 `scripts/settings_page.py` writes this page from the declarations in `jaxrl_fast/engine/config.py`.
 """
-KEYWORDS_HEAD = '''"""Keywords of `jf.train` and the like, for type checkers; scripts/settings_page.py writes it."""
+KEYWORDS_HEAD = '''"""Keywords of `CALL`, for type checkers; scripts/settings_page.py writes it."""
 
 from typing import Any, TypedDict
 '''
@@ -65,17 +70,21 @@ def page() -> str:
     return HEAD + "".join([*groups, *chosen])
 
 
-def key(field: dataclasses.Field) -> str:
+def key(cls: type, field: dataclasses.Field) -> str:
     """Return a setting as a key of a TypedDict; one with `convert` takes more than its type."""
-    kind, text = "Any" if field.metadata["convert"] else field.type, help_of(RunConfig, field.name)
-    default = field.metadata["none"] if field.default is None else repr(field.default)
+    kind = "Any" if field.metadata.get("convert") else field.type
+    text, default = help_of(cls, field.name), show(field.default)
+    if cls is RunConfig:
+        default = field.metadata["none"] if field.default is None else repr(field.default)
     text = f'"""{text[0].upper()}{text[1:]}. Default: {default}."""'
     return textwrap.indent("\n".join([f"{field.name}: {kind}", *textwrap.wrap(text, 96)]), "    ")
 
 
-def typed_dict(name: str, base: str, doc: str, fields: list[dataclasses.Field]) -> str:
+def typed_dict(
+    name: str, base: str, doc: str, fields: list[dataclasses.Field], cls: type = RunConfig
+) -> str:
     head = f'\n\nclass {name}({base}, total=False):\n    """{doc}"""\n\n'
-    return head + "\n".join(map(key, fields)) + "\n"
+    return head + "\n".join(key(cls, field) for field in fields) + "\n"
 
 
 def keywords() -> str:
@@ -85,10 +94,24 @@ def keywords() -> str:
     shared, own = ([f for f in fields if (f.name in alone) == x] for x in (False, True))
     sweep = typed_dict("SweepSettings", "TypedDict", "Settings of every run of a sweep.", shared)
     run = typed_dict("RunSettings", "SweepSettings", "Settings of a run.", own)
-    return KEYWORDS_HEAD + sweep + run
+    return KEYWORDS_HEAD.replace("CALL", "jf.train` and `jf.sweep") + sweep + run
+
+
+def environments() -> str:
+    """Return the text of jaxrl_fast/envs/keywords.py."""
+    fields = lambda cls: [field for field in dataclasses.fields(cls) if field.init]
+    about = "Settings of every environment."
+    parts = [typed_dict("CommonSettings", "TypedDict", about, fields(Common), Common)]
+    for name in SOURCE.names:
+        cls = type(make(name))
+        doc = f"Settings of {name}."
+        parts.append(
+            typed_dict(f"{cls.__name__}Settings", "CommonSettings", doc, fields(cls), cls))
+    return KEYWORDS_HEAD.replace("CALL", "jf.make").replace("Any, ", "") + "".join(parts)
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(page())
     KEYWORDS.write_text(keywords())
+    ENVIRONMENTS.write_text(environments())

@@ -18,6 +18,11 @@ OPTIONS = (
     Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
     IMPORT,
 )  # fmt: skip
+READS = {
+    "stablehlo": "jax.export.deserialize(bytearray(open({!r}, 'rb').read())).call(observations)",
+    "onnx": "onnxruntime.InferenceSession({!r}).run(None, {{'observation': observations}})",
+    "safetensors": "jf.load({!r}).act(observations)",
+}  # for a policy without memory; docs/agents.md has the others
 
 
 def export(argv: list[str]) -> None:
@@ -33,4 +38,5 @@ def export(argv: list[str]) -> None:
     from jaxrl_fast.runs.load import load
 
     agent = load(path_of("run", names[0]), given.get("which", "auto"), given.get("member"), given.get("import", ()))
-    print(agent.export(Path(given.get("out", Path(names[0]) / FORMATS[format])), format))
+    path = agent.export(Path(given.get("out", Path(names[0]) / FORMATS[format])), format)
+    print(path, "what comes next, in Python:", f"  {READS[format].format(str(path))}", sep="\n")

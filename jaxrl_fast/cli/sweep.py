@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -150,6 +151,7 @@ def print_result(result: Any) -> None:
     print(result)
     print(f"in {result.path}: table.csv, {', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
     if (result.path / "best.json").exists():
-        print(f"the best configuration again:\n  jaxrl-fast train --config {result.path / 'best.json'}")
+        print(f"what comes next:\n  jaxrl-fast report {shlex.quote(str(result.path))}")
+        print(f"  jaxrl-fast train --config {shlex.quote(str(result.path / 'best.json'))}  # the best configuration")
     elif not math.isfinite(max(result.final.flat, key=math.isfinite)):
         raise NonFiniteError(f"no member of {result.path} has a score: all were lost")

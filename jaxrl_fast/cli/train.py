@@ -38,6 +38,14 @@ OTHER = (
     Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
 )  # fmt: skip
 
+EXAMPLES = {
+    "train": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
+              "dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout"),
+    "sweep": ("ppo CartPole-v1 --seeds 4 --grid algo.learning-rate=3e-4,1e-3",
+              "ppo CartPole-v1 --sample algo.learning-rate=loguniform:1e-4,1e-2 --members 8"),
+    "plan": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3", "dqn Breakout-MinAtar --env.sticky-actions 0.1"),
+}  # of the help; the other commands have those of plan
+
 
 @dataclasses.dataclass
 class Plan:
@@ -102,15 +110,14 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:3])
-    text = (
-        f"jaxrl-fast train ALGO ENV [flags]\n\n"
+    examples = "".join(f"\n  jaxrl-fast {command} {flags}" for flags in EXAMPLES.get(command, EXAMPLES["plan"]))
+    return (
+        f"jaxrl-fast {command} ALGO ENV [flags]\n\n"
         f"algorithms: {', '.join(list_algorithms())}\n\n"
         f"environments: {known}, ... (all: jaxrl-fast list environments)\n\n"
-        "examples:\n  jaxrl-fast train ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3\n"
-        "  jaxrl-fast train dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout\n\n"
+        f"examples:{examples}\n\n"
         "With ALGO and ENV, the help also has the flags of both."
     )
-    return text if command == "train" else text.replace("fast train", f"fast {command}").replace(" --out runs/breakout", "")
 
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
@@ -276,4 +283,4 @@ def print_end(s: Any) -> None:
     horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
     print(f"  jaxrl-fast eval {run}")
     print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}")
-    print(f"  jaxrl-fast plot {run}")
+    print(f"  jaxrl-fast report {run}")

@@ -1,4 +1,4 @@
-"""Keywords of `jf.train` and the like, for type checkers; scripts/settings_page.py writes it."""
+"""Keywords of `jf.train` and `jf.sweep`, for type checkers; scripts/settings_page.py writes it."""
 
 from typing import Any, TypedDict
 

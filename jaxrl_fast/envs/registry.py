@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import jax
 
+from jaxrl_fast.envs import keywords as kw
 from jaxrl_fast.envs import own, sources, suggest, wrappers
 from jaxrl_fast.envs.base import ORIGIN, Environment, describe
 from jaxrl_fast.envs.sources import SOURCES, Factory, Source
@@ -98,6 +99,20 @@ def on_host(name: str) -> bool:
     return any(source.on_host and source.owns(name) for source in _sources(name))
 
 
+@overload
+def make(name: Literal["CartPole-v1"], **settings: Unpack[kw.CartPoleSettings]) -> Any: ...
+@overload
+def make(name: Literal["Acrobot-v1"], **settings: Unpack[kw.AcrobotSettings]) -> Any: ...
+@overload
+def make(name: Literal["MountainCar-v0"], **settings: Unpack[kw.MountainCarSettings]) -> Any: ...
+@overload
+def make(name: Literal["MountainCarContinuous-v0"], **settings: Unpack[kw.MountainCarContinuousSettings]) -> Any: ...
+@overload
+def make(name: Literal["Pendulum-v1"], **settings: Unpack[kw.PendulumSettings]) -> Any: ...
+@overload
+def make(name: Literal["Breakout-MinAtar"], **settings: Unpack[kw.BreakoutSettings]) -> Any: ...
+@overload
+def make(name: Any, **settings: Any) -> Any: ...
 def make(name: Any, **settings: Any) -> Any:
     """Return the environment called `name`, or an environment object in our form.
 

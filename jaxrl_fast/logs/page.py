@@ -35,8 +35,10 @@ pre { background: var(--ground); padding: .7rem; border-radius: 6px; overflow-x:
 .tip { position: absolute; pointer-events: none; background: var(--ink); color: #fff; font-size: .75rem; padding: .15rem .4rem;
   border-radius: 4px; white-space: nowrap; transform: translate(-50%, -150%); display: none; z-index: 1; }
 summary { cursor: pointer; color: var(--accent); }
-@media (max-width: 600px) { main { padding: .6rem; } section { padding: .7rem; } }
-@media print { body { background: #fff; font-size: 11px; } section, .tiles div { border-color: #ccc; } .tip { display: none; } }
+@media (max-width: 600px) { main { padding: .6rem; } section { padding: .7rem; }
+  .whole svg { font-size: 16px; overflow: visible; } }
+@media print { body { background: #fff; font-size: 11px; } section, .tiles div { border-color: #ccc; } .tip { display: none; }
+  section, tr, pre { break-inside: avoid; } }
 """
 SCRIPT = """
 for (const svg of document.querySelectorAll('svg[data-axes]')) {

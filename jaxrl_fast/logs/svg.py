@@ -17,15 +17,18 @@ from jaxrl_fast.logs.plots import PALETTE, Rows, columns, held_means, smoothed
 from jaxrl_fast.ops.aggregate import SURE, spread
 
 WIDTH, HEIGHT = 640, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58.0, 626.0, 26.0, 222.0  # of the axes
+NARROW = 380  # width of a picture whose letters stay readable in a third of a page, or on a phone
+_LEFT, _TOP, _BOTTOM = 58.0, 26.0, 222.0  # of the axes
+_MARGIN = 14  # right of them
 _LEGEND = 14  # height of a line of text
 _MOST = 300  # points of a line
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 
 
 def learning_curve(
-    rows_by_run: Mapping[str, Rows], metric: str = "episode_return", members: Sequence[str] = (), evaluations: bool = True
-) -> str:
+    rows_by_run: Mapping[str, Rows], metric: str = "episode_return", members: Sequence[str] = (), evaluations: bool = True,
+    width: int = WIDTH,
+) -> str:  # fmt: skip
     """Return SVG like the plot of `plots.learning_curve`: mean and interval of a run's members.
 
     Evaluations are dots. Without a finite value the axes stay empty and say so.
@@ -33,6 +36,7 @@ def learning_curve(
     Args:
         members: names of a run's members; each gets a thin line. (): no lines.
         evaluations: whether to draw the dots.
+        width: of the picture in pixels; letters keep their size.
     """
     lines, dots, thin = {}, {}, {}
     for label, rows in rows_by_run.items():
@@ -49,12 +53,12 @@ def learning_curve(
     known += [x[np.isfinite(x)] for x in thin.values()]
     seen = np.concatenate([*known, []])
     if not seen.size:
-        middle = (_LEFT + _RIGHT) / 2, (_TOP + _BOTTOM) / 2
-        return _svg([_text(*middle, f"no {metric} yet", "middle")])
+        middle = (_LEFT + width - _MARGIN) / 2, (_TOP + _BOTTOM) / 2
+        return _svg([_text(*middle, f"no {metric} yet", "middle")], width)
     ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
     room = 0.05 * (seen.max() - seen.min()) or max(1.0, 1e-3 * abs(seen.max()))
-    place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room))
-    parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()})]
+    place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room), width - _MARGIN)
+    parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()}, place.right)]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
         colour = PALETTE[i % len(PALETTE)]
         named = zip(members, thin[label].T, strict=False) if len(members) > 1 else ()
@@ -62,7 +66,7 @@ def learning_curve(
         parts += [_band(place, steps, low, high, colour), _line(place, steps, mean, colour, 2, label or "mean")]
         found = np.stack(dots[label], axis=1)  # [evaluations, 4]
         parts += [_dot(place, colour, *dot) for dot in found[_few(found[:, 1])]]
-    return _svg(parts, HEIGHT + (_LEGEND * len(lines) if len(lines) > 1 else 0), place)
+    return _svg(parts, width, HEIGHT + (_LEGEND * len(lines) if len(lines) > 1 else 0), place)
 
 
 def image(svg: str) -> str:
@@ -71,13 +75,13 @@ def image(svg: str) -> str:
 
 
 class _Place:
-    """Where values lie in the picture."""
+    """Where values lie in the picture; right: the end of the axes."""
 
-    def __init__(self, last: float, low: float, high: float):
-        self.last, self.low, self.high = max(last, 1.0), low, high
+    def __init__(self, last: float, low: float, high: float, right: float):
+        self.last, self.low, self.high, self.right = max(last, 1.0), low, high, float(right)
 
     def x(self, steps: float) -> float:
-        return _LEFT + (_RIGHT - _LEFT) * float(steps) / self.last
+        return _LEFT + (self.right - _LEFT) * float(steps) / self.last
 
     def y(self, value: float) -> float:
         return _BOTTOM - (_BOTTOM - _TOP) * (float(value) - self.low) / (self.high - self.low)
@@ -94,13 +98,14 @@ def _tag(name: str, inner: str = "", **attributes: object) -> str:
     return f"<{name}{given}>{inner}</{name}>"
 
 
-def _svg(parts: Iterable[str], height: int = HEIGHT, place: _Place | None = None) -> str:
-    ground = _tag("rect", width=WIDTH, height=height, fill="white")
-    frame = f"{_LEFT} {_RIGHT} {_TOP} {_BOTTOM}"
-    axes = {"data_frame": frame, "data_axes": f"{place.last} {place.low} {place.high}"} if place else {}
+def _svg(parts: Iterable[str], width: int, height: int = HEIGHT, place: _Place | None = None) -> str:
+    ground, axes = _tag("rect", width=width, height=height, fill="white"), {}
+    if place:
+        axes["data_frame"] = f"{_LEFT} {place.right} {_TOP} {_BOTTOM}"
+        axes["data_axes"] = f"{place.last} {place.low} {place.high}"
     return _tag(
         "svg", ground + "".join(parts), xmlns="http://www.w3.org/2000/svg",
-        width=WIDTH, height=height, viewBox=f"0 0 {WIDTH} {height}",
+        width=width, height=height, viewBox=f"0 0 {width} {height}",
         font_family="sans-serif", font_size=11, **axes,
     )  # fmt: skip
 
@@ -113,22 +118,22 @@ def _axes(place: _Place, metric: str) -> list[str]:
     parts = [_text(4, 14, metric.replace("_", " "))]
     for value in ticks(place.low, place.high):
         y = place.y(value)
-        parts.append(_tag("line", x1=_LEFT, x2=_RIGHT, y1=y, y2=y, stroke=_FAINT))
+        parts.append(_tag("line", x1=_LEFT, x2=place.right, y1=y, y2=y, stroke=_FAINT))
         parts.append(_text(_LEFT - 6, y + 4, short(value), "end"))
-    for value in ticks(0.0, place.last):
+    for value in ticks(0.0, place.last, 6 if place.right > NARROW else 4):
         parts.append(_text(place.x(value), _BOTTOM + 15, short(value), "middle"))
-    parts.append(_tag("line", x1=_LEFT, x2=_RIGHT, y1=_BOTTOM, y2=_BOTTOM, stroke=_INK))
-    below = (_LEFT + _RIGHT) / 2, _BOTTOM + 32
+    parts.append(_tag("line", x1=_LEFT, x2=place.right, y1=_BOTTOM, y2=_BOTTOM, stroke=_INK))
+    below = (_LEFT + place.right) / 2, _BOTTOM + 32
     return [*parts, _text(*below, "environment steps of each member", "middle")]
 
 
-def _legend(members: Mapping[str, int]) -> list[str]:
+def _legend(members: Mapping[str, int], right: float) -> list[str]:
     """Return the legend: of one run above the axes, of several below them."""
     if len(members) == 1:
         (count,) = members.values()
         interval = f"{spread(count)} of the {'mean' if count >= SURE else 'members'}"
         told = f"mean of {count} members, {interval}" if count > 1 else "training"
-        return [_text(_RIGHT, 14, told, "end", PALETTE[0])]
+        return [_text(right, 14, told, "end", PALETTE[0])]
     found = []
     for i, (label, count) in enumerate(members.items()):
         named = f"{label} ({count} member{'s' * (count > 1)})"[:100]

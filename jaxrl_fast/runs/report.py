@@ -168,7 +168,7 @@ def _metrics(rows: list[dict[str, Any]], labels: Sequence[str]) -> list[str]:
     """Return a figure for every column of the log but the learning curve's."""
     names = dict.fromkeys(name for row in rows for name in row if name not in ("env_steps", "wall_seconds", "episode_return"))
     as_lists = [{k: [v] if k in FIXED and k != "env_steps" else v for k, v in row.items()} for row in rows]
-    draw = lambda name: svg.learning_curve({"": as_lists}, name, labels, evaluations=False)
+    draw = lambda name: svg.learning_curve({"": as_lists}, name, labels, evaluations=False, width=svg.NARROW)
     return [figure(draw(name), meaning(name), name) for name in names]
 
 

@@ -47,7 +47,7 @@ from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
 def sweep(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *,
     grid: Mapping[str, Sequence[Any]] | None = None, sample: Mapping[str, str] | None = None,
-    members: int | None = None, selection: Any = None, wave: int | None = None, out: str | Path,
+    members: int | None = None, selection: Any = None, wave: int | None = None, out: str | Path = "auto",
     progress: bool = False, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
@@ -60,7 +60,7 @@ def sweep(
         wave: members that train at once, at most; by default as many as the memory plan allows,
             without what XLA adds when it compiles.
         hooks: `hook(session, rows)` after every chunk of every run, as in `jf.train`.
-        out: the sweep's folder; "auto": a new one in `sweeps/`, numbered.
+        out: the sweep's folder; "auto": a new one in `sweeps/`, numbered. To resume, name it.
         settings: fields of `RunConfig`; `on_nan` is "mark" here.
 
     The folder of the same sweep is resumed. Raises ConfigError for anything wrong with any

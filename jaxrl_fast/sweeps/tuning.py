@@ -38,7 +38,7 @@ JOURNAL = "optuna.log"
 
 def tune(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
-    trials: int, members: int, out: str | Path, sampler: Any = None, progress: bool = False,
+    trials: int, members: int, out: str | Path = "auto", sampler: Any = None, progress: bool = False,
     about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip

@@ -65,7 +65,7 @@ def test_train_writes_a_run_and_prints_the_next_commands(first):
     assert "run directory: runs/ppo-CartPole-v1-s0-1" in out
     assert "mean of 4 greedy episodes" in out
     for command in ("jaxrl-fast eval runs/", "jaxrl-fast train --resume runs/",
-                    "jaxrl-fast plot runs/"):
+                    "jaxrl-fast report runs/"):
         assert command in out
     for name in (
         "config.json",

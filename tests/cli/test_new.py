@@ -13,7 +13,7 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import overview
+from jaxrl_fast.cli import completion, overview
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
@@ -112,6 +112,12 @@ def test_other_shells_have_a_script(shell, run_cli):
     code, out, _ = run_cli("completion", shell)
     assert code == 0 and "jaxrl-fast" in out and "total-steps" in out and "'MountainCar-v0'" in out
     assert ("compdef _tyro_jaxrl_fast jaxrl-fast" in out) == (shell == "zsh")
+
+
+def test_the_help_has_a_line_for_each_shell(run_cli):
+    code, out, _ = run_cli("completion", "--help")
+    lines = [line.strip() for line in out.splitlines()]
+    assert code == 0 and set(completion.SHELLS.values()) <= set(lines)
 
 
 def test_a_shell_that_is_not_known(run_cli):

@@ -118,7 +118,7 @@ def test_a_numbered_folder_is_new_each_time(tmp_path, monkeypatch):
     grid = {"algo.learning_rate": [1e-3, 1e-2]}
     found = (
         [jf.sweep(
-            tools.algorithm("ppo"), tools.environment(), 64, grid=grid, out="auto", **tools.RUN
+            tools.algorithm("ppo"), tools.environment(), 64, grid=grid, **tools.RUN
         ) for _ in range(2)]
     )
     assert [x.path.as_posix() for x in found] == ["sweeps/ppo-CartPole-v1-1",

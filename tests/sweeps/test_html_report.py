@@ -229,6 +229,25 @@ document.title = [document.querySelector('.tip').textContent, document.documentE
 </script></body>"""
 
 
+MEASURE = """<body style="margin:0"><iframe src="page.html" style="width:WIDTHpx;height:2000px;border:0"></iframe><script>
+onload = () => {
+  const inside = document.querySelector('iframe').contentDocument, found = [...inside.querySelectorAll('svg text')];
+  document.title = Math.min(...found.map(text => text.getBoundingClientRect().height));
+};
+</script></body>"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1100])
+def test_the_letters_of_curves_are_readable(width, run, tmp_path):
+    (tmp_path / "page.html").write_text(report(run))
+    frame = tmp_path / "frame.html"  # a window is never as narrow as a phone
+    frame.write_text(MEASURE.replace("WIDTH", str(width)))
+    page = browser.page(frame.as_uri(), tmp_path / "profile", "--allow-file-access-from-files")
+    # CSS pixels of a line of letters
+    assert float(re.search("<title>(.*?)</title>", page).group(1)) > 9
+
+
 @pytest.mark.browser
 def test_a_browser_shows_values_and_a_phone_the_whole_width(run, tmp_path):
     file = tmp_path / "page.html"

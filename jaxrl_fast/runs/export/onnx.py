@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def export(agent: Agent, path: Path) -> None:
     given = [*jax.tree.leaves(batch_of(policy.observation, "batch")), *batch_of(policy.memory, "batch")]
     ends = [f"{name}.next" for name in policy.names]
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), _quiet("onnx_ir"):
             model = to_onnx(
                 step, given, model_name=f"{agent.algo.name} on {agent.environment}",
                 input_names=[*names, *policy.names], output_names=["action", *ends],
@@ -52,6 +53,18 @@ def export(agent: Agent, path: Path) -> None:
         raise ConfigError("format", "onnx", valid) from error
     with folders.replacing(path) as temporary:
         temporary.write_bytes(model.SerializeToString())
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep a library's warnings from the user: jax2onnx's graphs have values without a type, which are right."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def plain(closed: Any) -> Callable[..., tuple[Any, ...]]:

@@ -44,7 +44,8 @@ def export(agent: Agent, path: Path) -> None:
     alone = {"population": None, "selection": None, "seeds": 1, "experience": None, "start_from": None, "experience_id": None}
     alone |= {"experience_fraction": RunConfig.experience_fraction}
     path.mkdir(parents=True, exist_ok=True)
-    library.numpy.save_file(arrays, path / FILE, metadata={"format": "jaxrl_fast"})
+    # its own save_file would make a file that no other user can read
+    (path / FILE).write_bytes(library.numpy.save(arrays, metadata={"format": "jaxrl_fast"}))
     score = agent.score if _finite(agent.score) else None
     content = {
         "format": configs.FORMAT,
