@@ -114,7 +114,7 @@ class IMPALA(PolicyGradient):
             metrics = {
                 "rho": ratio.mean(),
                 "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),  # rounding lifts ratios of 1 above it
-                "approx_kl": approx_kl(ratio, log_ratio),
+                "approx_kl": approx_kl(ratio, log_ratio).mean(),
             }
             value_loss = losses.value_loss(value, target)
             policy_loss, value_loss = policy_loss.mean(), value_loss.mean()

@@ -14,6 +14,7 @@ from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
+from jaxrl_fast.ops.statistics import means
 from jaxrl_fast.types import Mean
 
 
@@ -117,14 +118,16 @@ class PPO(PolicyGradient):
             policy_loss, ratio = losses.clipped_surrogate(log_prob, batch.log_prob, advantage, self.clip_ratio)
             clip = self.clip_ratio if self.clip_value else None
             value_loss = losses.value_loss(value, target, batch.value, clip)
-            metrics = {
+            terms = {
+                "policy_loss": policy_loss,
+                "value_loss": value_loss,
+                "entropy": distributions.entropy(dist, key),
                 "approx_kl": approx_kl(ratio, log_prob - batch.log_prob),
-                "clip_fraction": jnp.mean(jnp.abs(ratio - 1.0) > self.clip_ratio),
+                "clip_fraction": (jnp.abs(ratio - 1.0) > self.clip_ratio).astype(jnp.float32),
             }
-            policy_loss, value_loss = policy_loss.mean(), value_loss.mean()
-            entropy = distributions.entropy(dist, key).mean()
-            loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
-            return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | metrics
+            metrics = dict(zip(terms, means(*terms.values()), strict=True))
+            policy_loss, value_loss, entropy, *_ = metrics.values()
+            return policy_loss + self.value_coefficient * value_loss - bonus * entropy, metrics
 
         agent, (_, metrics) = agent_step(self, clock, agent, loss_fn, networks.layers)
         return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

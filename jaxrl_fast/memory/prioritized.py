@@ -96,11 +96,9 @@ def converted(old: Any, new: Any, mem: Prioritized) -> Prioritized:
 
 
 def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum_tree.Tree:
-    """Write `born` to block w, zeros to the block of w + 1; at once: XLA copies between writes."""
-    block = born.size
-    leaves = lambda w: (w % ring.num_blocks) * block + jnp.arange(block, dtype=jnp.int32)
-    places = jnp.concatenate([leaves(w), leaves(w + ring.dead_blocks)])
-    return sum_tree.set_at(tree, places, jnp.concatenate([born.reshape(block), jnp.zeros(block, jnp.float32)]))
+    """Write `born` to block w, zeros to the block that loses its windows."""
+    start = lambda w: (w % ring.num_blocks) * born.size
+    return sum_tree.replace_blocks(tree, start(w), born.reshape(-1), start(w + ring.dead_blocks))
 
 
 class Priorities(Memory):

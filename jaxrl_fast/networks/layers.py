@@ -137,7 +137,23 @@ def normalize_centered(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.A
     """Normalise with Var x = E (x - E x)^2: the form that XLA makes one kernel of, as of a softmax."""
     x = x - x.mean(axis=-1, keepdims=True)
     variance = jnp.square(x).mean(axis=-1, keepdims=True)
-    return x * jax.lax.rsqrt(variance + NORM_EPSILON) * scale + bias
+    return _affine(x * jax.lax.rsqrt(variance + NORM_EPSILON), scale, bias)
+
+
+@jax.custom_vjp
+def _affine(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    """Return x * scale + bias; the gradients of scale and bias are one reduction over rows."""
+    return x * scale + bias
+
+
+def _affine_gradients(saved: tuple, dy: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    x, scale = saved
+    joined = lambda a, b: (a[0] + b[0], a[1] + b[1])
+    zeros = (jnp.zeros((), dy.dtype),) * 2
+    return dy * scale, *jax.lax.reduce((dy * x, dy), zeros, joined, range(x.ndim - 1))
+
+
+_affine.defvjp(lambda x, scale, bias: (_affine(x, scale, bias), (x, scale)), _affine_gradients)
 
 
 class Conv(nn.Module):

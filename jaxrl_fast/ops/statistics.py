@@ -1,4 +1,4 @@
-"""Running mean and variance, float32 (Welford 1962; Chan, Golub & LeVeque 1979)."""
+"""Means, and running mean and variance (Welford 1962; Chan, Golub & LeVeque 1979), float32."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.tree import summary
 
 # Rows of the past that count. At 2^24 a float32 count stands still while the squares grow; at
 # 2^22 a row exceeds rounding (updates of one row: a variance off by 0.7%; of four: by nothing).
 LONGEST = 2.0**22
+TWO_STAGES = 1 << 14  # numbers from which on XLA sums on a GPU twice; it joins the first sums alone
 
 
 class Moments(NamedTuple):
@@ -62,3 +64,21 @@ class Moments(NamedTuple):
         return jax.tree.map(one, self.mean, self.m2, features)
 
     __repr__ = summary
+
+
+def means(*xs: jax.Array) -> tuple[jax.Array, ...]:
+    """Return the mean of each float32 array, all of one shape; long ones as one reduction on a GPU."""
+    apart = lambda *xs: tuple(x.mean() for x in xs)
+    return on_gpu(_means if xs[0].size >= TWO_STAGES else apart, apart, *xs)
+
+
+@jax.custom_jvp
+def _means(*xs: jax.Array) -> tuple[jax.Array, ...]:
+    joined = lambda a, b: tuple(x + y for x, y in zip(a, b, strict=True))
+    sums = jax.lax.reduce(xs, (jnp.float32(0.0),) * len(xs), joined, range(xs[0].ndim))
+    return tuple(x / xs[0].size for x in sums)
+
+
+@_means.defjvp
+def _(xs, tangents):
+    return _means(*xs), tuple(x.mean() for x in tangents)

@@ -84,11 +84,11 @@ def test_leaves_are_found_in_proportion(rng):
     np.testing.assert_array_less(np.abs(count / 200_000 - p), 5 * np.sqrt(p / 200_000) + 1e-5)
 
 
-def test_the_rest_of_a_mass_decides_where_float32_ends():
-    """Leaves of 2^-8 among 2^18 of 1 (every sum is exact); the places in the sum that float32 has
-    are 2^-6 apart there."""
+def test_the_rest_of_a_mass_decides_where_float32_ends(both_forms):
+    """Leaves of 2^-8 among 2^18 of 1 (running sums of nodes are exact); the places in the sum that
+    float32 has are 2^-6 apart there."""
     values = np.ones(2**18, np.float32)
-    small = np.arange(2**17 + 3, 2**18, 4096)
+    small = np.arange(2**17 + 3, 2**18, 1024)
     values[small] = 2.0**-8
     tree = sum_tree.build(jnp.asarray(values))
     ends = np.cumsum(values, dtype=np.float64)
@@ -96,11 +96,11 @@ def test_the_rest_of_a_mass_decides_where_float32_ends():
     mass = wanted.astype(np.float32)
     mass = np.where(mass > wanted, np.nextafter(mass, np.float32(0)), mass)
     rest = (wanted - mass).astype(np.float32)
-    find = jax.jit(sum_tree.find)
-    leaf, weight = find(tree, mass, rest)
-    np.testing.assert_array_equal(leaf, small)
-    np.testing.assert_array_equal(weight, 2.0**-8)
-    assert not np.isin(find(tree, mass)[0], small).all()  # without it most of them are passed by
+    find = lambda tree, mass, rest: (sum_tree.find(tree, mass, rest), sum_tree.find(tree, mass)[0])
+    for (leaf, weight), without in both_forms(find, tree, mass, rest):
+        np.testing.assert_array_equal(leaf, small)
+        np.testing.assert_array_equal(weight, 2.0**-8)
+        assert not np.isin(without, small).all()  # without it most of them are passed by
 
 
 @pytest.mark.parametrize(("batch", "writes"),
@@ -135,11 +135,27 @@ def test_a_gpu_has_the_same_tree_and_finds_the_same_leaves(leaves, batch, rng, b
 
     def write_and_find(tree, index, mass):
         tree = sum_tree.set_at(tree, index, jnp.float32(1) + index % 5)
-        return tree, sum_tree.find(tree, mass), sum_tree.find(tree, mass, mass / 1024)
+        return tree, sum_tree.find(tree, mass), sum_tree.find(tree, mass, mass * 2.0**-22)
 
     ours, gpus = both_forms(write_and_find, tree, index, mass)
     jax.tree.map(np.testing.assert_array_equal, ours, gpus)
     sound(gpus[0])
+
+
+@pytest.mark.parametrize("most", [100, 1 << 14])
+def test_blocks_are_replaced(most, monkeypatch, rng, both_forms):
+    """Leaves that no row of siblings begins with; a GPU writes a small tree whole."""
+    monkeypatch.setattr(sum_tree, "WHOLE_ON_A_GPU", most)
+    values = rng.integers(1, 9, 1000).astype(np.float32)
+    expected = values.copy()
+    expected[30:43], expected[990:] = np.arange(13) + 1, 0
+    expected[43:56] = 0
+    replace = lambda tree: sum_tree.replace_blocks(
+        sum_tree.replace_blocks(tree, 30, jnp.arange(13) + jnp.float32(1), 43),
+        990, jnp.zeros(10), 990)
+    for tree in both_forms(replace, sum_tree.build(jnp.asarray(values))):
+        sound(tree)
+        np.testing.assert_array_equal(flat(tree)[:1000], expected)
 
 
 def test_a_gpu_writes_along_the_path_in_a_large_tree(monkeypatch, rng, both_forms):

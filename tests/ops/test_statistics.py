@@ -1,12 +1,14 @@
-"""Running moments against NumPy on everything seen so far."""
+"""Running moments against NumPy on everything seen so far; means of several arrays."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
-from jaxrl_fast.ops.statistics import LONGEST, Moments
+from jaxrl_fast.ops import statistics
+from jaxrl_fast.ops.statistics import LONGEST, Moments, means
 
 
 def check(moments, seen):
@@ -101,3 +103,25 @@ def test_normalize(rng):
 def test_a_feature_that_never_changes_stays_finite():
     moments = Moments.init(jnp.zeros(1)).update(jnp.full((5, 1), 3.0)).update(jnp.full((5, 1), 3.0))
     np.testing.assert_array_equal(moments.normalize(jnp.array([[3.0]])), [[0.0]])
+
+
+@pytest.mark.parametrize("two_stages", [1, 1 << 14])
+def test_several_means_and_their_gradients(two_stages, monkeypatch, rng, both_forms):
+    """On a CPU every bit of a mean of its own; under `vmap` too."""
+    monkeypatch.setattr(statistics, "TWO_STAGES", two_stages)
+    x = jnp.asarray(rng.normal(size=(3, 8, 40)), jnp.float32)
+    values = lambda x: (jnp.square(x), jnp.sin(x), (x > 0).astype(jnp.float32))
+
+    def numbers(mean):
+        weighed = lambda x: (found := mean(*values(x)))[0] - 2.0 * found[1] + found[2]
+        return lambda x: (jax.vmap(lambda x: jnp.stack(mean(*values(x))))(x),
+                          jax.vmap(jax.value_and_grad(weighed))(x))
+
+    expected = jax.tree.map(np.asarray, jax.jit(numbers(lambda *xs: [x.mean() for x in xs]))(x))
+    ours, gpus = both_forms(numbers(means), x)
+    jax.tree.map(np.testing.assert_array_equal, ours, expected)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    jax.tree.map(close, gpus, expected)
+    reductions = lambda on: jax.jit(means).trace(x, x).lower(
+        lowering_platforms=(on,)).as_text().count("stablehlo.reduce(")
+    assert (reductions("cpu"), reductions("cuda")) == (2, 1 if two_stages == 1 else 2)
