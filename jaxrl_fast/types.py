@@ -84,6 +84,24 @@ class Outcome(NamedTuple):
     terminated: jax.Array  # bool [B]: ended by the task's rules; the value beyond is zero
     truncated: jax.Array  # bool [B]: cut off (time limit); the value continues. If both are set, it terminated
     info: dict[str, jax.Array] | tuple[()] = ()  # float32 [B] by name, for the log (`reports`)
+    # The task's own reward and end, for the log, if the learner's differ: clipped, or at a lost life.
+    score: jax.Array | tuple[()] = ()  # float32 [B]; (): `reward`
+    over: jax.Array | tuple[()] = ()  # bool [B], only where an episode ends; (): every end
+
+    __repr__ = summary
+
+
+def given(value: Any, default: Any) -> Any:
+    """Return `value`, or `default` for (), which means that there is none."""
+    return default if isinstance(value, tuple) and not value else value
+
+
+class Report(NamedTuple):
+    """The fields of an `Outcome` that are for the log alone."""
+
+    info: dict[str, jax.Array] | tuple[()] = ()
+    score: jax.Array | tuple[()] = ()
+    over: jax.Array | tuple[()] = ()
 
     __repr__ = summary
 
@@ -98,7 +116,7 @@ class Timestep(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     extras: PyTree = ()  # extras of `Algorithm.act`
-    info: dict[str, jax.Array] | tuple[()] = ()  # of the `Outcome`; learners and memories never see it
+    report: Report = Report()  # learners and memories never see it
     reset_only: PyTree = ()  # bool [B]: the row is a reset (see `HostStep.real`); () if none is
 
     @property

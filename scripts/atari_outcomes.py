@@ -20,28 +20,32 @@ import jax
 import numpy as np
 from _atari_oracle import Oracle, Trace, play, tables
 
-from jaxrl_fast.envs.atari import outcomes
-from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, EQUAL, FIRST, GAMES, Game
+from jaxrl_fast.envs.atari import outcome_table, outcomes
+from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES, Game
 
 _COLUMNS = 100
 _ROWS = 8192
 _TIGHT = ",_"  # between numbers that stay on one line
 
 
-def score_terms(many: list[dict]) -> dict[int, tuple[int, ...]]:
+def score_terms(many: list[dict], trace: Trace) -> dict[int, tuple[int, ...]]:
     """Return {byte: points of its upper and of its lower four bits, shift, blank} of digits."""
     votes: dict[int, list[tuple[int, ...]]] = {}
     for table in many:
         for i, rows in table.items():
             score = np.array([r[0] for r in rows])
             if len(set(score.tolist())) > 1:
-                votes.setdefault(i, []).append(_digits(score - score[0]))
+                seen = set(np.unique(trace.ram[:, i]).tolist())
+                votes.setdefault(i, []).append(_digits(score - score[0], seen))
     best = {i: max(set(seen), key=seen.count) for i, seen in votes.items()}
     return {i: term for i, term in best.items() if any(term)}
 
 
-def _digits(points: np.ndarray) -> tuple[int, ...]:
-    """Return the points of the upper and lower four bits, shift and blank, or zeros."""
+def _digits(points: np.ndarray, seen: set[int]) -> tuple[int, ...]:
+    """Return the points of the upper and lower four bits, shift and blank, or zeros.
+
+    seen: the values that the byte has in games; a blank is among them if there is a choice.
+    """
     for shift in (0, 3):
         high, low = int(points[16 << shift]), int(points[1 << shift])
         pairs = [(h, n) for h in range(10 if shift == 0 else 1) for n in range(10)]
@@ -49,7 +53,8 @@ def _digits(points: np.ndarray) -> tuple[int, ...]:
         if any((high, low)) and all(fits):
             place = shift if low else 4
             blanks = [d for d in range(10, 16) if points[d << place] == 0]
-            return high, low, shift, blanks[0] if blanks else 0
+            shown = [d for d in blanks if d << place in seen]
+            return high, low, shift, (shown or blanks or [0])[0]
     return 0, 0, 0, 0
 
 
@@ -60,7 +65,7 @@ def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, in
     """
     least = min(values, default=0)
     if 1 < least < 255 and len(values) == 256 - least:
-        return 0xFF, least, AT_LEAST
+        return 0xFF, least, outcome_table.AT_LEAST
     every = np.arange(256) if seen is None else seen
     inside = np.isin(every, list(values))
     for differs in (0, 1):
@@ -70,7 +75,7 @@ def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, in
         first = int(every[np.flatnonzero(chosen)[0]])
         for mask in sorted(range(256), key=lambda m: (-bin(m).count("1"), m)):
             if (((every & mask) == (first & mask)) == chosen).all():
-                return mask, first & mask, DIFFERS if differs else EQUAL
+                return mask, first & mask, outcome_table.DIFFERS if differs else outcome_table.EQUAL
     return None
 
 
@@ -110,7 +115,8 @@ def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int
     at = at[~trace.over[at] & ~trace.first[at]]
     runs = [((1 << n) - 1) << s for s in range(8) for n in range(8 - s, 0, -1)]
     masks = [(mask, (mask & -mask).bit_length() - 1) for mask in runs]
-    masks += [(1 << a | 1 << b, COUNT) for a in range(8) for b in range(a)]
+    masks += [(1 << a | 1 << b, outcome_table.COUNT) for a in range(8) for b in range(a)]
+    masks += [(mask, outcome_table.COUNT) for mask in runs if bin(mask).count("1") > 2]
     alive = np.unique(trace.lives[~trace.over])
     found = [(FIRST, 0, 0, 0, int(alive[0]))] if len(alive) == 1 else []
     for i in sorted({i for table in many for i in table}) if len(at) else ():
@@ -125,7 +131,7 @@ def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int
 def _part(byte: np.ndarray, mask: int, shift: int) -> np.ndarray:
     """Return the masked bits as a number, or how many they are."""
     byte = byte.astype(np.uint8) & np.uint8(mask)
-    return (np.bitwise_count(byte) if shift == COUNT else byte >> shift).astype(int)
+    return (np.bitwise_count(byte) if shift == outcome_table.COUNT else byte >> shift).astype(int)
 
 
 def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
@@ -138,7 +144,7 @@ def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
 
 def loss_tests(many: list[dict], pairs: list) -> list[tuple[int, int, int, int]]:
     """Return tests of a byte that lets a loss of one life count."""
-    found = {(FIRST, 0, 0, 0): None}
+    found = {outcome_table.ALWAYS: None}
     for _, table, over in pairs:
         for i, rows in table.items() if not over else ():
             lives = np.array([r[1] for r in rows])
@@ -175,12 +181,12 @@ def line(name: str, game: Game) -> str:
     parts = [rows([row(term, 1) for term in game.score])]
     if any(game.lives[1:]):
         parts.append(f"lives={row(game.lives, 2)}")
-    if game.loss != (FIRST, 0, 0, 0):
+    if game.loss != outcome_table.ALWAYS:
         parts.append(f"loss={row(game.loss, 3)}")
-    if game.unset != Game(()).unset:
+    if game.unset != outcome_table.NEVER:
         parts.append(f"unset={row(game.unset, 3)}")
-    if not game.jumps:
-        parts.append("jumps=0")
+    if game.jumps == outcome_table.NEVER:
+        parts.append("jumps=NEVER")
     if game.ends:
         parts.append(f"ends={rows([rows([row(t, 3) for t in group]) for group in game.ends])}")
     short = f'    "{name}": Game({", ".join(parts)}),'
@@ -215,7 +221,7 @@ def derive(name: str, trace: Trace) -> Found:
     rams = [trace.ram[i] for i in at]
     pairs = [(ram, tables(oracle, ram), bool(oracle(ram)[2])) for ram in rams]
     many = [table for _, table, _ in pairs]
-    terms = score_terms([table for _, table, over in pairs if not over])
+    terms = score_terms([table for _, table, over in pairs if not over], trace)
     score = tuple((FIRST + i, *term) for i, term in sorted(terms.items()))
     score = tuple(term[:3] if not any(term[3:]) else term for term in score)
     groups = end_groups(oracle, pairs, trace)
@@ -228,7 +234,9 @@ def derive(name: str, trace: Trace) -> Found:
     games_ = [plain] + [
         plain._replace(lives=form, loss=test, jumps=jumps)
         for test, jumps, form in itertools.product(
-            loss_tests(many, pairs), (1, 0), lives_forms(many, trace)[:12]
+            loss_tests(many, pairs),
+            (outcome_table.ALWAYS, outcome_table.NEVER),
+            lives_forms(many, trace)[:12],
         )
     ]
     best = check(plain, trace)
@@ -250,7 +258,7 @@ def check(game: Game, trace: Trace) -> Found:
     found = jax.device_get(_read(outcomes.pack(game), *padded))
     said = jax.tree.map(lambda x: x[:count], found)
     later = ~trace.first[1:]
-    gained = np.diff(said.score)
+    gained = np.array(outcomes.gained(said.score[:-1], said.score[1:]))
     wrong = {
         "reward": int(np.sum((gained != trace.reward[1:]) & later)),
         "lives": int(np.sum(said.lives != trace.lives)),

@@ -14,7 +14,7 @@ from jaxrl_fast.engine import rollout
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.ops import lowering, sums
 from jaxrl_fast.tree import summary
-from jaxrl_fast.types import Clock
+from jaxrl_fast.types import Clock, given
 
 BLOCK = 25  # steps between two checks whether all episodes have ended
 PARTS = 5  # of a block, each with a check, on a GPU
@@ -76,7 +76,8 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
         done = trajectory.steps.done & within[:, None]
         ended_before = jnp.cumsum(done, axis=0) - done > 0
         counts = within[:, None] & ~(ended_before | score.finished)
-        ret, lost = sums.add(score.ret, lost, jnp.sum(jnp.where(counts, trajectory.steps.reward, 0.0), axis=0))
+        reward = given(trajectory.steps.report.score, trajectory.steps.reward)
+        ret, lost = sums.add(score.ret, lost, jnp.sum(jnp.where(counts, reward, 0.0), axis=0))
         length = score.length + jnp.sum(counts, axis=0, dtype=jnp.int32)
         score = Evaluation(ret, length, score.finished | jnp.any(done, axis=0))
         fault = jnp.maximum(fault, jnp.max(jnp.where(counts, trajectory.fault, 0), axis=0))

@@ -102,7 +102,7 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
     clock = Clock(zero, zero, jnp.float32(0))
     _, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "sample", run.unroll)
-    return prepare(algo, agent, rollout.without_info(trajectory)[0])
+    return prepare(algo, agent, rollout.without_report(trajectory)[0])
 
 
 @functools.partial(jax.jit, inline=True)
@@ -141,8 +141,8 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: boo
     agent, mem, learned, played = algo.learn(state.agent, state.memory, it)
     state, seen = source.after(run, state, played)
     state = state._replace(agent=agent, memory=memory.retain(mem))
-    done = played.trajectory.steps.done if played.info else None
-    return state, seen | learned, reports.statistics(played.info, done)
+    info = played.report.info or {}
+    return state, seen | learned, reports.statistics(info, played.over if info else None)
 
 
 # Small iterations (a step, one update) draw several at a time; larger ones gain nothing by it.

@@ -284,7 +284,7 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     state = iteration.init(run, key)
     draws = iteration.draw(run, key, zero)
     played = run.source.collect(run, state, state.agent, draws.rollout, clock, "sample")
-    trajectory, rows, batch, mem = (played.trajectory, played.info), (), (), state.memory
+    trajectory, rows, batch, mem = (played.trajectory, played.report), (), (), state.memory
     if played.trajectory is not None:
         rows = algo.prepare(state.agent, played.trajectory)
         mem = memory.add(mem, rows, zero)

@@ -18,7 +18,7 @@ from jaxrl_fast.ops import distributions, lowering, stacking, sums
 from jaxrl_fast.scopes import ENVIRONMENT, POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.tree import summary
-from jaxrl_fast.types import Clock, Episodes, Mean, Timestep, Trajectory, lasting
+from jaxrl_fast.types import Clock, Episodes, Mean, Report, Timestep, Trajectory, lasting
 
 
 class Actor(NamedTuple):
@@ -97,7 +97,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
         obs = stacking.advance(actor.obs, frame, done, stack)
         row = Timestep(
             stacking.newest(actor.obs, stack), action, outcome.next_obs, outcome.reward,
-            outcome.terminated, outcome.truncated, extras, outcome.info,
+            outcome.terminated, outcome.truncated, extras, Report(outcome.info, outcome.score, outcome.over),
         )  # fmt: skip
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
@@ -149,10 +149,9 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
     return Mean(*(x.astype(jnp.float32) for x in bad))
 
 
-def without_info(trajectory: Trajectory) -> tuple[Trajectory, dict[str, jax.Array]]:
-    """Return the trajectory without info, and the environments' info [T, B]."""
-    info = trajectory.steps.info
-    return trajectory._replace(steps=trajectory.steps._replace(info=())), info or {}
+def without_report(trajectory: Trajectory) -> tuple[Trajectory, Report]:
+    """Return the trajectory without its report, and the report [T, B]."""
+    return trajectory._replace(steps=trajectory.steps._replace(report=Report())), trajectory.steps.report
 
 
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:

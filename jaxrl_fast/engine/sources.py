@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.common.learning import Metrics, Played
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.rows import FAULTS
-from jaxrl_fast.types import Clock, Mean, RunState, Trajectory
+from jaxrl_fast.types import Clock, Mean, Report, RunState, Trajectory
 
 if TYPE_CHECKING:
     from jaxrl_fast.engine.iteration import Run
@@ -60,16 +60,16 @@ class FromEnvironments(Source):
         actor = rollout.Actor(state.env, state.obs, state.carry) if start is None else start
         how = mode, run.unroll, run.algo.whole_rollouts
         actor, trajectory = rollout.collect(run.env, run.algo, agent, actor, noise, clock, *how)
-        trajectory, info = rollout.without_info(trajectory)
+        trajectory, report = rollout.without_report(trajectory)
         before = state.episodes if start is None else jax.tree.map(jnp.zeros_like, state.episodes)
-        return Played(actor, trajectory, info, before)
+        return Played(actor, trajectory, report, before)
 
     def begin(self, run, state, key, t):
         return rollout.init(run.env, run.algo, key, run.algo.num_envs, t, state.env)
 
     def after(self, run, state, played):
-        steps, actor = played.trajectory.steps, played.actor
-        episodes, metrics = rollout.episode_statistics(played.episodes, steps.reward, steps.done)
+        actor = played.actor
+        episodes, metrics = rollout.episode_statistics(played.episodes, played.score, played.over)
         state = state._replace(env=actor.env, obs=actor.obs, carry=actor.carry, episodes=episodes)
         return state, metrics | {FAULTS: rollout.faults(run.env.spec.action, played.trajectory)}
 
@@ -84,7 +84,7 @@ class FromActors(Source):
     def collect(self, run, state, agent, noise, clock, mode, start=None):
         if agent is not state.agent:
             raise _refused(run, "learns from rollouts of agents that it makes itself")
-        return Played((), self.trajectory, {}, ())
+        return Played((), self.trajectory, Report(), ())
 
     def begin(self, run, state, key, t):
         raise _refused(run, "begins new episodes in every iteration")
@@ -111,7 +111,7 @@ class FromDataset(Source):
         return 0
 
     def collect(self, run, state, agent, noise, clock, mode, start=None):
-        return Played((), None, {}, ())
+        return Played((), None, Report(), ())
 
     def begin(self, run, state, key, t):
         raise ConfigError("algo", run.algo.name, "an algorithm that learns from replay, such as dqn")

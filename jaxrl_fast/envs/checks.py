@@ -20,7 +20,7 @@ from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.ops.precision import products
 from jaxrl_fast.spaces import Box, Dict, Space
-from jaxrl_fast.types import EnvSpec, Outcome, PyTree
+from jaxrl_fast.types import EnvSpec, Outcome, PyTree, given
 
 TRACED = (
     "states, observations and actions are traced here: use jax.numpy in place of numpy, "
@@ -138,6 +138,10 @@ def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tupl
         truncated=ends[1] & ~ends[0],
         info=info_of(spec, outcome.info, num_envs),
     )
+    if given(outcome.score, None) is not None:
+        outcome = outcome._replace(score=number(f"{spec.name}: score", outcome.score, (num_envs,)))
+    if given(outcome.over, None) is not None:
+        outcome = outcome._replace(over=array(f"{spec.name}: over", outcome.over, (num_envs,), bool))
     return like(spec, state, before), outcome
 
 

@@ -177,7 +177,8 @@ class ActionRepeat(Wrapper):
             state, outcome = carry
             over = outcome.terminated | outcome.truncated
             next_state, new = played(self.env, noise, state, action)
-            new = new._replace(reward=outcome.reward + new.reward)
+            score = jax.tree.map(jnp.add, outcome.score, new.score)
+            new = new._replace(reward=outcome.reward + new.reward, score=score)
             return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
 
         # the carry of a scan must keep its types
@@ -263,7 +264,9 @@ class TimeLimit(Wrapper):
         state, time = state
         state, outcome = played(self.env, noise, state, action)
         time = time + 1
-        return (state, time), outcome._replace(truncated=outcome.truncated | (time >= self.max_steps))
+        cut = time >= self.max_steps
+        over = jax.tree.map(lambda over: over | cut, outcome.over)
+        return (state, time), outcome._replace(truncated=outcome.truncated | cut, over=over)
 
     def unwrap_state(self, state):
         return state[0]

@@ -63,7 +63,7 @@ def pieces(run: Run, state: RunState, t: int) -> dict[str, Piece]:
     clock = clock_at(run, at)
     collect = jax.jit(rollout.collect, static_argnames="mode")
     _, played = collect(env, algo, state.agent, actor, draws.rollout, clock, mode="sample")
-    played, _ = rollout.without_info(played)
+    played, _ = rollout.without_report(played)
     rows = jax.jit(prepare)(algo, state.agent, played)
     written = jax.jit(memory.add)(state.memory, rows, at)
     seen = stacking.observations(played, env.spec.stack)
@@ -132,7 +132,7 @@ def _checksum(batch: Any) -> jax.Array:
 def _stepped(env: Any, noise: Any, state: Any, x: Any) -> tuple[Any, Any]:
     drawn, action = x
     state, obs, outcome = env.step(noise.env.with_rows(drawn), state, action)
-    return state, (obs, outcome._replace(info={}))
+    return state, (obs, outcome._replace(info=(), score=(), over=()))
 
 
 def seconds(piece: Piece, budget: float, clock: Clock) -> float:

@@ -39,6 +39,7 @@ class Lane(NamedTuple):
     """One game on ALE."""
 
     name: str
+    image: bytes
     ale: Any
     rng: np.random.Generator
 
@@ -76,6 +77,15 @@ def play(
     return machine.frame(m, inputs, rom, m.done >= 0), c
 
 
+@jax.jit
+def replace(
+    m: Machine, c: controls.Controls, i: int, fresh: Machine, held: controls.Controls
+) -> tuple[Machine, controls.Controls]:
+    """Return the machines and controllers with another game of the same image in lane `i`."""
+    fresh = fresh._replace(cart=fresh.cart._replace(start=m.cart.start[i]))
+    return jax.tree.map(lambda old, new: old.at[i].set(new), (m, c), (fresh, held))
+
+
 def check_atari(
     game: str | Sequence[str],
     seeds: Sequence[int] = (0, 1),
@@ -89,7 +99,7 @@ def check_atari(
     Args:
         game: A game, or several: "Pong" or "pong".
         seeds: Each plays other random actions, after other numbers of idle frames.
-        frames: Frames to compare; a lane ends early with its game.
+        frames: Frames to compare; a game that ends begins anew.
         images: Files to play instead of the games' own, by game.
         strict: Raise; otherwise the report tells.
     """
@@ -102,27 +112,33 @@ def check_atari(
     judged, rules = _rules(lanes)
     lives = np.array([lane.ale.lives() for lane in lanes], np.int32)
     before = read_outcomes(rules, m.ram, lives)._replace(lives=lives)
-    over = {i for i, lane in enumerate(lanes) if lane.ale.game_over()}
+    differs: set[int] = set()
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)
         ours = jax.device_get((m.ram, m.screen, m.bad))
         after = jax.device_get(read_outcomes(rules, m.ram, before.lives))
+        left = np.array(after.lives)
         for i, lane in enumerate(lanes):
-            if i in over:
+            if i in differs:
                 continue
             reward = lane.ale.act(int(actions[i]))
             found = _difference(lane.ale, *(leaf[i] for leaf in ours))
             if found is None and judged[i]:
-                mine = (after.score[i] - before.score[i], after.lives[i], after.over[i])
+                gained = outcomes.gained(before.score[i], after.score[i])
+                mine = (gained, after.lives[i], after.over[i])
                 found = _misjudged(lane, reward, *(int(x) for x in mine))
             report.compared[lane.name] += 1
             report.equal[lane.name] += found is None
             if found is not None:
                 report.difference.setdefault(lane.name, f"frame {number}: {found}")
-            if found is not None or lane.ale.game_over():
-                over.add(i)
-        before = after
+                differs.add(i)
+            elif lane.ale.game_over():
+                lane.ale.reset_game()
+                fresh = _begin(lane)
+                m, c = replace(m, c, i, fresh.machine, fresh.controls)
+                left[i] = lane.ale.lives()
+        before = read_outcomes(rules, m.ram, left)._replace(lives=left)
     if strict and report.difference:
         found = [f"{name}, {text}" for name, text in report.difference.items()]
         raise AssertionError("; ".join(found))
@@ -137,12 +153,16 @@ def _open(
         image, rom = files[name].read_bytes(), None
         for seed in seeds:
             rng = np.random.default_rng(seed)
-            lane = Lane(name, open_ale(files[name], seed + 1), rng)
-            first = start(lane.ale, image, name, int(rng.integers(FEWEST_IDLE, 31)))
+            lanes.append(Lane(name, image, open_ale(files[name], seed + 1), rng))
+            first = _begin(lanes[-1])
             rom = first.rom if rom is None else rom
-            lanes.append(lane)
             starts.append(first._replace(rom=rom))
     return lanes, starts
+
+
+def _begin(lane: Lane) -> snapshot.Start:
+    """Return a game's start after a random number of idle frames."""
+    return start(lane.ale, lane.image, lane.name, int(lane.rng.integers(FEWEST_IDLE, 31)))
 
 
 def _rules(lanes: list[Lane]) -> tuple[list[bool], outcomes.Rules]:

@@ -29,6 +29,7 @@ _NEVER = {  # counts that must be zero at every step
     "out of bounds": "bounds: an observation lies outside `spec.observation`",
     "not finite": "finite: an observation, reward or state is NaN or infinite",
     "both ends": "ends: `terminated` and `truncated` are both set; an end by the task's rules is not a truncation",
+    "over within an episode": "ends: `Outcome.over` is set in a step that ends no episode",
     "past the limit": "time limit: an episode continues past `spec.max_episode_steps`",
     "continues elsewhere": "continuity: within an episode the observation of the next step is not `Outcome.next_obs`",
     "no legal action": "mask: an observation's `action_mask` leaves no legal action",

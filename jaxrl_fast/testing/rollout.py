@@ -13,7 +13,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.spaces import Dict, Discrete, MultiDiscrete, Space
 from jaxrl_fast.testing.purity import as_data
-from jaxrl_fast.types import lasting
+from jaxrl_fast.types import given, lasting
 
 NUM_RESETS = 256  # sampled resets that define first states
 
@@ -102,6 +102,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
             "out of bounds": ~in_space(spec.observation, obs) | ~in_space(spec.observation, out.next_obs),
             "not finite": ~(_finite(obs) & _finite(out.next_obs) & jnp.isfinite(out.reward) & _finite(next_state)),
             "both ends": out.terminated & out.truncated,
+            "over within an episode": given(out.over, done) & ~done,
             "past the limit": ~done & (length >= limit),
             "continues elsewhere": ~done & ~same(out.next_obs, next_obs),
             "no legal action": ~legal,

@@ -43,7 +43,7 @@ def _compared(name: str, lanes: int, steps: int, **settings) -> int:
         theirs = vector.receive()
         np.testing.assert_array_equal(obs, theirs.obs)
         np.testing.assert_array_equal(ours.info["lives"], theirs.info["lives"])
-        for field in ("next_obs", "reward", "terminated", "truncated"):
+        for field in ("next_obs", "reward", "terminated", "truncated", "score", "over"):
             np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field), field)
         ends += int((theirs.terminated | theirs.truncated).sum())
     vector.close()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import atari_outcomes as script
 import numpy as np
 import pytest
+from _atari_oracle import Oracle
 
-from jaxrl_fast.envs.atari.outcome_table import GAMES
+from jaxrl_fast.envs.atari import outcomes
+from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES
 
-SOME = ("asterix", "beam_rider", "breakout", "pitfall", "qbert", "seaquest")
+SOME = ("asterix", "beam_rider", "breakout", "pitfall", "qbert", "seaquest", "riverraid", "tennis")
 
 
 def _wrong(name: str, frames: int, seed: int) -> dict[str, int]:
@@ -24,6 +26,30 @@ def test_outcomes_of_a_game_are_those_of_ale(name):
 @pytest.mark.parametrize("name", GAMES)
 def test_outcomes_of_every_game_are_those_of_ale(name):
     assert not any(_wrong(name, 20_000, seed=11).values())
+
+
+@pytest.mark.parametrize(("name", "at", "frames"), [
+    # points and games of both players: a won game, a lost one, an advantage, an end
+    ("tennis", 0xC5, [(3, 1, 5, 4), (0, 0, 6, 4)]), ("tennis", 0xC5, [(1, 3, 2, 2), (0, 0, 2, 3)]),
+    ("tennis", 0xC5, [(3, 3, 6, 5), (4, 3, 6, 5), (3, 3, 6, 5), (0, 0, 6, 6), (0, 0, 7, 6)]),
+    ("tennis", 0xC5, [(0, 3, 4, 5), (0, 0, 4, 6)]),
+    # lives: three, ten, two, the last one, none
+    ("riverraid", 0xC0, [(0x10,), (0x48,), (0x08,), (0x59,), (0x58,)]),
+])  # fmt: skip
+def test_outcomes_that_random_play_does_not_reach_are_those_of_ale(name, at, frames):
+    ram = script.play(name, 1).ram[0]
+    oracle = Oracle(name, ram)
+    rules = outcomes.rules(name)
+    lives, score = oracle.ale.lives(), outcomes.score(rules, ram)
+    for values in frames:
+        ram[at - FIRST : at - FIRST + len(values)] = values
+        oracle.set(ram)
+        reward = oracle.ale.act(0)
+        ours = outcomes.read(rules, ram, lives)
+        assert int(outcomes.gained(score, ours.score)) == reward
+        assert (int(ours.lives), bool(ours.over)) == (oracle.ale.lives(), oracle.ale.game_over())
+        lives, score = ours.lives, ours.score
+    assert oracle.ale.game_over() == (values in [(0, 0, 6, 4), (0, 0, 7, 6), (0, 0, 4, 6), (0x58,)])
 
 
 def test_a_wrong_byte_is_counted():

@@ -65,6 +65,13 @@ def test_an_unknown_game_is_named():
         check_atari("Pnog")
 
 
+def test_a_game_that_ends_begins_anew(monkeypatch):
+    begun = []
+    monkeypatch.setattr(atari, "start", lambda *x, start=atari.start: begun.append(x) or start(*x))
+    check_atari("Breakout", range(12), 700)
+    assert len(begun) > 12
+
+
 @pytest.mark.slow
 def test_every_game_equals_ale():
     from ale_py import roms
@@ -72,4 +79,9 @@ def test_every_game_equals_ale():
     silent = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
     left = ("pitfall2",)  # docs/atari.md says why
     names = [name for name in roms.get_all_rom_ids() if name not in silent + left]
-    check_atari(names, (0,), 300)
+    check_atari(names, range(8), 300)
+
+
+@pytest.mark.slow
+def test_ten_games_equal_ale_for_minutes():
+    check_atari((*GAMES, "MsPacman", "Enduro", "Asteroids", "MontezumaRevenge"), (0,), 18_000)

@@ -14,7 +14,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.scopes import LOSS, SAMPLE, STORE, TARGETS, scope
-from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Trajectory
+from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Report, Trajectory, given
 
 Metrics = dict[str, Mean]
 
@@ -23,9 +23,19 @@ class Played(NamedTuple):
     """A rollout, from any source."""
 
     actor: PyTree  # environments after the rollout
-    trajectory: Trajectory | None  # [T, B], without `info`; None without environments
-    info: dict[str, jax.Array]  # {name: [T, B]}, reported by the environments
+    trajectory: Trajectory | None  # [T, B], without reports; None without environments
+    report: Report  # [T, B], of the environments
     episodes: Episodes  # [B], in progress at the rollout's start; () if actors count them
+
+    @property
+    def score(self) -> jax.Array:
+        """Return the rewards that episodes' returns count, [T, B]."""
+        return given(self.report.score, self.trajectory.steps.reward)
+
+    @property
+    def over(self) -> jax.Array:
+        """Return whether an episode of the log ends, bool [T, B]."""
+        return given(self.report.over, self.trajectory.steps.done)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,6 +7,7 @@ observations, rewards and ends.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -182,14 +183,15 @@ class AtariEnv(Env):
         left, cut = game.lives, (play.cut | stuck) & ~play.over
         ended = play.over | cut
         terminated = play.over | ((left < lives) & ~cut if self.episodic_life else False)
-        reward = play.reward.astype(jnp.float32) * self.reward_scale
+        score = play.reward.astype(jnp.float32)
+        reward = score * self.reward_scale
         if self.reward_clip is not None:
             reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
         info = {
             "lives": jnp.where(ended, jnp.nan, left.astype(jnp.float32)),
             "unsupported": stuck.astype(jnp.float32),
         }
-        outcome = Outcome(obs, reward, terminated, cut, info)
+        outcome = Outcome(obs, reward, terminated, cut, info, score, ended)
         return (Lasting(Life(game, obs, ended)) if self.episodic_life else game), outcome
 
     def _frame(
@@ -204,15 +206,14 @@ class AtariEnv(Env):
         pressed, inputs = controls.press(game.controls, action)
         before = _each(outcomes.score, rules, game.machine)
         m = machine.frame(game.machine, inputs, tables.rom, on)
-        gained = _each(outcomes.score, rules, m) - before
+        gained = outcomes.gained(before, _each(outcomes.score, rules, m))
         frames = game.frames + on
-        over = play.over | (on & _each(outcomes.over, rules, m))
+        over = play.over | (on & _each(outcomes.over, rules, m, game.lives))
         cut = play.cut | (on & (frames > self.max_num_frames_per_episode))
         draws = on & ~over & ~cut
         pooled, earlier = self._pool(m, game.pooled, play.before, number, draws)
         held = tree.where(on, pressed, game.controls)
-        left = jax.vmap(outcomes.lives, (None, 0, 0))(rules, m.ram, game.lives)
-        left = jnp.where(on, left, game.lives)
+        left = jnp.where(on, _each(outcomes.lives, rules, m, game.lives), game.lives)
         after = Game(m, held, pooled, action, frames, left)
         return _Play(after, earlier, play.reward + jnp.where(on, gained, 0), over, cut)
 
@@ -258,9 +259,9 @@ class _Play(NamedTuple):
     cut: jax.Array
 
 
-def _each(read: Any, rules: Rules, m: Machine) -> jax.Array:
-    """Return `read` of each lane's RAM."""
-    return jax.vmap(read, (None, 0))(rules, m.ram)
+def _each(read: Any, rules: Rules, m: Machine, *before: jax.Array) -> jax.Array:
+    """Return `read` of each lane's RAM, and of the lives `before`."""
+    return jax.vmap(functools.partial(read, rules))(m.ram, *before)
 
 
 @wrappers.wrap.register

@@ -7,8 +7,13 @@ from typing import NamedTuple
 FIRST = 0x80  # the address of the first byte
 
 COUNT = 8
-EQUAL, DIFFERS, AT_LEAST = range(3)
+EQUAL, DIFFERS, AT_LEAST, BELOW = range(4)
 Test = tuple[int, int, int, int]  # address, mask, value, how the masked byte relates to the value
+Terms = tuple[tuple[int, ...], ...]
+ALWAYS, NEVER = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)
+
+
+ANY = -1
 
 
 class Game(NamedTuple):
@@ -16,14 +21,17 @@ class Game(NamedTuple):
 
     # Address, points of the upper and of the lower four bits; then, if not 0, by how many bits the
     # byte is shifted before, and the number of a blank digit.
-    score: tuple[tuple[int, ...], ...]
-    unset: Test = (FIRST, 0, 1, 0)  # the score is 0 where this is true
+    score: Terms
+    major: Terms = ()  # where this sum changes, its change is the reward, not the score's
+    unset: Test = NEVER  # the score is 0 where this is true
     # Address, mask, shift, factor, sum; a shift of COUNT counts the masked bits.
     lives: tuple[int, int, int, int, int] = (FIRST, 0, 0, 0, 0)
-    loss: Test = (FIRST, 0, 0, 0)  # a loss of one life counts where this is true
-    bonus: Test = (FIRST, 0, 1, 0)  # one life more where this is true
-    jumps: int = 1  # 0: nothing but a loss of one life counts
+    loss: Test = ALWAYS  # a loss of one life counts where this is true
+    bonus: Test = NEVER  # `extra` lives more where this is true
+    extra: int = 1
+    jumps: Test = ALWAYS  # another change of the lives counts where this is true
     ends: tuple[tuple[Test, ...], ...] = ()  # over where every test of a group is true
+    last: int = ANY  # with that many lives in the frame before
 
 
 GAMES: dict[str, Game] = {
@@ -119,6 +127,10 @@ GAMES: dict[str, Game] = {
         lives=(0xCC, 0xFF, 0, 1, 1), ends=(((0xCC, 0x0F, 0x00, 0),
         (0xF1, 0x80, 0x80, 0)),),
     ),  # fmt: skip
+    "gopher": Game(
+        ((0xB0, 100000, 10000), (0xB1, 1000, 100), (0xB2, 10, 1)),
+        lives=(0xB4, 0x07, 8, 1, 0), ends=(((0xB4, 0x07, 0x00, 0),),),
+    ),  # fmt: skip
     "gravitar": Game(
         ((0x87, 100000, 10000), (0x88, 1000, 100), (0x89, 10, 1)),
         lives=(0x84, 0xFF, 0, 1, 1), ends=(((0x81, 0xFF, 0x01, 0),),),
@@ -166,6 +178,10 @@ GAMES: dict[str, Game] = {
         lives=(0xFB, 0xFF, 0, 1, 1), ends=(((0xA7, 0xFF, 0x53, 0),
         (0xFB, 0x0F, 0x00, 0)),),
     ),  # fmt: skip
+    "name_this_game": Game(
+        ((0xC4, 100000, 10000), (0xC5, 1000, 100), (0xC6, 10, 1)),
+        lives=(0xC7, 0x07, 0, 1, 0), ends=(((0xC7, 0x07, 0x00, 0),),),
+    ),  # fmt: skip
     "phoenix": Game(
         ((0xC7, 10, 0), (0xC8, 1000, 100), (0xC9, 100000, 10000)),
         lives=(0xCB, 0xFF, 0, 1, 128), ends=(((0xCC, 0xFF, 0x80, 0),),),
@@ -190,7 +206,13 @@ GAMES: dict[str, Game] = {
     ),  # fmt: skip
     "qbert": Game(
         ((0xD9, 100000, 10000), (0xDA, 1000, 100), (0xDB, 10, 1)),
-        lives=(0x88, 0xFF, 0, 1, 2), jumps=0, ends=(((0x88, 0xFF, 0xFE, 0),),),
+        lives=(0x88, 0xFF, 0, 1, 2), jumps=NEVER, ends=(((0x88, 0xFF, 0xFE, 0),),),
+    ),  # fmt: skip
+    "riverraid": Game(
+        ((0xCD, 0, 100000, 3, 11), (0xCF, 0, 10000, 3, 11), (0xD1, 0, 1000, 3, 11),
+        (0xD3, 0, 100, 3, 11), (0xD5, 0, 10, 3, 11), (0xD7, 0, 1, 3, 11)),
+        lives=(0xC0, 0xF8, 3, 1, 1), bonus=(0xC0, 0xFF, 0x59, 0), extra=-11,
+        jumps=(0xC0, 0xFF, 0x58, 1), ends=(((0xC0, 0xFF, 0x58, 0),),), last=1,
     ),  # fmt: skip
     "road_runner": Game(
         ((0xC9, 0, 100, 0, 10), (0xCA, 0, 1000, 0, 10), (0xCB, 0, 10000, 0, 10),
@@ -220,16 +242,21 @@ GAMES: dict[str, Game] = {
     ),  # fmt: skip
     "star_gunner": Game(
         ((0x83, 0, 100, 0, 10), (0x84, 0, 1000, 0, 10), (0x85, 0, 10000, 0, 10),
-        (0x86, 0, 100000, 0, 10)), lives=(0x87, 0xFF, 0, 1, 0), jumps=0,
+        (0x86, 0, 100000, 0, 10)), lives=(0x87, 0xFF, 0, 1, 0), jumps=NEVER,
         ends=(((0x87, 0xFF, 0x00, 0),),),
     ),  # fmt: skip
     "surround": Game(
         ((0xF6, -10, -1), (0xF7, 10, 1)), lives=(0x80, 0x00, 0, 0, 1),
         ends=(((0xF6, 0xFF, 0x10, 0),),),
     ),  # fmt: skip
+    "tennis": Game(
+        ((0xC5, 16, 1), (0xC6, -16, -1)), major=((0xC7, 16, 1), (0xC8, -16, -1)),
+        ends=(((0xC7, 0xFF, 7, 2),), ((0xC8, 0xFF, 7, 2),),
+        ((0xC7, 0xFF, 6, 0), (0xC8, 0xFF, 5, 3)), ((0xC8, 0xFF, 6, 0), (0xC7, 0xFF, 5, 3))),
+    ),  # fmt: skip
     "time_pilot": Game(
         ((0x8D, 1000, 100), (0x8F, 100000, 10000)), lives=(0x8B, 0x07, 0, 1, 1),
-        jumps=0, ends=(((0xA0, 0xFF, 0x00, 1),),),
+        jumps=NEVER, ends=(((0xA0, 0xFF, 0x00, 1),),),
     ),  # fmt: skip
     "tutankham": Game(
         ((0x9A, 1000, 100), (0x9C, 10, 1)), lives=(0x9E, 0x03, 0, 1, 0),

@@ -12,46 +12,54 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.envs.atari import outcome_table as table
 from jaxrl_fast.envs.atari.games import snake_case
-from jaxrl_fast.envs.atari.outcome_table import AT_LEAST, COUNT, DIFFERS, FIRST, GAMES, Game
+from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES, Game
 from jaxrl_fast.errors import ConfigError, nearest
 
 _TERMS, _GROUPS, _TESTS = 7, 4, 4
-_HOLDS, _FAILS = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)  # tests that are always and never true
 
 
 class Rules(NamedTuple):
     """How to read one game's RAM; of several games, with a lane axis in front."""
 
-    score: jax.Array  # int32 [terms, 5]: byte, points of its upper and lower bits, shift, blank
+    # int32 [2, terms, 5], major ones first: byte, points of its upper and lower bits, shift, blank
+    score: jax.Array
     unset: jax.Array  # [4]: byte, mask, value, relation
     lives: jax.Array  # [5]: byte, mask, shift, factor, sum
     loss: jax.Array  # [4]: byte, mask, value, relation
     bonus: jax.Array  # [4]: byte, mask, value, relation
-    jumps: jax.Array
+    extra: jax.Array
+    jumps: jax.Array  # [4]: byte, mask, value, relation
     ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
+    last: jax.Array
 
 
 class Outcome(NamedTuple):
     """What a RAM says."""
 
-    score: jax.Array
+    score: jax.Array  # [2]: see `gained`
     lives: jax.Array
     over: jax.Array
 
 
 def pack(game: Game) -> Rules:
     """Return the rules as arrays of one size for every game."""
-    score = [(*term, 0, 0)[:5] for term in game.score]
-    score += [(FIRST, 0, 0, 0, 0)] * (_TERMS - len(score))
-    groups = [[*group, *[_HOLDS] * (_TESTS - len(group))] for group in game.ends]
-    groups += [[_FAILS] * _TESTS] * (_GROUPS - len(groups))
-    raw = score, game.unset, game.lives, game.loss, game.bonus, groups
+    score = [_terms(game.major), _terms(game.score)]
+    groups = [[*group, *[table.ALWAYS] * (_TESTS - len(group))] for group in game.ends]
+    groups += [[table.NEVER] * _TESTS] * (_GROUPS - len(groups))
+    raw = score, game.unset, game.lives, game.loss, game.bonus, game.jumps, groups
     parts = [np.array(part, np.int32) for part in raw]
     for part in parts:
         part[..., 0] -= FIRST
-    terms, unset, lives, loss, bonus, ends = parts
-    return Rules(terms, unset, lives, loss, bonus, np.int32(game.jumps), ends)
+    terms, unset, lives, loss, bonus, jumps, ends = parts
+    extra, last = np.int32(game.extra), np.int32(game.last)
+    return Rules(terms, unset, lives, loss, bonus, extra, jumps, ends, last)
+
+
+def _terms(terms: table.Terms) -> list[tuple[int, ...]]:
+    full = [(*term, 0, 0)[:5] for term in terms]
+    return full + [(FIRST, 0, 0, 0, 0)] * (_TERMS - len(full))
 
 
 def rules(name: str) -> Rules:
@@ -63,43 +71,48 @@ def rules(name: str) -> Rules:
 
 
 def read(rules: Rules, ram: jax.Array, before: jax.Array) -> Outcome:
-    """Return score, lives and end; the change of the score is a frame's reward.
-
-    `before`: the lives of the frame before.
-    """
-    return Outcome(score(rules, ram), lives(rules, ram, before), over(rules, ram))
+    """Return score, lives and end; `before`: the lives of the frame before."""
+    return Outcome(score(rules, ram), lives(rules, ram, before), over(rules, ram, before))
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the score of `ram`, uint8 [128]; its change is a frame's reward."""
-    at, high, low, shift, blank = rules.score.T
+    """Return the sums of the major and of the other terms of `ram`, uint8 [128]; see `gained`."""
+    at, high, low, shift, blank = jnp.moveaxis(rules.score, -1, 0)
     byte = ram[at].astype(jnp.int32) >> shift
 
     def digit(value: jax.Array) -> jax.Array:
         return jnp.where((blank > 0) & (value == blank), 0, value)
 
-    total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low)
+    total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low, -1)
     return jnp.where(holds(rules.unset, ram), 0, total)
+
+
+def gained(before: jax.Array, after: jax.Array) -> jax.Array:
+    """Return a frame's reward, int32 [...], from the scores [..., 2] before and after it."""
+    major, points = jnp.moveaxis(after - before, -1, 0)
+    return jnp.where(major != 0, major, points)
 
 
 def holds(test: jax.Array, ram: jax.Array | np.ndarray) -> jax.Array:
     """Return whether tests [..., 4] hold, bool [...]."""
     at, mask, value, relation = jnp.moveaxis(jnp.asarray(test), -1, 0)
     byte = ram[at].astype(jnp.int32) & mask
-    same = (byte == value) ^ (relation == DIFFERS)
-    return jnp.where(relation == AT_LEAST, byte >= value, same)
+    same = (byte == value) ^ (relation == table.DIFFERS)
+    same = jnp.where(relation == table.AT_LEAST, byte >= value, same)
+    return jnp.where(relation == table.BELOW, byte < value, same)
 
 
-def over(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return whether the game is over."""
-    return jnp.any(jnp.all(holds(rules.ends, ram), -1))
+def over(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
+    """Return whether the game is over after a frame with `before` lives in the frame before."""
+    ends = jnp.any(jnp.all(holds(rules.ends, ram), -1))
+    return ends & ((rules.last == table.ANY) | (rules.last == before))
 
 
 def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     """Return the lives that are left after a frame with `before`, 0 when the game is over."""
     at, mask, shift, factor, plus = rules.lives
     byte = ram[at].astype(jnp.int32) & mask
-    part = jnp.where(shift == COUNT, jax.lax.population_count(byte), byte >> shift)
-    left = (part * factor + plus + holds(rules.bonus, ram)) & 0xFF
-    counts = jnp.where(left == before - 1, holds(rules.loss, ram), rules.jumps == 1)
-    return jnp.where(over(rules, ram), 0, jnp.where(counts, left, before))
+    part = jnp.where(shift == table.COUNT, jax.lax.population_count(byte), byte >> shift)
+    left = (part * factor + plus + holds(rules.bonus, ram) * rules.extra) & 0xFF
+    counts = jnp.where(left == before - 1, holds(rules.loss, ram), holds(rules.jumps, ram))
+    return jnp.where(over(rules, ram, before), 0, jnp.where(counts, left, before))

@@ -65,7 +65,7 @@ def write(
         for number, (name, shift, mask) in _PLAIN.items()
     }
     place = tia.position(t, clock)
-    new |= _playfield(t, at, value)
+    new["pf"] = playfield(t.pf, jnp.where(on, register, -1), value)
     new |= _late_copies(t, at)
     new |= _collisions(t, at)
     new |= _paddles(t, at, value, cycles)
@@ -83,11 +83,22 @@ def write(
     return t._replace(**new), ends
 
 
-def _playfield(t: Tia, at, value: jax.Array) -> dict[str, jax.Array]:
-    """Return the playfield's bits; PF1 alone is shown from its highest bit on."""
-    pf = jnp.where(at(tia.PF0), t.pf & ~0x0000F | (value >> 4) & 0x0F, t.pf)
-    pf = jnp.where(at(tia.PF1), t.pf & ~0x00FF0 | reverse8(value) << 4, pf)
-    return {"pf": jnp.where(at(tia.PF2), t.pf & ~0xFF000 | (value & 0xFF) << 12, pf)}
+def playfield(pf: jax.Array, register: jax.Array, value: jax.Array) -> jax.Array:
+    """Return the playfield's bits after a write; PF1 alone is shown from its highest bit on.
+
+    One merge under a mask: jaxlib 0.10.2 computes a `where` around a merge of constant masks
+    wrongly on CPUs with AVX-512, for some numbers of lanes.
+    """
+    parts = (
+        (tia.PF0, 0x0000F, value >> 4),
+        (tia.PF1, 0x00FF0, reverse8(value) << 4),
+        (tia.PF2, 0xFF000, value << 12),
+    )
+    mask = bits = jnp.zeros_like(value)
+    for number, part, shown in parts:
+        mask = jnp.where(register == number, part, mask)
+        bits = jnp.where(register == number, shown, bits)
+    return pf & ~mask | bits & mask
 
 
 def _late_copies(t: Tia, at) -> dict[str, jax.Array]:
