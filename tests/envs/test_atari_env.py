@@ -16,6 +16,7 @@ from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.atari import ale, games, preprocess
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.testing import check_env
 
 # Frames cost more than their compilation, even where a process asks for quick compilations.
@@ -203,6 +204,12 @@ def test_a_cpu_is_refused_with_the_environment_to_use_instead(use, tmp_path):
     with pytest.raises(ConfigError, match="^env.on_cpu must be True on a CPU, got False: .*ale:Pong"):
         use(jf.make("atari:Pong", noop_max=1), tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_programs_for_a_gpu_that_is_not_here_need_no_switch(monkeypatch):
+    monkeypatch.setattr(lowering, "AHEAD", True)
+    env = jf.make("atari:Pong")
+    assert env.on_device() is env
 
 
 def test_an_image_of_another_checksum(monkeypatch, tmp_path):
