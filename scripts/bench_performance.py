@@ -104,7 +104,7 @@ def forecast(steps: str) -> Row:
     return {"table": "forecast", "what": "fewer updates, two seeds", "peer": "the run",
             "value": round(found["forecast"], 1), "peer_value": round(found["took"], 1),
             "ratio": round(found["forecast"] / found["took"], 2), "unit": "s",
-            "turns": [round(x, 1) for x in found["forecasts"]],
+            "forecasts": [round(x, 1) for x in found["forecasts"]],
             "command": found["command"].replace(" train ", " forecast ")}  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Generate docs/benchmarks.md and docs/benchmarks/*.md from docs/benchmarks/results/*.jsonl.
+"""Generate docs/benchmarks.md, performance.md and benchmarks/*.md from benchmarks/results/*.jsonl.
 
     python scripts/benchmark_pages.py            # write the pages and the two charts
     python scripts/benchmark_pages.py --check    # exit code 1 if one is out of date
@@ -31,6 +31,7 @@ import _benchmark_tables as tabled
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RESULTS, TEXT = DOCS / "benchmarks/results", DOCS / "benchmarks/text"
+PLACES = {"index": "benchmarks.md", "performance": "performance.md"}  # of other texts' pages
 CHARTS = {
     "speed": (
         DOCS / "images/benchmark_speed.png",
@@ -67,10 +68,8 @@ def page(text: str, tables: Mapping[str, Sequence[tabled.Row]], source: str) -> 
 
 
 def pages(tables: Mapping[str, Sequence[tabled.Row]]) -> dict[Path, str]:
-    """Return every page's path and content; the text `index` is docs/benchmarks.md."""
-    place = lambda name: (
-        DOCS / "benchmarks.md" if name == "index" else DOCS / f"benchmarks/{name}.md"
-    )
+    """Return every page's path and content: docs/benchmarks/NAME.md, or that of `PLACES`."""
+    place = lambda name: DOCS / PLACES.get(name, f"benchmarks/{name}.md")
     return {
         place(file.name.removesuffix(".md.in")): page(file.read_text(), tables, f"text/{file.name}")
         for file in sorted(TEXT.glob("*.md.in"))

@@ -150,8 +150,11 @@ class HostPrograms(Programs):
         if t0 < self.grid.warmup:
             return self._iterations(state, t0, self.grid.warmup, False)
         end = self.grid.warmup + (self.grid.whole_rows(t0) + 1) * self.grid.row
+        first = True not in self._totals
         chunk = self._iterations(state, t0, end, True)
-        return chunk._replace(finite=np.asarray(self._finite(self.run, chunk.state.agent, chunk.state.memory)))
+        with self.clock.during("compile" if first else "learn"):
+            finite = np.asarray(self._finite(self.run, chunk.state.agent, chunk.state.memory))
+        return chunk._replace(finite=finite)
 
     def _playing(self, t: int, state: RunState) -> Handover:
         if self.actors is None:
@@ -186,11 +189,11 @@ class HostPrograms(Programs):
             if found.fresh and t:
                 agent, mem = self._seam(self.run, agent, mem, np.int32(t))
             first = learns not in self._totals  # each is a program, compiled at its first call
-            if first:
-                self._totals[learns] = self._measured(state._replace(memory=mem), found, learns)
-            if totals is None:
-                totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
             with self.clock.during("compile" if first else "learn"):
+                if first:
+                    self._totals[learns] = self._measured(state._replace(memory=mem), found, learns)
+                if totals is None:
+                    totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
                 args = self.run, agent, mem, state.key, totals, found.parts, np.int32(t)
                 agent, mem, totals = self._learn(*args, learns=learns)
                 jax.block_until_ready(agent)

@@ -152,7 +152,10 @@ def race(
     started: dict[str, Started] = {}
     for one in contestants:
         try:
-            started[one.name] = one.start()
+            found = one.start()
+            if not found.facts["steps"]:
+                raise RuntimeError("so short a turn has no step: --scale must be larger")
+            started[one.name] = found
         except Exception as error:  # another library's, of any kind
             if one.name.startswith(OURS):
                 raise

@@ -129,4 +129,4 @@ def _trials(described: Described, suggestions: Sequence[Suggestion], seconds: fl
     opened = lambda flags: started(_prepared(*described(flags)))
     with with_scopes(), opened(()) as base:
         found = [tried(one, base, lambda one=one: opened(one.flags), seconds) for one in suggestions]
-    return sorted(found, key=lambda trial: -(trial.gain or 0.0))
+    return sorted(found, key=lambda trial: -(trial.gain or 1.0))

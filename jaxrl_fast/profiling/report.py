@@ -67,9 +67,13 @@ def advice_lines(
     """Return the suggestions with what they gained, if tried; typed: flags -> the line to type."""
     if not suggestions:
         return "no setting is known to save much here"
-    lines = ["Faster"]
+    lines = []
     order = [(trial.suggestion, trial) for trial in trials] or [(one, None) for one in suggestions]
     for i, (one, trial) in enumerate(order, 1):
+        if trial and (trial.gain or 1) < 1 and "Slower" not in lines:
+            lines.append("Slower")
+        elif not lines:
+            lines.append("Faster")
         known = trial.text if trial else f"at most {one.bound:.1f} times"
         changed = "" if one.same else "; learns differently"
         lines += [f"  {i}. {known}: {one.text}{changed}", f"     {typed(one.flags)}"]

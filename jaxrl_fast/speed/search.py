@@ -26,7 +26,7 @@ class Tried:
     def __str__(self) -> str:
         left_out = self.speed is None
         verdict = f"left out: {self.reason}" if left_out else f"{self.speed:.2f} times the speed"
-        return f"{chosen(self.settings):28} {verdict}"
+        return f"{chosen(self.settings) + ':':29} {verdict}"
 
 
 def search(prepared: Prepared, log: Log) -> tuple[Tuned, list[Tried]]:

@@ -21,7 +21,7 @@ from helpers import counters
 from helpers import runs as tools
 from helpers.around import Around
 from jaxrl_fast import tree
-from jaxrl_fast.actors import play
+from jaxrl_fast.actors import on_host, play
 from jaxrl_fast.actors.groups import LARGE, SyncGroup
 from jaxrl_fast.actors.ray import RayActors, read_in_acting
 from jaxrl_fast.actors.threads import Actors
@@ -168,6 +168,25 @@ def test_only_parameters_for_acting_are_sent(learner, ppo):
 def train(algo, out=None, env=None, **settings):
     return tools.train(algo, out, env or jf.make(NAME),
                        **dict(total_steps=256, eval_every=0) | settings)
+
+
+def test_tracing_and_compiling_are_no_time_of_training(monkeypatch):
+    seen, programs = [], []
+    measured, finite = on_host.HostPrograms._measured, on_host.finite
+
+    def noted(self, *args):
+        programs.append(self)
+        seen.append(self.clock.activity)
+        return measured(self, *args)
+
+    def checked(*args):  # traced at its first call
+        seen.append(programs[0].clock.activity)
+        return finite(*args)
+
+    monkeypatch.setattr(on_host.HostPrograms, "_measured", noted)
+    monkeypatch.setattr(on_host, "finite", checked)
+    train(jf.PPO(**PPO), total_steps=64)
+    assert seen == ["compile", "compile"]
 
 
 @pytest.mark.parametrize(("algo", "settings"), [

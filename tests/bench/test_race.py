@@ -29,6 +29,13 @@ def test_a_peer_that_fails_is_named_and_left_out():
         race([Loop("jaxrl_fast", 10, broken)], 1, told.append)
 
 
+def test_a_peer_without_a_step_is_left_out():
+    told = []
+    loops = [Loop("jaxrl_fast", 10, lambda: lambda: None), Loop("peer", 0, lambda: lambda: None)]
+    assert race(loops, 1, told.append)["ratios"] == {}
+    assert "left out: peer" in told[0] and "--scale must be larger" in told[0]
+
+
 def test_a_function_is_compiled_and_scored_by_its_result():
     one = Contestant(
         "jaxrl_fast", 5, lambda: lambda x: 2 * x, lambda turn: (jax.numpy.float32(turn),),

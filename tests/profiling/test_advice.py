@@ -16,7 +16,7 @@ from jaxrl_fast.profiling import report
 from jaxrl_fast.profiling.advice import Case, Suggestion, advise, amdahl
 from jaxrl_fast.profiling.parts import Part, Profile
 from jaxrl_fast.profiling.timing import Timing
-from jaxrl_fast.profiling.trials import tried
+from jaxrl_fast.profiling.trials import Trial, tried
 
 PPO = jf.PPO(num_envs=8, num_steps=16)
 TIMING = Timing(1.0, 0.0, (0.01, 0.01, 0.01), 10, 128)
@@ -154,6 +154,15 @@ def test_advice_has_the_line_to_type():
     changed = report.advice_lines([dataclasses.replace(ONE, same=False)], [], typed)
     assert "; learns differently" in changed
     assert report.advice_lines([], [], typed) == "no setting is known to save much here"
+
+
+def test_suggestions_that_were_slower_are_apart():
+    trial = lambda gain: Trial(ONE, 100, 100 * (gain or 0), gain, "" if gain else "no room")
+    lines = report.advice_lines([ONE], [trial(1.2), trial(None), trial(0.9), trial(0.5)], " ".join)
+    heads = [line for line in lines.splitlines() if not line.startswith(" ")]
+    assert heads == ["Faster", "Slower"]
+    assert lines.index("no room") < lines.index("Slower") < lines.index("0.90 times")
+    assert report.advice_lines([ONE], [trial(0.5)], " ".join).startswith("Slower\n")
 
 
 def test_the_table_and_the_picture_show_each_side(tmp_path):
