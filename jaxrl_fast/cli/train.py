@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -250,8 +251,14 @@ def sinks_of(
             logged = LoggedRun(seed_folder(run, part.seed), own, run.name, part.seed, resumed)
         return [sink_of(text, logged) for text in texts]
 
+    written: dict[str, str] = {}
     for text in texts:
-        sink_of(text, whole)
+        file = getattr(sink_of(text, whole), "path", None)
+        if isinstance(file, Path):
+            real = os.path.realpath(file)
+            if real in written:
+                raise ConfigError("--log", text, f"a file of its own: --log {written[real]} writes the same")
+            written[real] = text
     for part in parts:
         make(part)
     return make if texts else ()

@@ -30,8 +30,8 @@ RESULT = {
 }  # fmt: skip
 CONFIG = {
     "format": ANY, "algorithm": {"name": str, "settings": dict, "class?": str},
-    "environment": {"name": str, "settings?": dict, "object?": dict}, "run": {"total_steps": int}, "imports?": [str],
-    "device?": str, "versions?": dict,
+    "environment": {"name": str, "settings?": dict, "object?": dict}, "imports?": [str],
+    "run": {"total_steps": int, "seed?": int, "seeds?": int}, "device?": str, "versions?": dict,
 }  # fmt: skip
 SWEEP = {
     "format": ANY, "base": CONFIG | {"run": {"total_steps": int, "seed": int, "seeds": int}}, "configurations": [dict],

@@ -13,6 +13,7 @@ import numpy as np
 from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
+from jaxrl_fast.values import expanded
 
 _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 
@@ -34,7 +35,10 @@ class TensorBoardSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> TensorBoardSink:
-        return cls(run.own(target) if target else run.path / "tensorboard")
+        folder = run.own(expanded(target)) if target else run.path / "tensorboard"
+        if folder.exists() and not folder.is_dir():
+            raise ConfigError("path", target, "the name of a folder; a file of this name is there")
+        return cls(folder)
 
     def write(self, row: Row) -> None:
         from tensorboardX.proto.summary_pb2 import Summary

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,6 +15,11 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.registry import Registry
 from jaxrl_fast.values import new_file
+
+OF_THE_RUN = (
+    "config.json", "metrics.jsonl", "result.json", folders.LOCK, "checkpoints", "tensorboard", "videos", "curve.png", "time.png",
+    "rollout.gif", "rollout.html", "wandb.id", "mlflow.id", "trackio.id",
+)  # fmt: skip
 
 
 class LoggedRun(NamedTuple):
@@ -36,6 +42,11 @@ class LoggedRun(NamedTuple):
         begins: whether such a log can begin with this line. Raises ConfigError for other files.
         """
         path = self.own(new_file("path", target))
+        run, real = (Path(os.path.realpath(x)) for x in (self.path, path))
+        inside = real.relative_to(run).parts[:1] if real.is_relative_to(run) else ()
+        if run.is_relative_to(real) or (inside and (inside[0] in OF_THE_RUN or inside[0].startswith("seed-"))):
+            valid = f"a file that the run itself does not write, such as {self.path / 'rows'}{path.suffix}"
+            raise ConfigError("path", target, valid)
         if not path.exists():
             return path
         if not self.resumed or not path.is_file():

@@ -454,7 +454,13 @@ def test_texts_make_sinks(tmp_path, monkeypatch):
         ("jsonl", "jsonl:PATH, got 'jsonl'; the path of a file"), ("jsonl:.",
             "jsonl:PATH, got 'jsonl:.'; the name of a file; this is a directory"),
         ("jsonl:there", "a new file, and there is there"),
-        ("jsonl:runs/x/metrics.jsonl", "another file"),
+        *((f"{kind}:{path}", "a file that the run itself does not write, such as runs/x/rows")
+          for path in ("runs/x/metrics.jsonl", "runs/x/config.json", "runs/x/result.json",
+                       "runs/x/.lock", "runs/x/checkpoints", "runs/x/checkpoints/a.csv",
+                       "runs/x/tensorboard", "runs/x/seed-0/a.csv", "runs/x", "runs",
+                       "runs/y/../x/metrics.jsonl", "./runs/x/./config.json")
+          for kind in ("jsonl", "csv")),
+        ("tensorboard:there", r"tensorboard\[:DIR\], got .*; the name of a folder"),
     ],
 )  # fmt: skip
 def test_bad_texts_of_sinks(text, valid, tmp_path, monkeypatch):
@@ -464,6 +470,15 @@ def test_bad_texts_of_sinks(text, valid, tmp_path, monkeypatch):
         sink_of(text, RUN)
     assert [p.name for p in tmp_path.iterdir()] == ["there"]
     assert sink_of("jsonl:there", RUN._replace(resumed=True))  # which cuts it, and goes on
+    assert sink_of("csv:runs/x/rows.csv", RUN)
+
+
+@pytest.mark.parametrize("second", ["csv:a.csv", "jsonl:a.csv", "csv:x/../a.csv"])
+def test_two_logs_have_two_files(second, tmp_path, monkeypatch, run_cli):
+    monkeypatch.chdir(tmp_path)
+    line = ["train", "ppo", "CartPole-v1", "--log", "csv:a.csv", "--log", second, "--out", "run"]
+    code, _, err = run_cli(*line)
+    assert code == 2 and "a file of its own" in err and not list(tmp_path.iterdir()), err
 
 
 def test_a_users_sink_needs_only_a_target():

@@ -180,6 +180,7 @@ VALUES = [
     ("config.json", "run", {"total_steps": "many"}, "run.total_steps is a text"),
     ("config.json", "environment", {"settings": {}}, "environment.name is missing"),
     ("config.json", "imports", "os", "imports is a text"),
+    ("config.json", "run", {"total_steps": 1, "seed": "0"}, "run.seed is a text"),
     ("config.json", "versions", None, "versions is null"),
     ("config.json", "algorithm", {"name": 3, "settings": {}}, "algorithm.name is an integer"),
     ("result.json", "eval_return", "abc", "eval_return is a text"),

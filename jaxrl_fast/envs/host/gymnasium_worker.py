@@ -28,7 +28,7 @@ from jaxrl_fast.errors import debugging
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
-_open: weakref.WeakValueDictionary[int, Checked] = weakref.WeakValueDictionary()  # by the id of what they step
+_stepped: weakref.WeakValueDictionary[int, Checked] = weakref.WeakValueDictionary()  # by the id of what they step
 
 
 class Checked(gymnasium.Wrapper):
@@ -40,11 +40,11 @@ class Checked(gymnasium.Wrapper):
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         self._seen = env.observation_space  # the wrapper's own is looked up anew each time
-        if _open.setdefault(id(_innermost(env)), self) is not self:
+        if _stepped.setdefault(id(_innermost(env)), self) is not self:
             raise misfit("what makes it", "a function that makes another environment each time", "the same environment again")
 
     def close(self) -> None:
-        _open.pop(id(_innermost(self.env)), None)
+        _stepped.pop(id(_innermost(self.env)), None)
         super().close()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple:
