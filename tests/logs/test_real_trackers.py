@@ -1,5 +1,5 @@
-"""W&B (offline), Trackio (local) and MLflow (a database): what their own stores hold of a run and its
-resume."""
+"""W&B (offline), Trackio (local) and MLflow (a database): what their own stores hold of a run and
+its resume."""
 
 from __future__ import annotations
 
