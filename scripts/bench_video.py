@@ -37,7 +37,7 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4_000_000, help="environment steps a run")
-    parser.add_argument("--videos", type=int, default=2, help="videos a run, at most")
+    parser.add_argument("--videos", type=int, default=2, help="videos a run, about")
     parser.add_argument("--formats", default="gif,mp4", help="of gif, mp4")
     args = parser.parse_args()
     env, algo, spent, draw, sink = (
@@ -51,11 +51,11 @@ def main() -> None:
 
     def train(way: str, steps: int = args.steps) -> tuple[float, float, float]:
         """Return steps/s, and the CPU time of the run and of its drawing."""
-        named = {} if way == WITHOUT else dict(video_every=steps // args.videos, video_format=way)
+        filmed = dict(video_every=steps // (args.videos + 1), video_format=way)
         spent.clear()
         before = time.process_time() + _children()
         run = jf.train(algo, env, steps, progress=False, eval_every=0, eval_episodes=4,
-                       sinks=[sink], **named)
+                       sinks=[sink], **({} if way == WITHOUT else filmed))
         return run.steps_per_second, time.process_time() + _children() - before, sum(spent)
 
     setattr(Videos, "_draw", timed)  # noqa: B010

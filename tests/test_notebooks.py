@@ -4,6 +4,9 @@ of a machine."""
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import nbformat
@@ -59,6 +62,24 @@ def test_runs(path: Path, kernel):
     execute(client, FRESH.format(str(folder / path.stem)))
     for code in [*cells, *filter(WRITES.search, cells)]:
         execute(client, code)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_install_cell_takes_a_checkout_for_no_package(there, tmp_path, monkeypatch):
+    """Python finds a folder of the package's name, a checkout, as a namespace without content."""
+    first = {next(cell.source for cell in nbformat.read(path, as_version=4).cells
+                  if cell.cell_type == "code") for path in NOTEBOOKS}
+    (code,) = first
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ("jaxrl_fast" if there else "other")).mkdir()
+    monkeypatch.setattr(sys, "path", [""])
+    monkeypatch.setattr(sys, "meta_path", [PathFinder])  # an editable install may have one more
+    monkeypatch.delitem(sys.modules, "jaxrl_fast", raising=False)
+    ran = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: ran.append(command))
+    exec(code, {})
+    assert ran[-1][1:] == ["-m", "pip", "install", "-q", "./jaxrl_fast"]
+    assert [x.split()[:2] for x in ran[:-1]] == ([] if there else [["git", "clone"]])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

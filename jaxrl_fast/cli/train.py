@@ -267,6 +267,7 @@ def sinks_of(
 def print_end(s: Any) -> None:
     """Print the score and the next commands."""
     from jaxrl_fast.ops.aggregate import interval, span
+    from jaxrl_fast.runs.report import imported
 
     mean, *_ = interval(s.eval_return)
     kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
@@ -284,10 +285,10 @@ def print_end(s: Any) -> None:
     what = "updates" if s.config.offline else "steps"
     print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
     print("what comes next:")
-    run = shlex.quote(str(s.out.path))
+    run, imports = shlex.quote(str(s.out.path)), imported(configs.read_config(s.out.path))
     # past its horizon an annealed rate is 0
     anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
     horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
-    print(f"  jaxrl-fast eval {run}")
-    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}")
-    print(f"  jaxrl-fast report {run}")
+    print(f"  jaxrl-fast eval {run}{imports}")
+    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}{imports}")
+    print(f"  jaxrl-fast report {run}{imports}")

@@ -44,7 +44,11 @@ def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     assert run_cli("new", "environment", "fresh-env")[0] == 0
     line = ["train", "ppo", "fresh_env", "--import", "fresh_env", "--algo.hidden", "8", "--out",
             "run", *SMALL]
-    assert cli.main(line) == 0
+    code, out, _ = run_cli(*line)
+    assert code == 0
+    # what it says to try works as it is
+    assert {"jaxrl-fast eval run --import fresh_env", "jaxrl-fast report run --import fresh_env"} <= {
+        text.strip() for text in out.splitlines()}
     run_tests(place, "test_fresh_env.py")
     assert "skeleton" not in (place / "fresh_env.py").read_text().lower()
 

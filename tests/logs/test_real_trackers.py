@@ -1,5 +1,5 @@
-"""W&B (offline), Trackio (local) and MLflow (a folder): what their own stores hold of a run and its
-resume."""
+"""W&B (offline), Trackio (local) and MLflow (a database): what their own stores hold of a run and
+its resume."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def trackio(tmp_path, monkeypatch) -> Store:
 
 @pytest.fixture
 def mlflow(tmp_path, monkeypatch) -> Store:
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # mlflow-skinny has no database
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path}/store")
+    """MLflow's own place, mlflow.db and mlruns/ where the command runs."""
+    monkeypatch.chdir(tmp_path)
 
     def read(metric: str):
         from mlflow import MlflowClient

@@ -244,8 +244,8 @@ def test_the_letters_of_curves_are_readable(width, run, tmp_path):
     frame = tmp_path / "frame.html"  # a window is never as narrow as a phone
     frame.write_text(MEASURE.replace("WIDTH", str(width)))
     page = browser.page(frame.as_uri(), tmp_path / "profile", "--allow-file-access-from-files")
-    # CSS pixels of a line of letters
-    assert float(re.search("<title>(.*?)</title>", page).group(1)) > 9
+    # CSS pixels of a line of letters; a curve shrunk to a phone has 6
+    assert float(re.search("<title>(.*?)</title>", page).group(1)) > 8
 
 
 @pytest.mark.browser
