@@ -14,7 +14,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxrl_fast import random
-from jaxrl_fast.ops.lowering import on_cpu, on_gpu
+from jaxrl_fast.ops.lowering import on_cpu, on_gpu, reaches_a_gpu
 from jaxrl_fast.ops.precision import multiplies_exactly, rounds_operands
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.scopes import PREPROCESS, scope
@@ -137,12 +137,16 @@ def normalize_centered(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.A
     """Normalise with Var x = E (x - E x)^2: the form that XLA makes one kernel of, as of a softmax."""
     x = x - x.mean(axis=-1, keepdims=True)
     variance = jnp.square(x).mean(axis=-1, keepdims=True)
-    return _affine(x * jax.lax.rsqrt(variance + NORM_EPSILON), scale, bias)
+    x = x * jax.lax.rsqrt(variance + NORM_EPSILON)
+    return _affine(x, scale, bias) if reaches_a_gpu() else x * scale + bias
 
 
 @jax.custom_vjp
 def _affine(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Return x * scale + bias; the gradients of scale and bias are one reduction over rows."""
+    """Return x * scale + bias; the gradients of scale and bias are one reduction over rows.
+
+    Without a forward-mode derivative, so only where a GPU may gain by it.
+    """
     return x * scale + bias
 
 
