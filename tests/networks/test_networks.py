@@ -23,7 +23,8 @@ from jaxrl_fast.networks import (
     initialize,
     make_torso,
 )
-from jaxrl_fast.networks.layers import LayerNorm, embed, orthogonal, scale
+from jaxrl_fast.networks.layers import embed, orthogonal, scale
+from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
