@@ -17,6 +17,7 @@ from typing import Any
 import _aot_hlo as hlo
 import _aot_targets as targets
 import _aot_thunks as thunks
+import jax
 from _aot_programs import Program
 
 FRAMES = 40  # of a stack in HLO; JAX keeps ten, too few to reach from optax to the update
@@ -25,15 +26,17 @@ TEXTS = {  # the ends of XLA's names -> ours; a later line goes before an earlie
     "gpu_after_optimizations.txt": "hlo.txt", "memory-usage-report.txt": "memory.txt",
 }  # fmt: skip
 
+# JAX 0.11 writes a kernel's PTX on demand alone; 0.10 does not know the option.
+DUMPS = {"xla_dump_emitter_re": "^(llvm|ptx)"} if jax.__version_info__ >= (0, 11) else {}
 
-def lower(program: Program, platform: str) -> Any:
-    """Return the program lowered for its devices, with whole stacks."""
-    import jax
 
+def lower(program: Program, platform: str, card: targets.Target | None = None) -> Any:
+    """Return the program lowered for its devices, with whole stacks; `card`: for Triton kernels."""
     before = jax.config.values["jax_traceback_in_locations_limit"]
     jax.config.update("jax_traceback_in_locations_limit", FRAMES)
     try:
-        return program.fn.trace(*program.args).lower(lowering_platforms=(platform,))
+        with card.described() if card else contextlib.nullcontext():
+            return program.fn.trace(*program.args).lower(lowering_platforms=(platform,))
     finally:
         jax.config.update("jax_traceback_in_locations_limit", before)
 
@@ -45,7 +48,7 @@ def compiled(program: Program, target: targets.Target, keep: Path | None = None)
     again, and `keep/NAME/hlo.txt` and `thunks.txt` are there to be read.
     """
     began = time.perf_counter()
-    lowered = lower(program, target.platform)
+    lowered = lower(program, target.platform, target)
     traced = time.perf_counter() - began
     name = digest(lowered.as_text(), target)
     with tempfile.TemporaryDirectory() as temporary:
@@ -91,11 +94,8 @@ def versions(platform: str) -> dict[str, str]:
 def _compile(lowered: Any, target: targets.Target, folder: Path) -> None:
     """Compile and keep XLA's texts, its kernels and the facts that only the program object has."""
     with tempfile.TemporaryDirectory() as dump:
-        options = (
-            {"xla_dump_to": dump, "xla_dump_hlo_as_text": True}
-            if target.platform == "cuda"
-            else None
-        )
+        options = {"xla_dump_to": dump, "xla_dump_hlo_as_text": True} | DUMPS
+        options = options if target.platform == "cuda" else None
         began, spent = time.perf_counter(), time.process_time()
         program = lowered.compile(options)
         seconds, spent = time.perf_counter() - began, time.process_time() - spent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
@@ -119,6 +120,15 @@ class Target:
         )
         return tuple(described.devices)
 
+    def described(self) -> Any:
+        """Return a context to trace and lower in: JAX 0.11 asks it for the card of a kernel."""
+        from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+        if self.platform == "tpu":
+            return contextlib.nullcontext()
+        device = AbstractDevice(GPUS[self.kind].name, None, "gpu")
+        return use_abstract_mesh(AbstractMesh((), (), abstract_device=device))
+
 
 def parse(name: str) -> Target:
     """Return the target of `h100`, `h100:4`, `v5e` or `v5e:2x4`. Raises ConfigError for another."""
@@ -158,9 +168,10 @@ def prepare() -> None:
     }
     found = importlib.util.find_spec("nvidia")
     for place in found.submodule_search_locations or () if found else ():
-        tools = os.path.join(place, "cuda_nvcc", "bin")  # ptxas
-        if os.path.isdir(tools) and tools not in os.environ["PATH"].split(os.pathsep):
-            os.environ["PATH"] += os.pathsep + tools
+        for folder in ("cuda_nvcc", "cu13"):  # with ptxas, by the plugin's CUDA
+            tools = os.path.join(place, folder, "bin")
+            if os.path.isdir(tools) and tools not in os.environ["PATH"].split(os.pathsep):
+                os.environ["PATH"] += os.pathsep + tools
     from jaxrl_fast.ops import lowering
 
     lowering.AHEAD = True

@@ -70,6 +70,8 @@ def parse(text: str) -> list[Thunk]:
             elif thunk.kind in WRAPPERS:
                 stack.append((indent, thunk, thunk.inside.setdefault("inside", [])))
             continue
+        if not line.rstrip().endswith(":"):  # "No thunks." of an empty branch
+            continue
         name = line.strip().rstrip(":")
         if not (
             name == "condition" and indent == 0

@@ -9,7 +9,12 @@ import _aot_hlo as hlo
 import _aot_rows as rows
 import _aot_targets as targets
 import _aot_thunks as thunks
+import jax
+import jax.numpy as jnp
 import pytest
+from _aot_programs import Program
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
 from jaxrl_fast.errors import ConfigError
 
@@ -57,6 +62,25 @@ def test_a_branch_meets_its_computations_in_order():
         one for one in thunks.within(sequence[1].inside["body"]) if one.kind == "kConditional"
     ]
     assert [one.part for one in branch.inside["false_branch"]] == ["update"]
+
+
+def test_an_empty_branch_has_no_thunks():
+    """XLA of JAX 0.11 says so, in a line that is neither a thunk nor the name of a sequence."""
+    lines = ("001: kConditional  [source | sink]", "  false_branch:",
+             "    002: kCopy [source | sink] kCopy", "  true_branch:", "    No thunks.")
+    (branch,) = thunks.parse("\n".join(lines))
+    assert {name: len(side) for name, side in branch.inside.items()} == {
+        "false_branch": 1, "true_branch": 0}
+
+
+def test_a_triton_kernel_is_lowered_for_an_absent_card():
+    """JAX 0.11 has to be told which card."""
+    card = targets.parse("h100")
+    like = jax.ShapeDtypeStruct((32,), jnp.int32)
+    copy = pl.pallas_call(lambda source, target: triton.store(target, triton.load(source)),
+                          out_shape=like, compiler_params=triton.CompilerParams(num_warps=1))
+    text = compile_.lower(Program(jax.jit(copy), (like,), None), card.platform, card).as_text()
+    assert "xla.gpu.triton" in text
 
 
 def test_kinds_of_launches(program):

@@ -113,49 +113,6 @@ def _(primals, tangents):
     return _by_terms(x, kernel), sum(parts)
 
 
-class LayerNorm(nn.Module):
-    """Layer norm of the last axis (Ba et al. 2016), float32; on a CPU bit for bit flax's."""
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
-        return on_gpu(normalize_centered, normalize_fast, x, scale, bias)
-
-
-NORM_EPSILON = 1e-6
-
-
-def normalize_fast(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Normalise with Var x = E x^2 - (E x)^2, so that a CPU reads x once for both."""
-    mean, square = (y.mean(axis=-1, keepdims=True) for y in (x, jnp.square(x)))
-    variance = jnp.maximum(0.0, square - jnp.square(mean))
-    return (x - mean) * (jax.lax.rsqrt(variance + NORM_EPSILON) * scale) + bias
-
-
-def normalize_centered(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Normalise with Var x = E (x - E x)^2: the form that XLA makes one kernel of, as of a softmax."""
-    x = x - x.mean(axis=-1, keepdims=True)
-    variance = jnp.square(x).mean(axis=-1, keepdims=True)
-    return _affine(x * jax.lax.rsqrt(variance + NORM_EPSILON), scale, bias)
-
-
-@jax.custom_vjp
-def _affine(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Return x * scale + bias; the gradients of scale and bias are one reduction over rows."""
-    return x * scale + bias
-
-
-def _affine_gradients(saved: tuple, dy: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    x, scale = saved
-    joined = lambda a, b: (a[0] + b[0], a[1] + b[1])
-    zeros = (jnp.zeros((), dy.dtype),) * 2
-    return dy * scale, *jax.lax.reduce((dy * x, dy), zeros, joined, range(x.ndim - 1))
-
-
-_affine.defvjp(lambda x, scale, bias: (_affine(x, scale, bias), (x, scale)), _affine_gradients)
-
-
 class Conv(nn.Module):
     """A convolution of [n, H, W, C] without padding; orthogonal kernel of gain sqrt(2)."""
 

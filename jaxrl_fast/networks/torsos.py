@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jaxrl_fast import random
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.networks.foreign import Foreign
-from jaxrl_fast.networks.layers import Conv, Dense, LayerNorm, NoisyDense, embed
+from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
+from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.ops.precision import multiplied
 from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space

@@ -23,7 +23,8 @@ from jaxrl_fast.networks import (
     initialize,
     make_torso,
 )
-from jaxrl_fast.networks.layers import LayerNorm, embed, orthogonal, scale
+from jaxrl_fast.networks.layers import embed, orthogonal, scale
+from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
@@ -254,6 +255,8 @@ def test_a_layer_norm_is_flaxs(key, rng, both_forms):
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), gpus,
                  expected)
+    _, slope = jax.jvp(lambda x: LayerNorm().apply(params, x), (x,), (jnp.ones_like(x),))
+    np.testing.assert_allclose(slope, 0.0, atol=1e-5)  # a shift of all features
     text = lambda on: jax.jit(LayerNorm().apply).trace(params, x).lower(
         lowering_platforms=(on,)).as_text()
     assert "stablehlo.maximum" in text("cpu") and "stablehlo.maximum" not in text("cuda")
