@@ -73,6 +73,22 @@ def test_a_game_that_ends_begins_anew(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lanes", [136, 264])
+def test_a_frame_does_not_depend_on_the_number_of_lanes(lanes):
+    paths = {name: games.rom_path(name) for name in GAMES}
+    starts = [atari.start(atari.open_ale(path, 1), path.read_bytes(), name)
+              for name, path in paths.items()]
+
+    def after(count: int) -> list[np.ndarray]:
+        m, c, rom = snapshot.batch([starts[i % len(starts)] for i in range(count)])
+        m, _ = atari.play(m, c, atari.pad(rom), np.zeros(count, np.int32))
+        return jax.tree.leaves(jax.device_get(m))
+
+    for few, many in zip(after(12), after(lanes), strict=True):
+        np.testing.assert_array_equal(many, few[np.arange(lanes) % len(starts)])
+
+
+@pytest.mark.slow
 def test_every_game_equals_ale():
     from ale_py import roms
 
