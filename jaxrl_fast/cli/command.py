@@ -24,7 +24,7 @@ from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, debuggi
 from jaxrl_fast.values import convert, devices, integer, mesh, path
 
 TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole checkpoint
-NO_BACKEND = ("list", "new", "completion", "plot", "report", "compare", "doctor")  # no flag of XLA's ends them
+NO_BACKEND = ("list", "new", "completion", "plot", "compare", "doctor")  # no flag of XLA's ends them
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -48,7 +48,8 @@ def check_flags() -> None:
     backend = without_unknown(os.environ)
     if refused := backend.unknown_flags:
         kept = software.without(runtime.xla_flags(), refused)
-        valid = f"flags and values that this XLA knows: export XLA_FLAGS='{kept}' goes on without"
+        line = f"export XLA_FLAGS='{kept}'" if kept else "unset XLA_FLAGS"
+        valid = f"flags and values that this XLA knows: {line} goes on without"
         raise ConfigError("XLA_FLAGS", ", ".join(refused), valid)
     if not backend.platform:
         valid = f"flags or a file of flags ({backend.error}): unset XLA_FLAGS goes on without"

@@ -26,6 +26,7 @@ def ended(line: str, flags: str, folder) -> subprocess.CompletedProcess:
         ("train --resume none", "--xla_no_such_flag", "got '--xla_no_such_flag'"),
         ("sweep ppo CartPole-v1 --grid gamma=0.9,0.99", "--xla_gpu_autotune_level=abc",
          "got '--xla_gpu_autotune_level'"),
+        ("report none", "--xla_no_such_flag=true", "got '--xla_no_such_flag'"),
         ("eval none", "/no/such/file", "a file of flags (Could not open file"),
     ],
 )  # fmt: skip

@@ -43,6 +43,9 @@ def test_a_flag_that_xla_does_not_know_is_named_with_the_line_to_type(monkeypatc
     message = "flags and values that this XLA knows, got '--xla_b': export XLA_FLAGS='--xla_a=1'"
     with pytest.raises(ConfigError, match=message):
         check_flags()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_b")
+    with pytest.raises(ConfigError, match="unset XLA_FLAGS goes on without"):
+        check_flags()
     monkeypatch.setattr(ready.runtime, "backend_started", lambda: True)
     check_flags()  # it knows them
 
