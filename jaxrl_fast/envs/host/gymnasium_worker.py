@@ -28,20 +28,20 @@ from jaxrl_fast.errors import debugging
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
-_stepped: weakref.WeakValueDictionary[int, Checked] = weakref.WeakValueDictionary()  # by the id of what they step
+_stepped: weakref.WeakValueDictionary[int, Checked] = weakref.WeakValueDictionary()  # by the id of the environment
 
 
 class Checked(gymnasium.Wrapper):
     """Copies observations in their space's shape and dtype; checks rewards and ends.
 
-    Raises Misfit for an environment that another one steps, as `lambda: env` would give them.
+    Raises Misfit for an environment that is stepped already, as `lambda: env` returns it.
     """
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         self._seen = env.observation_space  # the wrapper's own is looked up anew each time
         if _stepped.setdefault(id(_innermost(env)), self) is not self:
-            raise misfit("what makes it", "a function that makes another environment each time", "the same environment again")
+            raise misfit("the environment", "a new one at every call of its function", "the same one again")
 
     def close(self) -> None:
         _stepped.pop(id(_innermost(self.env)), None)
