@@ -97,7 +97,8 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
         obs = stacking.advance(actor.obs, frame, done, stack)
         row = Timestep(
             stacking.newest(actor.obs, stack), action, outcome.next_obs, outcome.reward,
-            outcome.terminated, outcome.truncated, extras, Report(outcome.info, outcome.score, outcome.over),
+            outcome.terminated, outcome.truncated, extras,
+            Report(outcome.info, outcome.score, outcome.over),
         )  # fmt: skip
         return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
 
@@ -151,7 +152,8 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
 
 def without_report(trajectory: Trajectory) -> tuple[Trajectory, Report]:
     """Return the trajectory without its report, and the report [T, B]."""
-    return trajectory._replace(steps=trajectory.steps._replace(report=Report())), trajectory.steps.report
+    steps = trajectory.steps
+    return trajectory._replace(steps=steps._replace(report=Report())), steps.report
 
 
 def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:

@@ -118,6 +118,7 @@ def check_atari(
         m, c = play(m, c, rom, actions)
         ours = jax.device_get((m.ram, m.screen, m.bad))
         after = jax.device_get(read_outcomes(rules, m.ram, before.lives))
+        gained = jax.device_get(outcomes.gained(before.score, after.score))
         left = np.array(after.lives)
         for i, lane in enumerate(lanes):
             if i in differs:
@@ -125,8 +126,7 @@ def check_atari(
             reward = lane.ale.act(int(actions[i]))
             found = _difference(lane.ale, *(leaf[i] for leaf in ours))
             if found is None and judged[i]:
-                gained = outcomes.gained(before.score[i], after.score[i])
-                mine = (gained, after.lives[i], after.over[i])
+                mine = (gained[i], after.lives[i], after.over[i])
                 found = _misjudged(lane, reward, *(int(x) for x in mine))
             report.compared[lane.name] += 1
             report.equal[lane.name] += found is None

@@ -73,6 +73,7 @@ def test_a_game_that_ends_begins_anew(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("lanes", [136, 264])
 def test_a_frame_does_not_depend_on_the_number_of_lanes(lanes):
     paths = {name: games.rom_path(name) for name in GAMES}
@@ -89,6 +90,7 @@ def test_a_frame_does_not_depend_on_the_number_of_lanes(lanes):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
 def test_every_game_equals_ale():
     from ale_py import roms
 
@@ -99,5 +101,6 @@ def test_every_game_equals_ale():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3 * 3600)
 def test_ten_games_equal_ale_for_minutes():
     check_atari((*GAMES, "MsPacman", "Enduro", "Asteroids", "MontezumaRevenge"), (0,), 18_000)

@@ -11,8 +11,6 @@ EQUAL, DIFFERS, AT_LEAST, BELOW = range(4)
 Test = tuple[int, int, int, int]  # address, mask, value, how the masked byte relates to the value
 Terms = tuple[tuple[int, ...], ...]
 ALWAYS, NEVER = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)
-
-
 ANY = -1
 
 
