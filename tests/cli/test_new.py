@@ -148,6 +148,12 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
     assert code == 0 and 5 < sum(map(max, lines, [1] * len(lines))) <= 40, out
 
 
+def test_the_examples_of_sweep_have_settings_to_compare(run_cli):
+    _, out, _ = run_cli("sweep", "--help")
+    examples = [line.strip() for line in out.splitlines() if "jaxrl-fast sweep ppo" in line]
+    assert examples and all("--grid" in line or "--sample" in line for line in examples)
+
+
 def test_the_first_screen_names_the_way_to_all_flags(run_cli):
     first, whole = (run_cli("train", "ppo", "CartPole-v1", flag)[1]
                     for flag in ("--help", "--help-all"))

@@ -3,6 +3,7 @@ its resume."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 import struct
@@ -29,7 +30,7 @@ def wandb_records(file: Path) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
     data, at, record = file.read_bytes(), 7, b""
-    while at < len(data):
+    while at + 7 <= len(data):
         if (left := -at % 32768) and left < 7:
             at += left
             continue
@@ -38,6 +39,19 @@ def wandb_records(file: Path) -> Iterator[Any]:
         if kind in (1, 4):  # a whole one, or the last part
             yield wandb_internal_pb2.Record.FromString(record)
             record = b""
+
+
+def whole_records(file: Path) -> list[Any]:
+    """Return the records of W&B's file, which it writes to the end after `finish` has returned."""
+    from google.protobuf.message import DecodeError
+
+    for _ in range(100):
+        with contextlib.suppress(struct.error, DecodeError, IndexError):
+            records = list(wandb_records(file))
+            if records[-1].WhichOneof("record_type") == "exit":
+                return records
+        time.sleep(0.1)
+    raise AssertionError(f"{file} has no end")
 
 
 @pytest.fixture
@@ -50,7 +64,7 @@ def wandb(tmp_path, monkeypatch) -> Store:
         assert len({folder.name.rpartition("-")[2] for folder in parts}) == 1  # one run of W&B
         for folder in parts:
             (file,) = folder.glob("*.wandb")
-            for record in wandb_records(file):
+            for record in whole_records(file):
                 items = {item.key or "/".join(item.nested_key): json.loads(item.value_json)
                          for item in record.history.item}
                 found += [(items["env_steps"], items[metric])] if metric in items else []

@@ -667,7 +667,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert (
         "part 1 of 1: 4 members" in said and "IQM" in said
-        and "jaxrl-fast train --config x/best.json" in said
+        and "jaxrl-fast train --config x/best.json" in said and "jaxrl-fast report x\n" in said
     )
     assert cli.main(["sweep", "--resume", "x"]) == 0 and "IQM" in capsys.readouterr().out
     runs = [f"r{i}" for i in range(2)]
