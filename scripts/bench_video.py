@@ -51,14 +51,16 @@ def main() -> None:
 
     def train(way: str, steps: int = args.steps) -> tuple[float, float, float]:
         """Return steps/s, and the CPU time of the run and of its drawing."""
-        filmed = dict(video_every=steps // (args.videos + 1), video_format=way)
+        filmed: dict[str, Any] = {}
+        if way != WITHOUT:
+            filmed = {"video_every": steps // (args.videos + 1), "video_format": way}
         spent.clear()
         before = time.process_time() + _children()
         run = jf.train(algo, env, steps, progress=False, eval_every=0, eval_episodes=4,
-                       sinks=[sink], **({} if way == WITHOUT else filmed))
+                       sinks=[sink], **filmed)
         return run.steps_per_second, time.process_time() + _children() - before, sum(spent)
 
-    setattr(Videos, "_draw", timed)  # noqa: B010
+    Videos._draw = timed
     ways = [WITHOUT, *args.formats.split(",")]
     for way in ways:
         train(way, 100_000)  # compiles
