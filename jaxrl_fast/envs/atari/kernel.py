@@ -126,8 +126,10 @@ def launch(
         m = m._replace(**{name: packed(getattr(m, name)) for name in _HELD})
         m = run(m, packed(inputs), memory)._replace(view=())
         m = m._replace(**{name: unpacked(getattr(m, name)) for name in _HELD if name != "view"})
+        # `done` is 1: addresses that need it are made here, not held in 58 registers from the loads
+        place = lane + 1 - m.done
         for i, word in enumerate(layout.pack(m)):
-            triton.store(after[0].at[i, lane], word, mask=valid)
+            triton.store(after[0].at[i, place], word, mask=valid)
 
     call = pl.pallas_call(
         program,
