@@ -70,8 +70,8 @@ def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
 
 
 def test_few_lanes_fill_the_gpu_with_warps():
-    counts = (1, 256, 4096, 8192, 16_384, 65_536)
-    assert [kernel.lanes_of(n) for n in counts] == [8, 8, 8, 16, 32, 32]
+    counts = (1, 512, 1024, 4096, 8192, 16_384, 65_536)
+    assert [kernel.lanes_of(n) for n in counts] == [1, 1, 2, 8, 16, 32, 32]
 
 
 def test_words_hold_the_ends_of_every_fields_range():
