@@ -1,4 +1,4 @@
-"""The walk of docs/performance.md: its rows, and the page of them."""
+"""Rows of the walk in docs/performance.md, and the page that they make."""
 
 from __future__ import annotations
 

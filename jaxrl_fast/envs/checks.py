@@ -121,7 +121,8 @@ def _check_held(field: str, x: Any) -> None:
     x = np.ravel(x)
     lost = x[(x < limits.min) | (x > limits.max)]
     if lost.size:
-        raise ConfigError(field, int(lost[0]), f"from {limits.min} to {limits.max}, or a float: JAX holds {limits.dtype}")
+        valid = f"from {limits.min} to {limits.max}, or a float: JAX holds {limits.dtype}"
+        raise ConfigError(field, int(lost[0]), valid)
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:

@@ -151,7 +151,8 @@ def check_known(name: str) -> None:
     listed = any(name in source.names or source.known(name.removeprefix(source.prefix)) for source in _sources(name))
     tasks = {suggest.task(known) for known in suggest.candidates()}
     if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
-        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}")
+        valid = f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}"
+        raise ConfigError("environment", name, valid)
 
 
 @functools.cache
@@ -212,7 +213,8 @@ def _source(name: str) -> Source:
     if found is None and not suggest.suggest(name, sure=True) and own.find(name) is not None:
         found = _users()
     if found is None:
-        raise ConfigError("environment", name, f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}")
+        valid = f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}"
+        raise ConfigError("environment", name, valid)
     if not found.installed():
         raise ConfigError("environment", name, f"one whose package is installed: {found.install}")
     return found

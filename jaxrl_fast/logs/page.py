@@ -37,7 +37,8 @@ pre { background: var(--ground); padding: .7rem; border-radius: 6px; overflow-x:
 summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 600px) { main { padding: .6rem; } section { padding: .7rem; }
   .whole svg { font-size: 16px; overflow: visible; } }
-@media print { body { background: #fff; font-size: 11px; } section, .tiles div { border-color: #ccc; } .tip { display: none; }
+@media print { body { background: #fff; font-size: 11px; } .tip { display: none; }
+  section, .tiles div { border-color: #ccc; }
   section, tr, pre { break-inside: avoid; } }
 """
 SCRIPT = """

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
 from jaxrl_fast.envs.atari.bits import choose
+from jaxrl_fast.envs.atari.memory import Rare
 from jaxrl_fast.envs.atari.state import Cpu
 
 
@@ -33,7 +31,7 @@ def execute(
     word: Instruction,
     access: Access,
     memory: jax.Array,
-    rare: Callable[[jax.Array, Callable[[], Any], Any], Any],
+    rare: Rare,
 ) -> tuple[Cpu, jax.Array]:
     """Return the processor after the instruction and the byte that it stores.
 
@@ -112,7 +110,7 @@ def _combine(
     right: jax.Array,
     carry: jax.Array,
     decimal: jax.Array,
-    rare: Callable[[jax.Array, Callable[[], Any], Any], Any],
+    rare: Rare,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the second stage's byte, carry and overflow."""
     subtracts = (alu == op.SBC) | (alu == op.CMP)

@@ -12,6 +12,8 @@ from jaxrl_fast.envs.atari import opcodes, picture
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.state import RAM
 
+Rare = Callable[[jax.Array, Callable[[], Any], Any], Any]  # see `Memory.rare`
+
 
 class Memory(NamedTuple):
     """Accesses of a step. RAM and screen are values of the caller's kind; lanes come first.
@@ -33,7 +35,7 @@ class Memory(NamedTuple):
     store: Callable[[Any, jax.Array, jax.Array, jax.Array], Any]
     paint: Callable[[Any, picture.Strip], Any]
     some: Callable[[jax.Array], jax.Array]
-    rare: Callable[[jax.Array, Callable[[], Any], Any], Any]
+    rare: Rare
     admit: Callable[[jax.Array, jax.Array], jax.Array]
 
 

@@ -91,8 +91,8 @@ def _cut(words: Any, word: int, start: int, width: int) -> jax.Array:
 class Packed:
     """A named tuple of fields that holds its words: a field is cut out when it is read.
 
-    A kernel's loop carries few registers so, and a field that one branch needs takes one there
-    alone. Functions that read attributes and call `_replace` take it for the tuple.
+    A kernel's loop then carries few registers, and a field that one branch needs takes a register
+    there alone. Functions that read attributes and call `_replace` accept it as the tuple.
     """
 
     def __init__(self, layout: Layout, words: list[jax.Array]):
@@ -106,7 +106,9 @@ class Packed:
 
 
 jax.tree_util.register_pytree_node(
-    Packed, lambda packed: (packed._words, packed._layout), lambda layout, words: Packed(layout, [*words])
+    Packed,
+    lambda packed: (packed._words, packed._layout),
+    lambda layout, words: Packed(layout, [*words]),
 )
 
 
