@@ -109,8 +109,8 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: A
     return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
 
 
-def _learner(options: dict[str, Any] | None = None) -> Any:
-    donated = "mem", "totals"
+def _learner(donate: bool, options: dict[str, Any] | None = None) -> Any:
+    donated = ("mem", "totals") if donate else ()
     return jax.jit(learn, static_argnames="learns", donate_argnames=donated, compiler_options=options)
 
 
@@ -126,7 +126,7 @@ class HostPrograms(Programs):
         super().__init__(prepared, context)
         self.env, self.stopping = prepared.env, context.stopping
         self._is_stopping = lambda: context.stopping() is not None
-        self._learn = _learner()
+        self._learn = _learner(self.config.donate)
         self._seam = jax.jit(seam, donate_argnames="mem")
         self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)
@@ -144,7 +144,7 @@ class HostPrograms(Programs):
     def recompile_for_trace(self, state: RunState) -> None:
         """Let the learner compile anew at its next call if a profiler sees its instructions only so."""
         if options := runtime.traced_options(self.population.platform):
-            self._learn = _learner(options)
+            self._learn = _learner(self.config.donate, options)
 
     def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
         if t0 < self.grid.warmup:

@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.common.descent import agent_step, rmsprop_or_adam
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.types import Mean
@@ -59,6 +59,8 @@ class IMPALA(PolicyGradient):
     """passes over a rollout"""
     num_minibatches: int = setting(1)
     """minibatches a pass; must divide num_envs"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     rho_bar: float = setting(1.0, low=0, open_low=True)
     """rho-bar: clips importance weights; decides which policy V converges to"""
     c_bar: float = setting(1.0, low=0)
@@ -77,7 +79,7 @@ class IMPALA(PolicyGradient):
         return self.num_epochs * self.num_minibatches
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=True)
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, True, self.shuffle)
 
     default_optimizer = property(rmsprop_or_adam)
 

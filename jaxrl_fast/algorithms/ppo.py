@@ -12,7 +12,7 @@ from jaxrl_fast.algorithms.common.descent import agent_step
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.statistics import means
 from jaxrl_fast.types import Mean
@@ -48,6 +48,8 @@ class PPO(PolicyGradient):
     """passes over a rollout"""
     num_minibatches: int = setting(4)
     """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     clip_ratio: float = setting(0.2, low=0, open_low=True)
     """epsilon of the clipped surrogate"""
     clip_value: bool = setting(True)
@@ -69,7 +71,8 @@ class PPO(PolicyGradient):
         return self.num_epochs * self.num_minibatches
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=self.recompute_advantage)
+        by_env = self.recompute_advantage
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env, self.shuffle)
 
     @property
     def default_optimizer(self):

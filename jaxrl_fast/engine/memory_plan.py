@@ -93,6 +93,7 @@ class MemoryPlan:
         """Return (part, bytes, count) of permanent parts."""
         return [
             *((part, size, self.members) for part, size in self.state.items()),
+            ("the next state, not donated", self.state_bytes, 0 if self.config.donate else self.members),
             ("a checkpoint's snapshot", self.state_bytes, self.members),
             ("best agent's snapshot", self.agent, self.members),
             ("rollouts and agents of actors", self.work["actors"], self.members),

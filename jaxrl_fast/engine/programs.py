@@ -137,8 +137,9 @@ class Programs:
         where = lambda *x: {"out_shardings": x if len(x) > 1 else x[0]} if population.env > 1 else {}  # otherwise clear
         self._init = jax.jit(f["init"], **where(state))
         self._begin = jax.jit(f["begin"], **where(own))
-        self._warmup = jax.jit(f["warmup"], donate_argnums=1, **where(state, own))
-        self._chunk = jax.jit(f["chunk"], donate_argnums=1, **where(state, own, own))
+        donated = {"donate_argnums": 1} if config.donate else {}
+        self._warmup = jax.jit(f["warmup"], **donated, **where(state, own))
+        self._chunk = jax.jit(f["chunk"], **donated, **where(state, own, own))
         self._evaluate = jax.jit(f["evaluate"], **where(own))
         self._snapshot = jax.jit(f["snapshot"])
         self._move = jax.jit(f["move"], out_shardings=own)

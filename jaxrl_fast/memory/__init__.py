@@ -9,12 +9,12 @@ from jaxrl_fast.memory.experience.mixed import MixedMemory, OfflineMemory, Start
 from jaxrl_fast.memory.grouped import Grouped, grouped
 from jaxrl_fast.memory.prioritized import PrioritizedMemory
 from jaxrl_fast.memory.ring import Ring, Row, UniformMemory
-from jaxrl_fast.memory.rollout import RolloutMemory
+from jaxrl_fast.memory.rollout import SHUFFLES, RolloutMemory
 from jaxrl_fast.memory.sequence import PrioritizedSequenceMemory, Recurrent, SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 
 __all__ = [
-    "Filled", "Grouped", "Memory", "MixedMemory", "OfflineMemory", "PrioritizedMemory",
+    "SHUFFLES", "Filled", "Grouped", "Memory", "MixedMemory", "OfflineMemory", "PrioritizedMemory",
     "PrioritizedSequenceMemory", "Recurrent", "Ring", "RolloutMemory", "Row", "SequenceMemory", "StartFrom",
     "Transition", "TransitionMemory", "UniformMemory", "episodes_to_rows", "fill", "grouped",
     "hold", "identity", "load_experience", "load_memory", "mix", "offline", "open_memory", "outline_experience", "rows_of",

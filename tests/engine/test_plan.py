@@ -96,6 +96,17 @@ def test_the_forecast_equals_xlas_count(name, seeds, mode):
         )
 
 
+def test_a_state_that_is_not_donated_is_there_twice():
+    donated = prepared("ppo")
+    found = prepare(donated.algo, donated.env, dataclasses.replace(donated.config, donate=False))
+    made = programs.Programs(found)
+    state = jax.eval_shape(made._init, made.run, found.population.keys([0]))
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    chunk = made._chunk.lower(made.run, state, zero, zero).compile().memory_analysis()
+    assert chunk.alias_size_in_bytes == 0
+    assert found.plan.need - donated.plan.need == tree.nbytes(state)
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_forecast_equals_the_device_memory(name):
     found = prepared(name)
