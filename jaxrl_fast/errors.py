@@ -211,7 +211,8 @@ def check_float(
 ) -> None:  # fmt: skip
     """Raise ConfigError unless `value` is a finite number in [low, high], in float32 too.
 
-    `open_low` and `open_high` exclude an end. Traced or batched leaves of a sweep pass.
+    A number that float32 takes for 0 is refused too. `open_low` and `open_high` exclude an end.
+    Traced or batched leaves of a sweep pass.
     """
     if isinstance(value, (bool, str)) or not (is_number(value) or hasattr(value, "dtype")):
         raise ConfigError(argument, value, "a number")
@@ -222,8 +223,8 @@ def check_float(
         above = low < value if open_low else low <= value
         return math.isfinite(value) and above and (value < high if open_high else value <= high)
 
-    exact = inside(value, low, high)
-    if not exact or not inside(*map(float32, (value, low, high))):
+    exact, lost = inside(value, low, high), value != 0 and float32(value) == 0
+    if not exact or lost or not inside(*map(float32, (value, low, high))):
         left = "(" if open_low or low == -math.inf else "["
         right = ")" if open_high or high == math.inf else "]"
         where = f"; in float32 this is {float32(value):g}" if exact else ""

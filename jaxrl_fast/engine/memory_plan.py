@@ -277,6 +277,14 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, m
     return {"state": sizes, "agent": size(agent), "work": work, "settings": leaves}
 
 
+def metric_names(run: Run, grid: Grid, population: Population, config: RunConfig) -> list[str]:
+    """Return the names of the metrics that training gives a log row."""
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    with population.tracing():
+        *_, means = _shapes.eval_shape(run, key, config.most_episodes, grid.row)
+    return sorted(means)
+
+
 @functools.partial(jax.jit, static_argnames=("episodes", "row"))  # one trace for equal runs
 def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
     """Build one iteration's state, rollout, batch and evaluation block, for their shapes."""

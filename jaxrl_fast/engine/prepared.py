@@ -13,9 +13,11 @@ from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import configurations, gather, one_at_a_time, spread_members, with_experience
-from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan
+from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan, metric_names
 from jaxrl_fast.engine.population import Members, Population, population_of
 from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.logs.rows import FAULTS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -78,6 +80,17 @@ def prepare(
         return prepared
     prepared.plan.check()  # there is room for the experience
     return dataclasses.replace(prepared, members=gather(with_experience(runs, at_once), at_once, traced))
+
+
+def check_metric(prepared: Prepared) -> None:
+    """Raise ConfigError if a selection compares members by a metric that no log row will have."""
+    metric = getattr(prepared.config.selection, "metric", "episode_return")
+    if metric == "episode_return":
+        return
+    found = metric_names(prepared.members.first, prepared.grid, prepared.population, prepared.config)
+    found = [name for name in found if name != FAULTS] + ["eval_return"] * bool(prepared.grid.eval_rows)
+    if metric not in found:
+        raise ConfigError("selection.metric", metric, f"a metric of the log ({', '.join(found)}){nearest(metric, found)}")
 
 
 def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000, **settings: Unpack[RunSettings]) -> MemoryPlan:

@@ -20,7 +20,7 @@ from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import in_turn
-from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.engine.programs import Context
 from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
@@ -161,6 +161,8 @@ def run_prepared(
     files; neither does a failure before the first row.
     """
     videos.check(prepared.config)
+    if not around.hooks:  # hooks may add the metric to the log
+        check_metric(prepared)
     runtime.enable_compile_cache()
     _warn_of_idle_card()
     config, signals, rundir = prepared.config, Signals(), None
