@@ -61,7 +61,7 @@ def about(cls: Any) -> dict[str, About]:
 
 
 def help_of(cls: type, name: str) -> str:
-    """Return the help of a settings class's field: the string below it, else `setting`'s; else ""."""
+    """Return the help of a settings class's field: the string below it, `setting`'s, or ""."""
     texts = (_texts(base.__module__).get((base.__name__, name)) for base in cls.__mro__)
     return next(filter(None, texts), "") or cls.__dataclass_fields__[name].metadata.get("help", "")
 

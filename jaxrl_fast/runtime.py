@@ -28,7 +28,7 @@ def jaxlib_version(text: str | None = None) -> tuple[int, int]:
 
 
 def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
-    """Return whether a jaxlib (None: this one) deadlocks with LAPACK batches on several CPU devices."""
+    """Return whether a jaxlib (None: this one) deadlocks with LAPACK on several CPU devices."""
     return jaxlib_version(jaxlib) < (0, 11)
 
 
@@ -92,13 +92,13 @@ def once_options(platform: str) -> dict[str, Any] | None:
 
 
 def traced_options(platform: str) -> dict[str, Any] | None:
-    """Return compiler options for a program to trace: a GPU's profiler sees a CUDA graph as one event."""
+    """Return compiler options to trace a program: to a profiler a CUDA graph is one event."""
     return {"xla_gpu_enable_command_buffer": ""} if platform in ("gpu", "cuda") else None
 
 
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
-    """Pause Python's garbage collector until `started()`: imports and traces leave little garbage."""
+    """Pause Python's garbage collector until `started()`: imports and traces leave little."""
     enabled = gc.isenabled() or any(_paused)  # another thread may have paused it
     try:
         _paused.append(enabled)

@@ -84,7 +84,7 @@ class Outcome(NamedTuple):
     terminated: jax.Array  # bool [B]: ended by the task's rules; the value beyond is zero
     truncated: jax.Array  # bool [B]: cut off (time limit); the value continues. If both are set, it terminated
     info: dict[str, jax.Array] | tuple[()] = ()  # float32 [B] by name, for the log (`reports`)
-    # The task's own reward and end, for the log, if the learner's differ: clipped, or at a lost life.
+    # The task's own reward and end, for the log, if the learner's differ: clipped, at a lost life.
     score: jax.Array | tuple[()] = ()  # float32 [B]; (): `reward`
     over: jax.Array | tuple[()] = ()  # bool [B], only where an episode ends; (): every end
 

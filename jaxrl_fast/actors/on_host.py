@@ -142,7 +142,7 @@ class HostPrograms(Programs):
         self._jobs["init"].result()
 
     def recompile_for_trace(self, state: RunState) -> None:
-        """Let the learner compile anew at its next call if a profiler sees its instructions only so."""
+        """Compile the learner anew at its next call if a profiler sees its instructions only so."""
         if options := runtime.traced_options(self.population.platform):
             self._learn = _learner(self.config.donate, options)
 

@@ -46,7 +46,7 @@ def completion(argv: list[str]) -> None:
 _ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"  # of tyro's Python, in every shell's script
 _ZSH = '_tyro_jaxrl_fast "$@"'  # right in a folder of `fpath`; a script that is sourced registers the function
 _NAMES = """\
-    # words before the first flag; without quotes of two strokes, which the script of fish cannot hold
+    # words before the first flag; without double quotes, which the script of fish cannot hold
     places = KNOWN.get(words[1], ()) if current_index > 1 else ()
     typed = words[current_index] if current_index < len(words) else str()
     if 0 <= current_index - 2 < len(places) and not typed.startswith('-'):

@@ -72,7 +72,7 @@ def new(argv: list[str]) -> None:
 
 
 def _checked(name: str) -> str:
-    """Return the module's name. Raises ConfigError for one that Python or the library cannot take."""
+    """Return the module's name. Raises ConfigError for a name that Python or we cannot take."""
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module) or module.startswith("test_"):
         raise ConfigError("NAME", name, "the name of a module: lower-case letters, digits and _, such as my_env")

@@ -10,7 +10,7 @@ from jaxrl_fast.fields import help_of, type_name, value_type
 
 
 def option_of(cls: type, name: str, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
-    """Return the flag of a settings class's field; hint: the help's default, "": the meaning of None."""
+    """Return the flag of a settings class's field; hint: its default in the help."""
     field = cls.__dataclass_fields__[name]
     meta = field.metadata
     metavar = meta.get("metavar") or choices_text(meta.get("choices"))

@@ -110,7 +110,7 @@ def _prepared(plan: Plan, given: dict[str, Any]) -> Prepared:
 
 
 def _folders(plan: Plan, given: dict[str, Any]) -> tuple[Path, Path | None]:
-    """Return where the results and the trace go. Raises ConfigError for a folder that takes none."""
+    """Return the folders of results and trace. Raises ConfigError for one that takes none."""
     stem = "-".join([plan.cls.name, plan.environment or "run"]).replace("/", "-").replace(":", "-")
     free = (path for n in itertools.count(1) if not (path := Path("profiles") / f"{stem}-{n}").exists())
     out = folders.folder_path("--out", given["out"] if "out" in given else next(free))

@@ -179,7 +179,7 @@ class Placement:
     unroll: int | None = setting(None, low=1, high=1024, none="1, on a GPU up to 8")
     """rollout steps compiled in a row"""
     donate: bool = setting(True)
-    """write the state of a chunk over the last one's; without it the state takes its memory twice"""
+    """write a chunk's state over the last one's; without it the state takes its memory twice"""
     tuned: bool = setting(True)
     """take the settings that `jaxrl-fast tune-speed` found for this program here"""
 

@@ -151,7 +151,7 @@ DRAW_AHEAD_ITERATIONS = 64
 
 
 def drawn_together(run: Run, count: int) -> int:
-    """Return how many of `count` iterations draw together: a divisor; for few, the next up to twice as many."""
+    """Return how many of `count` iterations draw together: a divisor, for few one above."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     if sum(x.size * 4 for x in jax.tree.leaves(shapes)) > DRAW_AHEAD_BYTES:
         return 1

@@ -235,7 +235,7 @@ def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig,
 
 
 def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
-    """Return the plan's title, its lines (a part, one, times, all) from head to total, and notes."""
+    """Return the plan's title, its lines (part, one, times, all) from head to total, and notes."""
     p = plan.population
     devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
     many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"

@@ -90,10 +90,10 @@ _latest: list[Functions] = []
 
 
 def functions(*kind: Any) -> Functions:
-    """Return the functions of a kind of run, the same ones while a run of the kind, or the latest run, lives.
+    """Return the functions of a kind of run: the same while a run of the kind lives.
 
-    JAX finds a program by its function, so the next run of the same kind traces, lowers and compiles
-    nothing. With the functions go their programs.
+    Those of the latest run are kept. JAX finds a program by its function, so the next run of the
+    same kind traces, lowers and compiles nothing. With the functions go their programs.
     """
     found = _alive.get(kind) or _alive.setdefault(kind, _made(*kind))
     _latest[:] = [found]

@@ -30,7 +30,7 @@ _held: set[Identity] = set()  # this process's lock files, which do not stop it
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
-    """Return the folder that `path` leads to ("new/../run" is run, ~ is home); raises ConfigError."""
+    """Return the folder of `path` ("new/../run" is run, ~ is home); raises ConfigError."""
     text = str(path) if isinstance(path, (str, os.PathLike)) else ""
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
         raise ConfigError(argument, text or path, "the name of a folder")

@@ -80,7 +80,7 @@ for (const svg of document.querySelectorAll('svg[data-axes]')) {
 
 
 def page(title: str, parts: Iterable[str], refresh: int | None = None) -> str:
-    """Return an HTML document. refresh: seconds after which a browser loads it again; None: never."""
+    """Return an HTML document. refresh: seconds until a browser loads it again; None: never."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -108,7 +108,7 @@ def figure(content: str, caption: str = "", title: str = "") -> str:
 
 
 def grid(figures: Iterable[str], kind: str = "") -> str:
-    """Return figures side by side. kind: "small" for many in a row, "whole" for pictures as wide as the page."""
+    """Return figures side by side. kind: "small" for many in a row, "whole" for the page's width."""
     inner = "".join(figures)
     return f'<div class="grid {kind}">{inner}</div>' if inner else ""
 

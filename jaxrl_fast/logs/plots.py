@@ -198,7 +198,7 @@ def bars(
     axes: Any, names: Sequence[str], values: Sequence[float], texts: Sequence[str],
     colours: Sequence[str], start: float = 0.0,
 ) -> None:  # fmt: skip
-    """Draw horizontal bars from `start`, the first on top, each with a name and a text behind it."""
+    """Draw horizontal bars from `start`, the first on top, with names and texts behind them."""
     places = range(len(values))
     axes.barh(places, [value - start for value in values], left=start, color=colours, height=0.65)
     for place, value, text in zip(places, values, texts, strict=True):

@@ -74,7 +74,7 @@ def _blocks_of_few(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax
 
 
 def _blocks_of_all(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax.Array) -> Tree:
-    """Select every leaf: one kernel of a GPU with the sums above, where a scatter is one by itself."""
+    """Select every leaf: on a GPU one kernel with the sums above; a scatter is one by itself."""
     place = jnp.arange(tree[0].size, dtype=jnp.int32).reshape(tree[0].shape)
     within = lambda begin: (place >= begin) & (place < begin + values.size)
     new = values[jnp.clip(place - start, 0, values.size - 1)]

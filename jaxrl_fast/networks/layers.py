@@ -108,7 +108,7 @@ def _(primals, tangents):
     (x, kernel), (dx, dkernel) = primals, tangents
     parts = [] if isinstance(dx, SymbolicZero) else [_by_terms(dx, kernel)]
     if not isinstance(dkernel, SymbolicZero):
-        # Transposed it sums over rows, for which a product is better. JAX may trace it outside of the context.
+        # Transposed it sums over rows: a product is better. JAX may trace it outside the context.
         parts.append(jnp.matmul(x, dkernel, precision=jax.lax.Precision.HIGHEST))
     return _by_terms(x, kernel), sum(parts)
 

@@ -47,7 +47,7 @@ def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> 
 
 
 def reaches_a_gpu() -> bool:
-    """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
+    """Return whether this process may lower programs for a GPU: spares a CPU long traces."""
     unknown = known.value is None and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
     return known.value in GPUS or unknown
 
@@ -66,7 +66,7 @@ def while_at_most(
     goes_on: Callable, step: Callable, carry: Any, turns: int, draw: Callable = lambda i: (), parts: int = 1,
     part: Callable = lambda x, j: x,
 ) -> Any:  # fmt: skip
-    """Return the carry after step(carry, draw(i)) for i = 0, 1, ... while goes_on(carry), at most `turns`.
+    """Return the carry after step(carry, draw(i)), i = 0, 1, ... < turns, while goes_on(carry).
 
     On a GPU a loop of `turns` turns, and in each a loop over the parts of draw(i), whose branch steps
     or does nothing: XLA records a branch without loops in a CUDA graph, so the host never waits. Under
@@ -99,7 +99,7 @@ def while_at_most(
 
 @jax.custom_batching.custom_vmap
 def _anywhere(flag: jax.Array) -> jax.Array:
-    """Return whether a flag is set in any lane: unbatched under `vmap`, so that a branch stays one."""
+    """Return whether a flag is set in any lane: unbatched under `vmap`, so a branch stays one."""
     return flag
 
 

@@ -67,7 +67,7 @@ class Moments(NamedTuple):
 
 
 def means(*xs: jax.Array) -> tuple[jax.Array, ...]:
-    """Return the mean of each float32 array, all of one shape; long ones as one reduction on a GPU."""
+    """Return the mean of each float32 array, all of one shape; on a GPU long ones in one go."""
     apart = lambda *xs: tuple(x.mean() for x in xs)
     return on_gpu(_means if xs[0].size >= TWO_STAGES else apart, apart, *xs)
 

@@ -86,7 +86,7 @@ class Started:
         return self.context.clock.spent("compile")
 
     def call(self) -> tuple[float, Chunk]:
-        """Train for `rows` log rows (host environments: one) -> (seconds without compiling, chunk)."""
+        """Train for `rows` log rows (on the host: one) -> (seconds without compiling, chunk)."""
         self._between.close()
         before, compiled, began = self.iterations, self.compiling, self.clock()
         chunk = self.programs.chunk(self.state, before, self.rows)

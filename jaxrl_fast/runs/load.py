@@ -163,7 +163,7 @@ def _warn_of_horizon(config: RunConfig) -> None:
     if config.total_steps > (config.horizon or 0):
         warnings.warn(
             f"total_steps {config.total_steps:,} is beyond the horizon {config.horizon:,} fixed at the start: schedules such "
-            "as the learning rate stay at their end values; --horizon (from Python: horizon=) sets a new one",
+            "as the learning rate stay at their end values; --horizon (or horizon=) sets a new one",
             stacklevel=3,
         )
 

@@ -52,7 +52,7 @@ class Video(NamedTuple):
 
     @classmethod
     def of(cls, film: Film, name: str = "") -> Video:
-        """Return a film at its own speed. Raises ConfigError for an environment without pictures."""
+        """Return a film at its own speed. Raises ConfigError if the environment has no pictures."""
         if not film.frames:
             drawn = "one that is drawn: by `render` of a jf.Env, or Gymnasium's render_mode 'rgb_array'"
             raise ConfigError("environment", name, drawn)
@@ -85,7 +85,7 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 
 
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
-    """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path; see `gif`."""
+    """Write frames (uint8 [H, W, 3], one size) as an endless GIF -> its path; see `gif`."""
     return written(path, gif(frames, fps, max_bytes))
 
 

@@ -85,7 +85,7 @@ class Subject:
 
 @functools.lru_cache(maxsize=4)
 def described(path: Path, changed: int) -> tuple[Subject, str, str]:
-    """Return what a run is, its memory plan and its settings, once for a config.json that does not change.
+    """Return a run's outline, memory plan and settings, once while config.json stays the same.
 
     changed: the time of the file's last change.
     """

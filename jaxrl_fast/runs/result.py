@@ -32,7 +32,7 @@ from jaxrl_fast.runs.signals import run_so_far
 
 
 class AnyResult:
-    """The common part of the results of one program (`Result`) and of seeds in turn (`SeedsInTurn`)."""
+    """The common part of `Result` (one program) and `SeedsInTurn` (seeds one by one)."""
 
     def __repr__(self) -> str:
         title, *facts = self._told()
@@ -99,7 +99,7 @@ class AnyResult:
     def video(
         self, member: int | None = None, env: Environment | None = None, seed: int = 0, max_steps: int = 500
     ) -> Video:
-        """Return pictures of an episode of `agent(member)`, which a notebook shows; see `Agent.video`."""
+        """Return pictures of an episode of `agent(member)` for a notebook; see `Agent.video`."""
         return self.agent(member).video(env, seed, max_steps)
 
 

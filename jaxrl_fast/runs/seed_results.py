@@ -1,4 +1,4 @@
-"""Seeds trained as runs of their own: their results, their rows side by side, their folders at a resume."""
+"""Seeds trained as runs of their own: results, rows side by side, folders at a resume."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> Non
 
 
 class Sanity:
-    """The members' returns and entropies in the rows so far: finite values without meaning are named once."""
+    """The members' returns and entropies so far: values without meaning are named once."""
 
     def __init__(self, members: int):
         self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign

@@ -109,7 +109,7 @@ def _lineage(result: SweepResult) -> str:
 
 
 def _reproduce(path: Path, content: dict[str, Any]) -> str:
-    """Return the commands for the whole sweep (a search by Optuna has no plan to repeat) and its best."""
+    """Return the commands for the whole sweep (Optuna's has no plan to repeat) and its best."""
     base, where = content["base"], shlex.quote(str(path))
     imports = imported(base)
     again = f"mkdir again && cp {where}/sweep.json again && jaxrl-fast sweep --resume again{imports}  # the whole sweep"

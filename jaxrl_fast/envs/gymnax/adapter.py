@@ -43,9 +43,11 @@ def _observed_bounds(name: str, space: Box, params: Any) -> Box:
     limit = float(params.max_steps_in_episode)
     if name == "MemoryChain-bsuite":  # declared from 0 up; the context is -1 or 1
         low[:] = -1.0
-    elif name == "GaussianBandit-misc":  # declared [0, n]; a normal reward, an action, time in [-1, 1] or steps
+    elif name == "GaussianBandit-misc":
+        # declared [0, n]; a normal reward, an action, time in [-1, 1] or steps
         low[0], high[0], low[-1], high[-1] = -math.inf, math.inf, -1.0, max(1.0, limit)
-    elif name == "MetaMaze-misc":  # declared reward at most 1 (it pays 10), time from 0 (normalised, from -1)
+    elif name == "MetaMaze-misc":
+        # declared reward at most 1 (it pays 10), time from 0 (normalised, from -1)
         reach = abs(float(params.reward)) + abs(float(params.punishment))
         low[-2:], high[-2:] = (-reach, -1.0), (reach, max(1.0, limit))
     elif name == "BernoulliBandit-misc":  # normalised time passes 1 if the limit passes t_max

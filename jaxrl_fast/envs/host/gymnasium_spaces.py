@@ -17,7 +17,7 @@ _HELP = {
     "Text": "one without Text: a gymnasium.wrappers.TransformObservation that encodes it",
     "Graph": "one without Graph: a gymnasium.wrappers.TransformObservation that makes arrays of a fixed size of it",
     "Sequence": "one without Sequence: a gymnasium.wrappers.TransformObservation that pads it",
-    "OneOf": "one without OneOf: a gymnasium.wrappers.TransformAction that chooses among the spaces",
+    "OneOf": "one without OneOf: gymnasium.wrappers.TransformAction can choose among the spaces",
 }
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
@@ -99,7 +99,7 @@ def _warn_of_wide(name: str, space: Any) -> None:
     if wide:
         warnings.warn(
             f"{name}: observations of {space.dtype} may reach {max(wide, key=abs)}, devices hold {limits.min} to {limits.max}: "
-            "a run ends at the first one beyond; a gymnasium.wrappers.TransformObservation can scale or split them",
+            "a run ends at the first one beyond; gymnasium.wrappers.TransformObservation scales them",
             stacklevel=2,
         )
 

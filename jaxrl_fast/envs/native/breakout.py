@@ -121,7 +121,7 @@ PLACES = np.arange(30, dtype=np.int32)
 
 
 def _word(bricks: jax.Array) -> jax.Array:
-    """Return bricks [B, 3, 10] as bits, int32 [B]: a step is elementwise in B, few launches on a GPU."""
+    """Return bricks [B, 3, 10] as bits, int32 [B]: elementwise in B, few launches on a GPU."""
     return jnp.sum(bricks.reshape(-1, 30).astype(jnp.int32) << PLACES, axis=1)
 
 

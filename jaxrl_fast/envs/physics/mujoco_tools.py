@@ -41,7 +41,8 @@ def _gl_without_display() -> Iterator[None]:
 
 def import_quietly(name: str) -> types.ModuleType:
     """Import a module that imports MuJoCo, without its message about `warp`."""
-    with _gl_without_display(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    silent = contextlib.redirect_stdout(io.StringIO())
+    with _gl_without_display(), silent, warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         return importlib.import_module(name)
 

@@ -25,7 +25,8 @@ from jaxrl_fast.values import real
 
 _FORM = "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, model, t) -> model"
 _OTHERS = (  # all of them: geom_friction; mjx and Playground: also actuator_gainprm
-    "mjx: body_mass, dof_damping, opt.gravity; generalized: link.inertia.mass, dof.damping, gravity; "
+    "mjx: body_mass, dof_damping, opt.gravity; "
+    "generalized: link.inertia.mass, dof.damping, gravity; "
     "spring, positional: actuator.gear, link.constraint_vel_damping, gravity"
 )
 

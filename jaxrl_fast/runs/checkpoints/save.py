@@ -130,7 +130,7 @@ def _warn_of_holes(run: Result) -> None:
     if missing and distributed.is_first():
         warnings.warn(
             f"{run.out.metrics} lacks {len(missing)} of the {run.rows} log rows before the checkpoint at {run.env_steps:,} "
-            f"steps (the first at {missing[0]:,}): it was cut short or damaged; the run goes on without them",
+            f"steps (the first at {missing[0]:,}): it was cut or damaged; the run goes on without them",
             stacklevel=2,
         )
 

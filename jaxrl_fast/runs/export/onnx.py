@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def export(agent: Agent, path: Path) -> None:
-    """Write the graph: inputs `observation` (or `observation.KEY`) and memory, outputs `action` and memory.
+    """Write the graph of `observation` (or `observation.KEY`) and memory to `action` and memory.
 
     Raises ConfigError for a policy with an operation that jax2onnx does not know.
     """
@@ -57,7 +57,7 @@ def export(agent: Agent, path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Keep a library's warnings from the user: jax2onnx's graphs have values without a type, which are right."""
+    """Keep warnings about values without a type from the user: jax2onnx's graphs have them."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
