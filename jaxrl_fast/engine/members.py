@@ -22,7 +22,8 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run, check_types
 from jaxrl_fast.engine.offline import check_data, check_spaces, replay_of
-from jaxrl_fast.engine.population import Members, spread
+from jaxrl_fast.engine.placement import spread
+from jaxrl_fast.engine.population import Members
 from jaxrl_fast.engine.sources import FromDataset, FromEnvironments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment

@@ -9,12 +9,14 @@ from typing import Any, Unpack
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.footprint import metric_names
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import configurations, gather, one_at_a_time, spread_members, with_experience
-from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan, metric_names
-from jaxrl_fast.engine.population import Members, Population, population_of
+from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan
+from jaxrl_fast.engine.placement import population_of
+from jaxrl_fast.engine.population import Members, Population
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.logs.rows import FAULTS
@@ -31,7 +33,7 @@ class Prepared:
     grid: Grid
     population: Population
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # keys of config.json beside the settings
-    content: Mapping[str, Any] | None = None  # of config.json, for a run to write (`runs.rundir.described`)
+    content: Mapping[str, Any] | None = None  # of config.json, for a run to write (`runs.description.described`)
 
     @functools.cached_property
     def bound(self) -> Algorithm:

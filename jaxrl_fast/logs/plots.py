@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.walltime import ACTORS
 from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 from jaxrl_fast.values import PICTURES
 
@@ -249,41 +248,3 @@ def _held(values: np.ndarray) -> np.ndarray:
     last = np.maximum.accumulate(np.where(has, np.arange(len(values))[:, None], -1), axis=0)
     held = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), np.nan)
     return np.where(has.any(axis=1, keepdims=True), held, np.nan)
-
-
-# Logged shares of a row's time, of actors and learner, in drawing order.
-_SHARES = {
-    "actors": {name: f"time_actors_{name}" for name in ACTORS},
-    "learner": {
-        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
-        "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
-    },
-}  # fmt: skip
-
-
-def time_use(rows: Rows, path: str | Path) -> Path | None:
-    """Draw the shares of the wall clock over environment steps: actors above, learner below.
-
-    Small observations travel with the launch of the policy and count as inference.
-    """
-    rows = [row for row in rows if "time_learner_updates" in row]
-    if not rows:
-        return None
-    canvas, first = figure()
-    first.remove()
-    steps = np.array([row["env_steps"] for row in rows], float)
-    lasted = np.diff([row.get("wall_seconds") or 0.0 for row in rows], prepend=0.0).clip(1e-9)
-    for i, (who, parts) in enumerate(_SHARES.items()):
-        axes = canvas.add_subplot(2, 1, i + 1)
-        shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
-        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
-        colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
-        axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
-        axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)
-        legend_beside(axes)
-    axes.set_xlabel("environment steps")
-    return save(canvas, Path(path))
-
-
-def _value(found: Any) -> float:
-    return float(found[0]) if found and found[0] is not None else 0.0

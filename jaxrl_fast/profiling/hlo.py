@@ -11,9 +11,10 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from jaxrl_fast.profiling.flops import of_convolution, of_product
 from jaxrl_fast.scopes import LOSS, PREFIX
 
 FORWARD, BACKWARD, OTHER = "forward", "backward", "other"
@@ -81,16 +82,6 @@ class Cost(NamedTuple):
 
     flops: float = 0.0
     bytes: float = 0.0
-
-
-def of_product(out: Sequence[int], terms: Sequence[int]) -> int:
-    """Return the multiplications and additions of a product. terms: sizes of the summed axes."""
-    return 2 * math.prod(out) * math.prod(terms)
-
-
-def of_convolution(out: Sequence[int], kernel: Sequence[int], features: int) -> int:
-    """Return the multiplications and additions of a convolution. features: of the result."""
-    return of_product(out, kernel) // max(features, 1)
 
 
 def part_of(op_name: str) -> str | None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,22 +19,11 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
-from jaxrl_fast.ops import stacking
 from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.acting import Carry, batch_size, begin, check_carry, step
 from jaxrl_fast.runs.export.formats import export
 from jaxrl_fast.runs.player import Player
-from jaxrl_fast.tree import summary
-from jaxrl_fast.types import Clock, EnvSpec
-
-
-class Carry(NamedTuple):
-    """An agent's memory of the episodes that it plays, [B]."""
-
-    policy: Any  # the algorithm's
-    frames: Any = ()  # last frames, for environments with frame stacks
-    begun: Any = ()  # bool [B]: whether there are such frames
-
-    __repr__ = summary
+from jaxrl_fast.types import EnvSpec
 
 
 class Agent:
@@ -94,7 +82,7 @@ class Agent:
         if traced and self.spec.stack > 1 and not stacked:
             wanted = f"a stack of {self.spec.stack} frames where it is traced"
             raise expected("observation", wanted, "a single frame; Agent.step remembers frames there")
-        batch = _batch(seen)
+        batch = batch_size(seen)
         if not isinstance(batch, int):  # an exported function's symbol: no noise of such a shape
             if mode == "sample":
                 raise ConfigError("mode", mode, "'greedy' for a batch of any size, or export one size")
@@ -122,7 +110,7 @@ class Agent:
     ) -> tuple[Carry, Any]:
         """Act as a pure function: (carry, observation) -> (carry, action), from `init_carry`."""
         seen, single, stacked = self._read(obs, mode, key)
-        _check_carry(carry, seen)
+        check_carry(carry, seen)
         carry, action = self._step(carry, seen, stacked, mode, key)
         return carry, self._write(action, single)
 
@@ -151,8 +139,8 @@ class Agent:
             self._drawn += 1
             key = jax.random.fold_in(jax.random.key(self.config.seed), self._drawn)
         seen, single, stacked = self._read(obs, mode, key)
-        state = self.init_carry(_batch(seen)) if state is None else state
-        _check_carry(state, seen)
+        state = self.init_carry(batch_size(seen)) if state is None else state
+        check_carry(state, seen)
         state = state if episode_start is None else self.restart(state, np.atleast_1d(episode_start))
         state, action = self._step(state, seen, stacked, mode, key)
         action = jax.tree.map(np.asarray, action)
@@ -167,7 +155,7 @@ class Agent:
     def init_carry(self, num_envs: int = 1) -> Carry:
         """Return the carry of `num_envs` new episodes; 1 for a single observation."""
         check_int("num_envs", num_envs)
-        return _start(self.algo, num_envs)
+        return begin(self.algo, num_envs)
 
     def reset(self, ended: Any = None) -> None:
         """Forget frames and recurrent state. ended: bool [B], where an episode ended; None: all."""
@@ -197,7 +185,7 @@ class Agent:
 
     def _step(self, carry: Carry, seen: Any, stacked: bool, mode: str, key: Any) -> tuple[Carry, Any]:
         key = jax.random.key(0) if key is None else random.typed_key(key)
-        return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
+        return step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
 
     def evaluate(
         self, episodes: int = 128, seed: int = 0, mode: str | None = None, env: Environment | None = None
@@ -249,33 +237,6 @@ class Agent:
             if own != other:
                 raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
         return env
-
-
-def _batch(obs: Any) -> int:
-    return jax.tree.leaves(obs)[0].shape[0]
-
-
-def _check_carry(carry: Any, seen: Any) -> None:
-    if not isinstance(carry, Carry) or carry.begun.shape != (_batch(seen),):
-        raise ConfigError("carry", type(carry).__name__, f"Agent.init_carry({_batch(seen)})")
-
-
-@functools.partial(jax.jit, static_argnames="num_envs")
-def _start(algo: Algorithm, num_envs: int) -> Carry:
-    spec = algo.spec
-    frames = stacking.example(spec, (num_envs,)) if spec.stack > 1 else ()
-    return Carry(algo.evaluation_carry(num_envs), frames, jnp.zeros(num_envs, bool))
-
-
-@functools.partial(jax.jit, static_argnames=("stacked", "mode"))
-def _step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, stacked: bool, mode: str):
-    k = algo.spec.stack
-    if k > 1 and not stacked:
-        seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k), stacking.start(seen, k))
-    noise = tree.take(algo.draw(key, 1, _batch(seen)), 0)
-    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    policy, action, _ = algo.act(algo.acting(state), carry.policy, seen, noise, clock, mode)
-    return Carry(policy, seen if k > 1 else (), jnp.ones_like(carry.begun)), action
 
 
 def _short(own: Any) -> str:

@@ -13,7 +13,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import in_turn, spread_members
 from jaxrl_fast.engine.offline import replay_after
-from jaxrl_fast.engine.population import elsewhere
+from jaxrl_fast.engine.placement import elsewhere
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, expected
 from jaxrl_fast.files import folders

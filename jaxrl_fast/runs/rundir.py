@@ -24,9 +24,9 @@ from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.logs.sinks import Guarded
-from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
+from jaxrl_fast.runs.description import described, device_name
 from jaxrl_fast.values import expanded
 
 SEED = "seed-"
@@ -154,14 +154,14 @@ class RunDir:
 
     def draw(self, run: Any, member: int, agent: Any) -> None:
         """Draw the pictures; a failure is a warning and does not fail the run."""
-        from jaxrl_fast.logs import plots
+        from jaxrl_fast.logs import plots, time_plot
         from jaxrl_fast.runs import pictures
 
         label = f"{run.algo.name} {registry.name_of(run.env)}"
         try:
             rows = read_jsonl(self.metrics)
             plots.learning_curve({label: rows}, self.path / "curve.png")
-            plots.time_use(rows, self.path / "time.png")
+            time_plot.time_use(rows, self.path / "time.png")
             algo, env = run.setup(member)
             film = pictures.film(env, algo, agent, jax.random.key(run.config.seed), 500, run.config.host_timeout)
             if film.page is not None:
@@ -248,37 +248,3 @@ def _held_by(folder: Path) -> str | None:
         if there("config.json") and configs.read_config(folder) and (begun or folders.holder(folder)):
             return "a run"
     return None
-
-
-def described(prepared: Prepared) -> Prepared:
-    """Return the run with config.json's content. Raises ConfigError for other values."""
-    return prepared if prepared.content is not None else dataclasses.replace(prepared, content=describe(prepared))
-
-
-def describe(run: Any) -> dict[str, Any]:
-    """Return the content of config.json. run: a `Prepared`, or a sweep for its base."""
-    configs.check_about(run.about)
-    origin, grid = registry.describe(run.env), run.grid
-    resolved = {  # default settings, for readers; nothing reads them back
-        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
-        "max_episode_steps": run.env.spec.max_episode_steps,
-        "log_every": grid.row * grid.steps,
-        "eval_every": grid.eval_rows * grid.row * grid.steps,
-        "random_steps": grid.warmup * grid.steps,
-    }
-    return {
-        "format": configs.FORMAT,
-        "algorithm": configs.encode_algorithm(run.algo),
-        "environment": configs.encode_environment(run.env),
-        "run": configs.encode_run(run.config),
-        "resolved": resolved,
-        **run.about,
-        "device": device_name(),
-        "products": precision.in_force(run.algo.precision, jax.default_backend()),
-        "versions": runtime.versions(),
-    }
-
-
-def device_name() -> str:
-    devices = jax.devices()
-    return f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"

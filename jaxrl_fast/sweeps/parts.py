@@ -19,12 +19,12 @@ from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build, configure, program_of, with_experience
 from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.engine.placement import population_of
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.files import forms
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import describe
+from jaxrl_fast.runs.description import describe
 from jaxrl_fast.runs.start_from import given_by
 from jaxrl_fast.sweeps.configurations import Settings
 

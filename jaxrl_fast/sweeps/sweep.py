@@ -26,7 +26,7 @@ from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
-from jaxrl_fast.engine.population import elsewhere, population_of
+from jaxrl_fast.engine.placement import elsewhere, population_of
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment

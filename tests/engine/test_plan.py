@@ -19,7 +19,8 @@ from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine import programs
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.memory_plan import MemoryPlan
-from jaxrl_fast.engine.population import Population, plan_population
+from jaxrl_fast.engine.placement import plan_population
+from jaxrl_fast.engine.population import Population
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError
 

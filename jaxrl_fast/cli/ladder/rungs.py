@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.algorithms.presets import PONG_IMAGES, find_preset
+from jaxrl_fast.algorithms.preset_table import PONG_IMAGES
+from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.cli.ladder import torch_dqn
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_seed

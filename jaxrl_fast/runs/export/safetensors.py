@@ -17,7 +17,7 @@ from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, firs
 from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import device_name
+from jaxrl_fast.runs.description import device_name
 from jaxrl_fast.runs.start_from import Given, fitted, found_in
 
 if TYPE_CHECKING:
