@@ -6,12 +6,13 @@ without reward: `HostStep.real` is False there.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxrl_fast.envs.exact import ends, exact
+from jaxrl_fast.envs.exact import ends, exact, misfit
 from jaxrl_fast.envs.host.api import guarded
 from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, own_form
 from jaxrl_fast.envs.host.vector import HostStep, Vector, put
@@ -21,8 +22,14 @@ from jaxrl_fast.tree import take
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}  # of an info: left by an end
 
 
+_STEPPED_BY = "_jaxrl_fast_vector"  # an environment's attribute: a weak reference to its vector
+
+
 class GymnasiumVector(Vector):
-    """A `gymnasium.vector.VectorEnv` in any auto-reset mode."""
+    """A `gymnasium.vector.VectorEnv` in any auto-reset mode.
+
+    Raises Misfit for an environment that an open vector steps already, as `lambda: env` returns it.
+    """
 
     def __init__(self, vector: Any, seed: int, name: str = Vector.name):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
@@ -43,6 +50,16 @@ class GymnasiumVector(Vector):
         self.over = np.zeros(self.num_envs, bool)  # in the last step
         self.obs: Any = None
         self.pending: Any = None
+        self.stepped: list[Any] = []
+        for env in getattr(vector, "envs", ()):
+            self._take(innermost(env))
+
+    def _take(self, env: Any) -> None:
+        by = vars(env).get(_STEPPED_BY, lambda: None)()
+        if by is not None and any(env is other for other in by.stepped):  # a copy keeps the attribute
+            raise misfit("the environment", "a new one at every call of its function", "the same one again")
+        vars(env)[_STEPPED_BY] = weakref.ref(self)
+        self.stepped.append(env)
 
     @guarded
     def reset(self):
@@ -104,6 +121,9 @@ class GymnasiumVector(Vector):
             self.side.kill(self.vector.processes)
 
     def close(self):
+        for env in self.stepped:
+            vars(env).pop(_STEPPED_BY, None)
+        self.stepped.clear()
         if not self.steps_apart:
             return self.vector.close()
         self.kill()  # Gymnasium would first wait for dead processes
@@ -122,3 +142,12 @@ class GymnasiumVector(Vector):
         except NotImplementedError:
             return None
         return None if found is None else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)
+
+
+def innermost(env: Any) -> Any:
+    """Return the environment inside all of Gymnasium's wrappers."""
+    import gymnasium
+
+    while isinstance(env, gymnasium.Wrapper):
+        env = env.env
+    return env

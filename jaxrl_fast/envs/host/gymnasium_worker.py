@@ -12,7 +12,6 @@ import contextlib
 import multiprocessing
 import signal
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
@@ -28,24 +27,12 @@ from jaxrl_fast.errors import debugging
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
-_stepped: weakref.WeakValueDictionary[int, Checked] = weakref.WeakValueDictionary()  # by the id of the environment
-
-
 class Checked(gymnasium.Wrapper):
-    """Copies observations in their space's shape and dtype; checks rewards and ends.
-
-    Raises Misfit for an environment that is stepped already, as `lambda: env` returns it.
-    """
+    """Copies observations in their space's shape and dtype; checks rewards and ends."""
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         self._seen = env.observation_space  # the wrapper's own is looked up anew each time
-        if _stepped.setdefault(id(_innermost(env)), self) is not self:
-            raise misfit("the environment", "a new one at every call of its function", "the same one again")
-
-    def close(self) -> None:
-        _stepped.pop(id(_innermost(self.env)), None)
-        super().close()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple:
         found = self.env.reset(seed=seed, options=options)
@@ -66,12 +53,6 @@ class Checked(gymnasium.Wrapper):
         if type(truncated) is not bool:
             truncated = _scalar(truncated, bool, "truncated")
         return _copied(self._seen, obs, ""), reward, terminated, truncated, info
-
-
-def _innermost(env: gymnasium.Env) -> gymnasium.Env:
-    while isinstance(env, gymnasium.Wrapper):
-        env = env.env
-    return env
 
 
 def _form(found: Any) -> str:
