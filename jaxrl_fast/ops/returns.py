@@ -18,15 +18,31 @@ from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 Scalar = jax.Array | float
-# Steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three. XLA
-# slices what a whole recursion without a loop reads, a launch a slice.
-IN_A_ROW, WHOLE = 32, 16
+IN_A_ROW = 32  # steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
+DOUBLED = 1 << 20  # numbers of a recursion that a GPU doubles; above, its reads cost more than launches
 
 
-def _recursion(step: Callable, carry: jax.Array, xs: Any, reverse: bool = False) -> tuple[jax.Array, Any]:
-    """Return `lowering.scan` with many steps in a row."""
-    most = IN_A_ROW if len(jax.tree.leaves(xs)[0]) > IN_A_ROW else WHOLE
-    return lowering.scan(step, carry, xs, reverse, most)
+def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable, reverse: bool = False) -> jax.Array:
+    """Return the rows [T, B] of a scan of `step`, from the last if `reverse`.
+
+    terms: () -> (offset, factor), float [T, B], of the same as x_t = offset_t + factor_t x_{t-1}. A
+    GPU takes log2 T passes over all rows, which XLA fuses: T steps in a row compile for ten times
+    as long, and a loop of fewer makes launches a turn.
+    """
+    if jax.tree.leaves(xs)[0].size > DOUBLED:
+        return lowering.scan(step, carry, xs, reverse, IN_A_ROW)[1]
+    plain = lambda: jax.lax.scan(step, carry, xs, reverse=reverse)[1]
+    return lowering.on_gpu(lambda: _doubled(*terms(), reverse), plain)
+
+
+def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
+    """Return x_t = offset_t + factor_t x_{t-1}, zero before the first row (Hillis & Steele 1986)."""
+    reach = 1
+    while reach < len(offset):
+        edge = (-reach, reach, 0) if reverse else (reach, -reach, 0)
+        before = lambda x, edge=edge: jax.lax.pad(x, jnp.zeros_like(x, shape=()), [edge, *[(0, 0, 0)] * (x.ndim - 1)])
+        offset, factor, reach = offset + factor * before(offset), factor * before(factor), 2 * reach
+    return offset
 
 
 def gae(
@@ -54,7 +70,7 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
         x = delta + decay * x
         return x, x
 
-    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
+    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay), lambda: (delta, decay), reverse=True)
 
 
 def returns_so_far(
@@ -74,7 +90,12 @@ def returns_so_far(
         so_far = reward + discount * before
         return jnp.where(done, 0.0, so_far), so_far
 
-    return _recursion(step, before, (reward, done))
+    def terms():
+        fresh = jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])  # the row before ended
+        return jnp.concatenate([reward[:1] + discount * before, reward[1:]]), discount * (1.0 - fresh)
+
+    so_far = _recursion(step, before, (reward, done), terms)
+    return jnp.where(done[-1], 0.0, so_far[-1]), so_far
 
 
 def target_advantages(
@@ -112,7 +133,12 @@ def lambda_returns(
         ret = r + discount * jnp.where(end, 0.0, (1.0 - lam) * v + lam * ret)
         return ret, ret
 
-    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix), reverse=True)[1]
+    def terms():
+        following = jnp.concatenate([(1.0 - mix[:-1]) * next_value[:-1], next_value[-1:]])
+        factor = discount * jnp.where(terminated, 0.0, mix)
+        return reward + discount * jnp.where(terminated, 0.0, following), factor
+
+    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix), terms, reverse=True)
 
 
 def vtrace(
