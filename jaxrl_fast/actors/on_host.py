@@ -84,6 +84,9 @@ class OnHost:
         frames = play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience)
         return Film(frames and frames[:: -(-len(frames) // most) if most else 1])
 
+    def still(self, env: HostEnv, states, index) -> None:
+        """Return None: the actors step the environments, and another thread must not touch them."""
+
 
 def _check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     """Raise ConfigError for asynchronous environments that do not fit the actors."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -68,6 +69,12 @@ class Backend(Protocol):
 
         patience: seconds to wait for a host environment. most: pictures, evenly spread over the
         episode; None: one of every state.
+        """
+
+    def still(self, env: Environment, states: Any, index: tuple[int, ...]) -> Callable[[], np.ndarray | None] | None:
+        """Return a function that draws `states[index]`, one environment's; None: not drawable.
+
+        The states may be donated after this call; any thread may call the function.
         """
 
 
