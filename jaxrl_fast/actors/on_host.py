@@ -44,7 +44,7 @@ from jaxrl_fast.types import Mean, RunState
 
 
 class OnHost:
-    one_program = False
+    one_program = stills = False  # the actors' threads step the environments
 
     def check(self, env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         if config.env_devices > 1 or config.sampling_groups > 1:
@@ -83,9 +83,6 @@ class OnHost:
     def film(self, env: HostEnv, algo, agent, key, max_steps, patience, most=None) -> Film:
         frames = play.frames(env, tree.as_float32(algo), agent, key, max_steps, patience)
         return Film(frames and frames[:: -(-len(frames) // most) if most else 1])
-
-    def still(self, env: HostEnv, states, index) -> None:
-        """Return None: the actors step the environments, and another thread must not touch them."""
 
 
 def _check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:

@@ -29,7 +29,7 @@ _TAKE = jax.jit(tree.take)
 class OnDevice:
     """See `engine.backend.Backend`."""
 
-    one_program = True
+    one_program = stills = True
 
     def check(self, env, algo, config: RunConfig) -> None:
         for field in dataclasses.fields(Host):

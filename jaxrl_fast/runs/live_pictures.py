@@ -22,7 +22,7 @@ from jaxrl_fast.runs.videos import best_member, copied, on_thread
 
 SHARE = 0.01  # of the run's time: CPU time on a CPU, by the clock beside an accelerator
 APART = 3.0  # seconds between two pictures, at least
-STILL, EPISODE = 0.03, 0.5  # seconds of the first picture, expected: on the device, on the host
+STILL, EPISODE = 0.03, 0.5  # seconds that the first picture is expected to take
 COMPILES = 5  # times a thread's CPU time is that of a call that compiles: XLA has threads of its own
 STEPS, FRAMES = 200, 40  # of an episode
 PATIENCE = 0.5  # seconds that the end of a run waits for the picture in work
@@ -58,10 +58,10 @@ class LivePictures:
         self.run, self._now = run, now
         self._run_time = run_time or (time.process_time if jax.default_backend() == "cpu" else time.monotonic)
         self._begun, self._next, self.spent = self._run_time(), now() + APART, 0.0
-        on_host = run.env.runs_on == "host"
-        self._begin, self._due = (self._episode, EPISODE) if on_host else (self._still, STILL)
-        # The actors' threads step and draw a host environment, so the clock takes their time.
-        self._cost, self._times = (time.monotonic, 1) if on_host else (time.thread_time, COMPILES)
+        stills = backend_of(run.env).stills
+        self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
+        # Other threads step and draw an environment on the host, so the clock takes their time.
+        self._cost, self._times = (time.thread_time, COMPILES) if stills else (time.monotonic, 1)
         self._drawing: futures.Future | None = None
 
     def __enter__(self) -> LivePictures:
