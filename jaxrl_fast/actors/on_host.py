@@ -44,7 +44,7 @@ from jaxrl_fast.types import Mean, RunState
 
 
 class OnHost:
-    one_program = False
+    one_program = stills = False  # the actors' threads step the environments
 
     def check(self, env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         if config.env_devices > 1 or config.sampling_groups > 1:

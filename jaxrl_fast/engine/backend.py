@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -39,9 +40,11 @@ class Backend(Protocol):
     """How a run treats environments in one place.
 
     one_program: whether all members train in one program; otherwise one after another.
+    stills: whether environments can be drawn as they train, by `still`.
     """
 
     one_program: bool
+    stills: bool
 
     def check(self, env: Environment, algo: Algorithm, config: RunConfig) -> None:
         """Raise ConfigError for settings that do not suit `env`; `algo` is bound to its spec."""
@@ -68,6 +71,13 @@ class Backend(Protocol):
 
         patience: seconds to wait for a host environment. most: pictures, evenly spread over the
         episode; None: one of every state.
+        """
+
+    def still(self, env: Environment, states: Any, index: tuple[int, ...]) -> Callable[[], np.ndarray | None] | None:
+        """Return a function that draws `states[index]`, one environment's; None: not drawable.
+
+        The states may be donated after this call; any thread may call the function. Only of a
+        backend with `stills`.
         """
 
 

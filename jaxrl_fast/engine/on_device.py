@@ -23,12 +23,13 @@ from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock
 
 BLOCK = 50  # steps of a filmed episode in one call: on a GPU each waits for the training program
+_TAKE = jax.jit(tree.take)
 
 
 class OnDevice:
     """See `engine.backend.Backend`."""
 
-    one_program = True
+    one_program = stills = True
 
     def check(self, env, algo, config: RunConfig) -> None:
         for field in dataclasses.fields(Host):
@@ -68,6 +69,13 @@ class OnDevice:
         pictures = None if picture is None else [np.asarray(frame) for frame in (picture, *rest)]
         page = drawing.page and drawing.page(states, drawing.step_seconds)
         return Film(pictures, page, drawing.step_seconds and stride * drawing.step_seconds)
+
+    def still(self, env: Env, states, index):
+        drawing = env.on_device().drawing
+        if drawing is None:
+            return None
+        state = _TAKE(states, index)
+        return lambda: drawing.frame(_on_host(state))
 
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.live_pictures import LivePictures
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
@@ -43,7 +44,7 @@ class Trainer:
         self.run, self.hooks, self.sinks, self.signals = run, hooks, sinks, signals
         self.saver = Saver(run, checkpoints, sinks)
         selection = run.config.selection
-        self.videos = Videos(run, sinks)
+        self.videos, self.pictures = Videos(run, sinks), LivePictures(run, sinks)
         self.selecting = selection.boundaries(run.grid) if selection else set()
         self.boundaries = self.selecting | self.videos.rows
         self.sanity, self.evaluating = Sanity(run.config.members), EvaluationProgress(run.config, sinks)
@@ -58,7 +59,7 @@ class Trainer:
 
     def train(self, given: Given | None = None, saved: Saved | None = None) -> None:
         """Train. given: the new agents' start. saved: the checkpoint to resume from."""
-        with self.videos:
+        with self.videos, self.pictures:
             self.prepare(given, saved)
             runtime.started()  # compiled: from here on a user's environment may run
             while not self.run.over:
@@ -120,6 +121,7 @@ class Trainer:
         if now or chunk.ready:
             self.absorb(at_eval, chunk.ready)
             self.videos.at_row(at_eval)
+        self.pictures.look()
         signum = None if self.pending else self.signals.caught  # save only checked chunks
         if due or signum:
             self.saver.save()

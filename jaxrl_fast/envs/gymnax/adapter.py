@@ -163,8 +163,13 @@ class GymnaxEnv(Env):
         if self.drawing is None:
             return None
         space = self.spec.observation
-        picture = self.env.get_obs(jax.tree.map(jnp.asarray, state), params=self._params)
+        picture = _grid(self.env, state, self._params)
         return draw.grid(np.asarray(picture), cell=20 if max(space.shape[:2]) <= 13 else 8)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _grid(env: Any, state: Any, params: Any) -> jax.Array:
+    return env.get_obs(state, params=params)
 
 
 @functools.cache

@@ -113,7 +113,7 @@ class Breakout(Env):
         return state, Outcome(_observe(state), broken.astype(jnp.float32), terminated, truncated)
 
     def render(self, state):
-        return draw.grid(np.asarray(_observe(jax.tree.map(lambda x: jnp.asarray(x)[None], state)))[0])
+        return draw.grid(np.asarray(_observe_one(state)))
 
 
 ALL = (1 << 30) - 1
@@ -147,3 +147,8 @@ def _first(ball_x: int) -> np.ndarray:
     obs[9, 4, 0] = obs[3, ball_x, 1] = obs[3, ball_x, 2] = 1
     obs[1:4, :, 3] = 1
     return obs
+
+
+@jax.jit
+def _observe_one(state: State) -> jax.Array:
+    return _observe(jax.tree.map(lambda x: x[None], state))[0]
