@@ -76,7 +76,8 @@ def _checked(name: str) -> str:
     module = name.replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module) or module.startswith("test_"):
         raise ConfigError("NAME", name, "the name of a module: lower-case letters, digits and _, such as my_env")
-    if name in ALGORITHMS or module in ALGORITHMS or module == "jaxrl_fast" or name in registry.list_environments():
+    ours = {*ALGORITHMS, *registry.list_environments(), "jaxrl_fast"}
+    if name in ours or module in ours:
         raise ConfigError("NAME", name, "a name that jaxrl_fast does not use itself")
     found = None if module in sys.stdlib_module_names else importlib.util.find_spec(module)
     if module in sys.stdlib_module_names or (found and found.origin and is_installed(found.origin)):

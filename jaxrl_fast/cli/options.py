@@ -16,7 +16,8 @@ def option_of(cls: type, name: str, default: Any, hint: str = "", group: str = "
     metavar = meta.get("metavar") or choices_text(meta.get("choices"))
     if not metavar and "Module" in type_name(field):
         metavar = "NAME|MODULE:CLASS"
-    elif not metavar and group and meta.get("convert") is not None:  # an optimizer or a learning rate
+    elif not metavar and group and meta.get("convert") is not None:
+        # an optimizer or a learning rate
         metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
     if not hint and default is None and meta.get("none"):
         hint = f"default: {meta['none']}"

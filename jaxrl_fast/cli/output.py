@@ -1,4 +1,4 @@
-"""What a training command writes beside the run directory: its logs, and the end on the terminal."""
+"""What a training command writes beside the run directory: logs, and the end on the terminal."""
 
 from __future__ import annotations
 

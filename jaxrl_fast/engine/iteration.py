@@ -194,8 +194,10 @@ def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
     return iterations(run, state, jnp.int32(0), run.algo.warmup_iterations, learn=False)
 
 
-def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
-               eval_every: int | None = None, eval_episodes: int = 128, unroll: int | None = None):  # fmt: skip
+def make_train(
+    algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
+    eval_every: int | None = None, eval_episodes: int = 128, unroll: int | None = None,
+):  # fmt: skip
     """Return a whole run as one pure function, `train(key) -> (RunState, metrics)`.
 
     `jit` it; `vmap` it over keys. Float settings of `algo` and `env` are traced: to sweep them,

@@ -114,7 +114,7 @@ class Population:
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
-                # check_vma off: nothing is reduced over the mesh, and its rules reject mixed carries
+                # check_vma off: nothing is reduced over the mesh; it rejects mixed carries
                 laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split, "axis_names": {AXIS}}
                 place = jax.shard_map(place, **laid, check_vma=False)
             return place(own, leaves, xs, *rest)

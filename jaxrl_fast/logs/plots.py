@@ -201,8 +201,9 @@ def bars(
     places = range(len(values))
     axes.barh(places, [value - start for value in values], left=start, color=colours, height=0.65)
     for place, value, text in zip(places, values, texts, strict=True):
-        axes.annotate(text, (value, place), (6, 0), textcoords="offset points", va="center",
-                      fontsize=8, color=_INK, bbox={"fc": "white", "ec": "none", "pad": 1})  # fmt: skip
+        where = {"textcoords": "offset points", "va": "center", "fontsize": 8, "color": _INK}
+        behind = {"fc": "white", "ec": "none", "pad": 1}
+        axes.annotate(text, (value, place), (6, 0), bbox=behind, **where)
     axes.set_yticks(places, names, fontsize=8)
     axes.invert_yaxis()
 

@@ -9,6 +9,7 @@ A row is made once, complete, and never changed:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -75,6 +76,22 @@ def with_columns(row: Row, columns: Any) -> Row:
         except (TypeError, ValueError) as error:
             raise expected(f"column {name} of a hook", f"a number, or {members} numbers", repr(value)[:100]) from error
     return row._replace(metrics=row.metrics | found)
+
+
+class HookColumns:
+    """Adds what hooks return to a row; wrong columns are left out, with one warning a hook."""
+
+    def __init__(self):
+        self.warned: set[int] = set()  # ids of hooks
+
+    def extended(self, row: Row, hook: Any, result: Any) -> Row:
+        try:
+            return with_columns(row, result)
+        except ConfigError as error:
+            if id(hook) not in self.warned:
+                warnings.warn(f"{error}; such columns are left out", stacklevel=2)
+            self.warned.add(id(hook))
+            return row
 
 
 def without(values: np.ndarray, lost: Collection[int]) -> np.ndarray:

@@ -73,7 +73,7 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
 
 
 def _joined(update: Callable) -> Callable:
-    """Return an elementwise `update`(vectors, state) on one vector: fewer launches, more copying."""
+    """Return an elementwise `update`(vectors, state) on one vector: fewer launches, more copies."""
     vectors = lambda x: isinstance(x, list)
     joined = lambda x: [jnp.concatenate(x)] if vectors(x) else x
 

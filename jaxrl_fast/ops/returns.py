@@ -36,7 +36,7 @@ def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable, reverse: bo
 
 
 def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
-    """Return x_t = offset_t + factor_t x_{t-1}, zero before the first row (Hillis & Steele 1986)."""
+    """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986)."""
     reach = 1
     while reach < len(offset):
         edge = (-reach, reach, 0) if reverse else (reach, -reach, 0)

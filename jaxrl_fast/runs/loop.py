@@ -16,8 +16,8 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import next_rows
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.errors import ConfigError, NonFiniteError
-from jaxrl_fast.logs.rows import Measured, Row, measure, with_columns
+from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.logs.rows import HookColumns, Measured, Row, measure
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
@@ -51,7 +51,7 @@ class Trainer:
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
-        self.warned: set[int] = set()  # ids of hooks with wrong columns
+        self.columns = HookColumns()
 
     @property
     def programs(self):
@@ -188,7 +188,7 @@ class Trainer:
         run.history.extend(rows)
         try:
             for hook in () if bad or failed else hooks:
-                run.history[-1] = rows[-1] = self.extended(rows[-1], hook, hook(run, rows))
+                run.history[-1] = rows[-1] = self.columns.extended(rows[-1], hook, hook(run, rows))
         finally:
             with self.programs.clock.during("log" if busy else "write"):
                 self.emit(rows)
@@ -201,16 +201,6 @@ class Trainer:
             self.broken(bad)
         if failed:
             self.give_up(failed)
-
-    def extended(self, row: Row, hook: Hook, result: Any) -> Row:
-        """Return a row with a hook's columns; wrong ones are left out, with one warning a hook."""
-        try:
-            return with_columns(row, result)
-        except ConfigError as error:
-            if id(hook) not in self.warned:
-                warnings.warn(f"{error}; such columns are left out", stacklevel=2)
-            self.warned.add(id(hook))
-            return row
 
     def emit(self, rows: Sequence[Row]) -> None:
         """Log rows to the sinks; warn of diverged members."""

@@ -98,7 +98,8 @@ class SeedsInTurn(AnyResult):
             self.write_log()
             raise self._interrupted(stop.signum, member) from None
         except RunError as error:
-            if isinstance(error, NonFiniteError) and error.run is not None and self.config.on_nan == "mark":
+            found = isinstance(error, NonFiniteError) and error.run is not None
+            if found and self.config.on_nan == "mark":
                 warnings.warn(f"seed {part.config.seed} is lost: {error}", stacklevel=2)
                 return error.run
             raise

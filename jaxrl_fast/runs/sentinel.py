@@ -131,8 +131,9 @@ def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple
     if message and (run.config.on_nan == "stop" or not run.live):
         return {"eval_return": scores, **columns}, message
     scores = without(scores, run.lost)
+    target = run.config.target_return
     for i, value in enumerate(scores):
-        if run.config.target_return is not None and run.reached[i] is None and value >= run.config.target_return:
+        if target is not None and run.reached[i] is None and value >= target:
             run.reached[i] = {"env_steps": run.env_steps, "eval_return": float(value)}
     mean = float(np.mean(scores[run.live])) if run.live else -math.inf
     if mean > run.best.score:

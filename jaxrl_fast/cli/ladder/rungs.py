@@ -30,8 +30,9 @@ HORIZON, LIMIT = 1_000_000, 50_000_000  # agent steps: of the schedules; at most
 WRAPPED = "jaxrl_fast/WrappedPong-v0"
 
 # The book's settings; a batch of 32 for every step of the agent.
-_BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False, learning_rate=1e-4,
-             target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
+_BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False,
+             learning_rate=1e-4, target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1,
+             hidden=(512,))  # fmt: skip
 _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
 _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
 _SMALL = dict(img_height=42, img_width=42)

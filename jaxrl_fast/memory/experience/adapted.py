@@ -111,7 +111,8 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
         raise ConfigError("buffer_size", memory.capacity, valid)
     if time > most:
         kept, of = most * memory.num_envs, time * memory.num_envs
-        warnings.warn(f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)", stacklevel=2)
+        text = f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)"
+        warnings.warn(text, stacklevel=2)
     return jax.tree.map(lambda x: x[-most:], rows)
 
 

@@ -82,7 +82,7 @@ def row_shapes(rows: Any) -> Any:
 def check_rows(argument: str, found: Any, wanted: Any) -> None:
     """Raise ConfigError unless rows (leaves [T, B, ...]) have the wanted fields and shapes."""
     found, wanted = row_shapes(found), row_shapes(wanted)
-    if jax.tree.structure(found) != jax.tree.structure(wanted) or jax.tree.leaves(found) != jax.tree.leaves(wanted):
+    if jax.tree.flatten(found) != jax.tree.flatten(wanted):
         raise ConfigError(argument, describe_rows(found), f"rows of {describe_rows(wanted)}")
 
 

@@ -37,7 +37,7 @@ def _library() -> Any:
 
 
 def export(agent: Agent, path: Path) -> None:
-    """Write policy.safetensors and config.json. Raises ConfigError for an agent without `params`."""
+    """Write policy.safetensors, config.json. Raises ConfigError for an agent without `params`."""
     library, given = _library(), found_in(agent)
     fitted(given, agent.algo)  # a load must be able to make the agent of it
     arrays = {jax.tree_util.keystr(where): np.asarray(x) for where, x in jax.tree.leaves_with_path(given)}
