@@ -10,16 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 Scalar = jax.Array | float
 IN_A_ROW = 32  # steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
 DOUBLED = 1 << 20  # numbers of a recursion that a GPU doubles; above, its reads cost more than launches
+
+
+def _check_shapes(*arrays: Any) -> None:
+    """Raise ConfigError unless all arrays have the first one's shape."""
+    for shape in map(jnp.shape, arrays):
+        if shape != jnp.shape(arrays[0]):
+            raise expected("arrays of a recursion", f"of one shape, {jnp.shape(arrays[0])}", str(shape))
 
 
 def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable, reverse: bool = False) -> jax.Array:
@@ -57,7 +64,7 @@ def gae(
     reward, value, next_value: float [T, B]; terminated, done: bool [T, B]. `next_value[t]` is V of
     the successor before any reset; it is ignored where terminated.
     """
-    chex.assert_equal_shape([reward, terminated, done, value, next_value])
+    _check_shapes(reward, terminated, done, value, next_value)
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     return _backwards(delta, discount * gae_lambda * (1.0 - done))
 
@@ -83,7 +90,7 @@ def returns_so_far(
     before: float [B], G of the step before the block, 0 at an episode's start. reward: float, done:
     bool [T, B]. Returns (before the next block [B], G [T, B]).
     """
-    chex.assert_equal_shape([reward, done])
+    _check_shapes(reward, done)
 
     def step(before, row):
         reward, done = row
@@ -111,7 +118,7 @@ def target_advantages(
     + GAE it is delta_t + gamma (1 - done_t) GAE_{t+1}: less bias and more variance than GAE. brax's
     PPO has this form.
     """
-    chex.assert_equal_shape([reward, terminated, done, value, next_value, target])
+    _check_shapes(reward, terminated, done, value, next_value, target)
     following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))
     return reward + discount * jnp.where(terminated, 0.0, following) - value
 
@@ -125,7 +132,7 @@ def lambda_returns(
     G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t
     = 0 where done.
     """
-    chex.assert_equal_shape([reward, terminated, done, next_value])
+    _check_shapes(reward, terminated, done, next_value)
     mix = lambda_ * (1.0 - done)
 
     def step(ret, x):
@@ -160,7 +167,7 @@ def vtrace(
     lambda = 1, A is the paper's rho_t (r_t + gamma v_{t+1} - V(obs_t)), section 4.2. On policy,
     with every ratio 1 and neither bound below it, v is the lambda-return and A is GAE(lambda).
     """
-    chex.assert_equal_shape([reward, terminated, done, value, next_value, ratio])
+    _check_shapes(reward, terminated, done, value, next_value, ratio)
     rho, c = jnp.minimum(rho_bar, ratio), lambda_ * jnp.minimum(c_bar, ratio)
     delta = rho * (reward + discount * jnp.where(terminated, 0.0, next_value) - value)
     excess = _backwards(delta, discount * c * (1.0 - done))  # v_t - V(obs_t)
@@ -173,7 +180,7 @@ def window_return(window: Window, discount: Scalar) -> tuple[jax.Array, jax.Arra
 
         ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   see `jaxrl_fast.types.Window`
     """
-    chex.assert_equal_shape([window.reward, window.use])
+    _check_shapes(window.reward, window.use)
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
     ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a matrix product would be bfloat16 on a TPU
     return ret, discount**window.steps * window.boot

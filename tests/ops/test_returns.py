@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import returns
 from jaxrl_fast.types import Window
 
@@ -219,7 +220,7 @@ def test_a_time_limit_is_not_a_failure():
 def test_shapes_that_differ_are_refused(function, values):
     x, flags = jnp.ones((3, 2)), jnp.zeros((3, 2), bool)
     args = (x, flags, flags, *[x] * (values - 1), x[:2])
-    with pytest.raises(AssertionError):
+    with pytest.raises(ConfigError, match=r"of one shape, \(3, 2\), got \(2, 2\)"):
         function(*args, 0.9, 0.9)
 
 
