@@ -4,8 +4,7 @@
 
 Each round trains both ways, in turns, in one kernel that has compiled before. Prints steps/s of all
 runs, the ratio of their medians, the share of the clock's time that the cell's updates took on the
-main thread, and the shares of the runs' CPU time of updates and pictures. The first picture
-compiles; XLA's threads are in its estimate (`live_pictures.COMPILES`).
+main thread, and the shares of the runs' CPU time of updates and of pictures after each run's first.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from jaxrl_fast.runs.videos import best_member, copied, on_thread
 
 SHARE = 0.01  # of the run's time: CPU time on a CPU, by the clock beside an accelerator
 APART = 3.0  # seconds between two pictures, at least
-STILL, EPISODE = 0.03, 0.5  # seconds that the first picture is expected to take
-COMPILES = 5  # times a thread's CPU time is that of a call that compiles: XLA has threads of its own
+STILL, EPISODE = 0.03, 0.2  # seconds that the first picture is expected to take; it compiles
 STEPS, FRAMES = 200, 40  # of an episode
 PATIENCE = 0.5  # seconds that the end of a run waits for the picture in work
 
@@ -41,8 +40,8 @@ class LivePictures:
 
     For environments on the device it is a still of one that the best member trains in, for those on
     the host an episode in one of its own, as a GIF. A thread draws at most every `APART` seconds,
-    and while the pictures so far took less than `SHARE` of the run's time. Nothing is written. A
-    run with videos shows those instead.
+    and while the pictures since the first took less than `SHARE` of the run's time. Nothing is
+    written. A run with videos shows those instead.
 
     Args:
         run_time: clock of the run's time.
@@ -61,7 +60,7 @@ class LivePictures:
         stills = backend_of(run.env).stills
         self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
         # Other threads step and draw an environment on the host, so the clock takes their time.
-        self._cost, self._times = (time.thread_time, COMPILES) if stills else (time.monotonic, 1)
+        self._cost = time.thread_time if stills else time.monotonic
         self._drawing: futures.Future | None = None
 
     def __enter__(self) -> LivePictures:
@@ -95,7 +94,7 @@ class LivePictures:
     def _timed(self, function: Callable[[], Any]) -> tuple[Any, float]:
         begun = self._cost()
         found = function()
-        return found, self._times * (self._cost() - begun)
+        return found, self._cost() - begun
 
     def _still(self, member: int, text: str) -> Callable[[], Picture | None] | None:
         """Return what draws the first environment of a member; None for one without pictures."""
@@ -127,7 +126,7 @@ class LivePictures:
             self._end(drawn.exception())
             return
         picture, seconds = drawn.result()
-        self.spent, self._due, self._times = self.spent + seconds, 0.0, 1
+        self.spent, self._due = 0.0 if self._due else self.spent + seconds, 0.0
         if picture is None:
             self._end()
         for cell in self.cells:
