@@ -77,7 +77,8 @@ class PQN(ValueBased):
         return optim.radam(self.max_grad_norm, self.adam_epsilon)
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, shuffle=self.shuffle)
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             shuffle=self.shuffle)
 
     def begin(self, params, moments=()):
         rewards = normalize.Rewards.init(self.normalize_reward, self.num_envs)

@@ -13,7 +13,8 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError
 
 # EnvPool's tasks with "-v5" that are not Atari's.
-_MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
+_MUJOCO = ("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup",
+           "InvertedDoublePendulum", "InvertedPendulum", "Pusher",
            "Reacher", "Swimmer", "Walker2d")  # fmt: skip
 
 

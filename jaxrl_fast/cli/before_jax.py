@@ -16,7 +16,8 @@ from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.values import convert, devices, integer, mesh
 
 
-def spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None, environment: Sequence[str] = ()) -> None:
+def spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None,
+           environment: Sequence[str] = ()) -> None:
     """Ask for CPU devices for a population before JAX's backend starts.
 
     --mesh or --devices give the number, else one a core and at most one a member; one for host
@@ -24,12 +25,16 @@ def spread(argv: list[str], content: dict[str, Any] | None, members: int | None 
     """
     if "--distributed" in argv:
         return  # `join` has started the backend
-    with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
+    # refused later, with a message
+    with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):
         run = (content or {}).get("run", {})
         set_gpu(argv, run)
         if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
-            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # the devices of this process, not the old run's
-        read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
+            # the devices of this process, not the old run's
+            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}
+        read = lambda flag, of, otherwise: (
+            of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
+        )
         axes = read("--mesh", mesh, run.get("mesh"))
         count = read("--devices", devices, run.get("devices"))
         if axes or count:
@@ -52,7 +57,8 @@ def set_gpu(argv: list[str], run: dict[str, Any]) -> None:
     """Set what a GPU's backend reads at its start, of the flags or the settings of `run`."""
     switches, texts = [a for a in argv if a in SAME_BITS], peek(argv, "--memory-fraction")
     deterministic = switches[-1] == SAME_BITS[0] if switches else run.get("deterministic") is True
-    runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
+    runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts
+                    else run.get("memory_fraction"))
 
 
 def join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
@@ -61,7 +67,8 @@ def join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
     read: returns the content of config.json for the value of --resume or --config.
     """
     found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
-    given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
+    given = {name: convert(option.flag, option.kind, texts[-1])
+             for name, (option, texts) in found.items() if texts}
     if "--distributed" not in argv:
         if given:
             name, value = next(iter(given.items()))

@@ -9,7 +9,8 @@ from jaxrl_fast.cli.args import Option
 from jaxrl_fast.fields import help_of, type_name, value_type
 
 
-def option_of(cls: type, name: str, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
+def option_of(cls: type, name: str, default: Any, hint: str = "",
+              group: str = "", panel: str = "") -> Option:
     """Return the flag of a settings class's field; hint: its default in the help."""
     field = cls.__dataclass_fields__[name]
     meta = field.metadata
@@ -21,7 +22,8 @@ def option_of(cls: type, name: str, default: Any, hint: str = "", group: str = "
         metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
     if not hint and default is None and meta.get("none"):
         hint = f"default: {meta['none']}"
-    return Option(name, kind_of_field(field), default, help_of(cls, name), hint, group, metavar, panel)
+    return Option(name, kind_of_field(field), default, help_of(cls, name),
+                  hint, group, metavar, panel)
 
 
 def choices_text(values: tuple | None) -> str:

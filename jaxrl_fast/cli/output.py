@@ -17,12 +17,14 @@ from jaxrl_fast.runs.rundir import seed_folder
 
 def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
     """Return the texts "KIND:TARGET" of --log and --wandb, and whether TensorBoard is on."""
-    texts = [*given.get("log", ()), *(f"wandb:{project}" for project in [given.get("wandb")] if project is not None)]
+    texts = [*given.get("log", ()),
+             *(f"wandb:{project}" for project in [given.get("wandb")] if project is not None)]
     return texts, given.get("tensorboard", True) and "tensorboard" not in texts
 
 
 def sinks_of(
-    texts: Sequence[str], run: Path, content: dict[str, Any], seeds: int, parts: Sequence[RunConfig] = (), resumed: bool = False
+    texts: Sequence[str], run: Path, content: dict[str, Any], seeds: int,
+    parts: Sequence[RunConfig] = (), resumed: bool = False
 ) -> Any:
     """Return the sinks of `texts` as a function of a run's settings, for seeds in turn.
 
@@ -44,7 +46,8 @@ def sinks_of(
         if isinstance(file, Path):
             real = os.path.realpath(file)
             if real in written:
-                raise ConfigError("--log", text, f"a file of its own: --log {written[real]} writes the same")
+                raise ConfigError("--log", text,
+                                  f"a file of its own: --log {written[real]} writes the same")
             written[real] = text
     for part in parts:
         make(part)
@@ -62,15 +65,19 @@ def print_end(s: Any) -> None:
         print(f"return {mean:.2f}, {kind}")
     else:
         what = "members" if s.config.population else "seeds"
-        print(f"return {mean:.2f}{span(s.eval_return)} over {s.config.members} {what}, each the {kind}")
+        print(f"return {mean:.2f}{span(s.eval_return)} over {s.config.members} {what}, each the "
+              f"{kind}")
         if s.config.seeds == s.config.members <= 16:
-            print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
+            print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}"
+                                            for i, x in enumerate(s.eval_return)))
     for member, where in s.lost.items():
-        print(f"member {member} ({s.config.label(member)}) was lost at {where['env_steps']:,} steps: {where['reason']}")
+        print(f"member {member} ({s.config.label(member)}) was lost at {where['env_steps']:,} "
+              f"steps: {where['reason']}")
     if s.config.target_return is not None and all(s.reached[i] for i in s.live):
         print(f"every member has reached {s.config.target_return:g}")
     what = "updates" if s.config.offline else "steps"
-    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
+    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
+          f"{what}/s")
     print("what comes next:")
     run, imports = shlex.quote(str(s.out.path)), imported(configs.read_config(s.out.path))
     # past its horizon an annealed rate is 0

@@ -19,27 +19,35 @@ from jaxrl_fast.engine.population import Population
 from jaxrl_fast.types import Clock
 
 _AGENT = {
-    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
+    "params": "parameters", "target": "target network", "opt_state": "optimizer",
+    "moments": "statistics",
     "rewards": "reward statistics",
 }  # fmt: skip
 
 
-def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> dict[str, Any]:
+def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
+              metrics: int | None = None) -> dict[str, Any]:
     """Return the bytes of one member, as fields of `MemoryPlan`. metrics: their bytes, if known."""
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
     with population.tracing():
-        state, played, trajectory, batch, evaluation, means = _shapes.eval_shape(run, key, config.most_episodes, row)
+        state, played, trajectory, batch, evaluation, means = (
+            _shapes.eval_shape(run, key, config.most_episodes, row)
+        )
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
     share = population.env  # devices that share one member's environments, rollout and replay
     sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
     sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
-    work = {"rollout": size(played) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
+    work = {"rollout": size(played) // share, "batch": size(batch) // share,
+            "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
-    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in the host's memory
-    work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
+    # else in the host's memory
+    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"
+    work["actors"] = (
+        backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
+    )
     leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
     return {"state": sizes, "agent": size(agent), "work": work, "settings": leaves}
 
@@ -66,9 +74,11 @@ def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
         mem = memory.add(mem, rows, zero)
     if run.updates:
         batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
-    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # count arrays that `prepare` passes on once
+    # count arrays that `prepare` passes on once
+    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}
     means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
     players = rollout.init(env, algo, key, episodes)
     noise = rollout.draw_frozen(env, algo, random.split(key), BLOCK, players)
-    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards, ends
+    # rewards, ends
+    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)
     return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means

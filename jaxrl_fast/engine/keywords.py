@@ -57,7 +57,7 @@ class SweepSettings(TypedDict, total=False):
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
     donate: bool
-    """Write the state of a chunk over the last one's; without it the state takes its memory twice.
+    """Write a chunk's state over the last one's; without it the state takes its memory twice.
     Default: True."""
     tuned: bool
     """Take the settings that `jaxrl-fast tune-speed` found for this program here. Default: True."""

@@ -51,9 +51,15 @@ class Population:
         """Return the text `3 members on 2 devices, 2 on each, 1 of them padding`."""
         if len(self.devices) == 1:
             return f"{self.size} member{'s' * (self.size > 1)} on one device"
-        each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
+        each = (
+            f", {self.padded // self.places} on each" if self.env == 1
+            else f", each divided over {self.env}"
+        )
         padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
-        return f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} devices{each}{padding}"
+        return (
+            f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} "
+            f"devices{each}{padding}"
+        )
 
     @property
     def platform(self) -> str:
@@ -85,12 +91,16 @@ class Population:
     def state_sharding(self) -> RunState:
         """Return a RunState's shardings, a prefix: agent and key whole, environments divided."""
         own = self.sharding
-        by_env = own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1 else self._laid(AXIS, ENV_AXIS)
+        by_env = (
+            own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1
+            else self._laid(AXIS, ENV_AXIS)
+        )
         return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
 
     def abstract_state(self, shapes: RunState) -> RunState:
         laid = jax.tree.broadcast(self.state_sharding, shapes)
-        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
+        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+                            shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
         """Lift fn(run, x, *rest): x, results and `swept` leaves of run become [padded, ...]."""
@@ -100,7 +110,8 @@ class Population:
         def members(own, leaves, xs, *rest, structure):
             def member(own, x, *rest):
                 filled = dict(zip(swept, own, strict=True))
-                run = jax.tree.unflatten(structure, [filled.get(i, leaf) for i, leaf in enumerate(leaves)])
+                run = jax.tree.unflatten(structure,
+                                         [filled.get(i, leaf) for i, leaf in enumerate(leaves)])
                 return fn(run, x, *rest)
 
             if self.mode == "vmap":
@@ -109,13 +120,17 @@ class Population:
 
         def population(run, xs, *rest):
             leaves, structure = jax.tree.flatten(run)
-            own, leaves = [leaves[i] for i in swept], [None if i in swept else x for i, x in enumerate(leaves)]
+            own, leaves = (
+                [leaves[i] for i in swept],
+                [None if i in swept else x for i, x in enumerate(leaves)]
+            )
             place = functools.partial(members, structure=structure)
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
                 # check_vma off: nothing is reduced over the mesh; it rejects mixed carries
-                laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split, "axis_names": {AXIS}}
+                laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split,
+                        "axis_names": {AXIS}}
                 place = jax.shard_map(place, **laid, check_vma=False)
             return place(own, leaves, xs, *rest)
 
@@ -125,15 +140,19 @@ class Population:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
         if jax.config.jax_default_prng_impl == "threefry2x32":  # without a program to compile
-            words = np.stack([np.zeros_like(padded), padded], axis=-1)  # as `jax.random.key` makes them
-            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0], self.sharding))
+            # as `jax.random.key` makes them
+            words = np.stack([np.zeros_like(padded), padded], axis=-1)
+            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0],
+                                                            self.sharding))
         make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
         """Lay leaves [size, ...] over the devices; the last member fills the padding."""
         index = np.minimum(np.arange(self.padded), self.size - 1)
-        filled = lambda tree: tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
+        filled = lambda tree: (
+            tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
+        )
         return distributed.put(tree, self.sharding if sharding is None else sharding, filled)
 
     def members(self, tree: Any) -> Any:
@@ -154,13 +173,15 @@ def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
     def one(leaves, turn):
         nonlocal replaces
         i, own = turn
-        x = jax.tree.unflatten(structure, [jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False) for leaf in leaves])
+        x = jax.tree.unflatten(structure, [jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False)
+                                           for leaf in leaves])
         result = fn(own, x)
         replaces = type(result) is tuple and kind(result[0]) == kind(x)
         if not replaces:
             return leaves, result
         new = jax.tree.leaves(result[0])
-        put = [jax.lax.dynamic_update_index_in_dim(leaf, x, i, 0) for leaf, x in zip(leaves, new, strict=True)]
+        put = [jax.lax.dynamic_update_index_in_dim(leaf, x, i, 0)
+               for leaf, x in zip(leaves, new, strict=True)]
         return put, result[1:]
 
     leaves, rest = jax.lax.scan(one, leaves, (jnp.arange(leaves[0].shape[0], dtype=jnp.int32), own))

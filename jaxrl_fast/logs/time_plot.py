@@ -14,7 +14,8 @@ from jaxrl_fast.logs.walltime import ACTORS
 _SHARES = {
     "actors": {name: f"time_actors_{name}" for name in ACTORS},
     "learner": {
-        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
+        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates",
+        "writing": "time_learner_writes",
         "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
     },
 }  # fmt: skip
@@ -35,7 +36,8 @@ def time_use(rows: Rows, path: str | Path) -> Path | None:
     for i, (who, parts) in enumerate(_SHARES.items()):
         axes = canvas.add_subplot(2, 1, i + 1)
         shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
-        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
+        labels = [f"{label} {100 * share:.0f}%"
+                  for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
         colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
         axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
         axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)

@@ -12,9 +12,11 @@ from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.ops.lowering import on_gpu
 
 SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
-ROUNDS = 22  # of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
+# of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
+ROUNDS = 22
 SHUFFLES = ("auto", "sort", "swap")
-MOST_BITS = 20  # of an index that shares a uint32 with random bits; less than 12 of these would show ties
+# of an index that shares a uint32 with random bits; less than 12 of these would show ties
+MOST_BITS = 20
 
 
 def permutations(key: jax.Array, count: int, n: int, shuffle: str = "auto") -> jax.Array:

@@ -98,7 +98,8 @@ class Started:
         self._between.enter_context(self.programs.paused())
         return seconds, chunk
 
-    def timing(self, seconds: float = 3.0, seen: Callable[[Chunk], Any] = lambda chunk: None) -> Timing:
+    def timing(self, seconds: float = 3.0,
+               seen: Callable[[Chunk], Any] = lambda chunk: None) -> Timing:
         """Return the timing of calls that take about `seconds` in all, three calls at least.
 
         seen: is called with the result of each.

@@ -43,10 +43,12 @@ def begin(algo: Algorithm, num_envs: int) -> Carry:
 
 
 @functools.partial(jax.jit, static_argnames=("stacked", "mode"))
-def step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, stacked: bool, mode: str):
+def step(algo: Algorithm, state: Any, carry: Carry, seen: Any,
+         key: jax.Array, stacked: bool, mode: str):
     k = algo.spec.stack
     if k > 1 and not stacked:
-        seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k), stacking.start(seen, k))
+        seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k),
+                          stacking.start(seen, k))
     noise = tree.take(algo.draw(key, 1, batch_size(seen)), 0)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     policy, action, _ = algo.act(algo.acting(state), carry.policy, seen, noise, clock, mode)

@@ -17,7 +17,10 @@ from jaxrl_fast.runs import config_json as configs
 
 def described(prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError for other values."""
-    return prepared if prepared.content is not None else dataclasses.replace(prepared, content=describe(prepared))
+    return (
+        prepared if prepared.content is not None
+        else dataclasses.replace(prepared, content=describe(prepared))
+    )
 
 
 def describe(run: Any) -> dict[str, Any]:
@@ -25,7 +28,8 @@ def describe(run: Any) -> dict[str, Any]:
     configs.check_about(run.about)
     origin, grid = registry.describe(run.env), run.grid
     resolved = {  # default settings, for readers; nothing reads them back
-        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
+        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin
+        else None,
         "max_episode_steps": run.env.spec.max_episode_steps,
         "log_every": grid.row * grid.steps,
         "eval_every": grid.eval_rows * grid.row * grid.steps,
