@@ -63,7 +63,7 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
         packed = pack(grads)
-        if len(packed) > 1 and sum(x.size for x in packed) <= VECTOR:
+        if max_grad_norm is not None and len(packed) > 1 and sum(x.size for x in packed) <= VECTOR:
             way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
         else:
             way, state = tx.update(packed, state)
@@ -74,7 +74,7 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
 
 
 def _joined(update: Callable) -> Callable:
-    """Return an elementwise `update`(vectors, state) on one vector: fewer launches, more copies."""
+    """Return an elementwise `update`(vectors, state) on one vector: one norm instead of several."""
     vectors = lambda x: isinstance(x, list)
     joined = lambda x: [jnp.concatenate(x)] if vectors(x) else x
 

@@ -113,9 +113,11 @@ def test_a_gpu_steps_on_one_vector(make, both_forms, rng):
     assert [norms(x) for x in texts(steps, params, grads, state)] == [2 * 4, 2]
 
 
-def test_a_gpu_joins_no_large_networks(monkeypatch):
-    monkeypatch.setattr(optim, "VECTOR", 3)
-    step = lambda state: optim.apply(optim.adam(0.5), 0.1, PARAMS, gradients(0), state)
-    state = optim.adam(0.5).init(PARAMS)
+@pytest.mark.parametrize(("clip", "most"), [(0.5, 3), (None, optim.VECTOR)])
+def test_a_gpu_joins_nothing_large_and_nothing_without_a_norm(clip, most, monkeypatch):
+    monkeypatch.setattr(optim, "SMALL", 1)
+    monkeypatch.setattr(optim, "VECTOR", most)
+    step = lambda state: optim.apply(optim.adam(clip), 0.1, PARAMS, gradients(0), state)
+    state = optim.adam(clip).init(PARAMS)
     cpu, gpu = texts(step, state)
     assert cpu == gpu
