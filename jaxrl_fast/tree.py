@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, nearest
-from jaxrl_fast.fields import type_name
+from jaxrl_fast.fields import changed_settings, type_name
 
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
@@ -37,7 +37,7 @@ def settings(cls: type[T]) -> type[T]:
     cls.__signature__ = found.replace(parameters=list(found.parameters.values())[1:],
                                       return_annotation=found.empty)
     if "__repr__" not in cls.__dict__:
-        cls.__repr__ = summary
+        cls.__repr__ = changed
     data, meta = [], []
     for f in dataclasses.fields(cls):
         static = f.metadata.get("static", type_name(f) not in _DYNAMIC)
@@ -162,6 +162,12 @@ def summary(value: Any) -> str:
     """Return `Name(field=..., ...)` of a named tuple or dataclass; use it as `__repr__`."""
     names = getattr(value, "_fields", None) or [f.name for f in dataclasses.fields(value) if f.repr]
     shown = ", ".join(f"{name}={describe(getattr(value, name))}" for name in names)
+    return f"{type(value).__name__}({shown})"
+
+
+def changed(value: Any) -> str:
+    """Return `Name(setting=..., ...)` of the settings that differ from their defaults."""
+    shown = ", ".join(f"{name}={describe(one)}" for name, one in changed_settings(value).items())
     return f"{type(value).__name__}({shown})"
 
 
