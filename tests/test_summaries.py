@@ -129,7 +129,8 @@ def test_a_run_without_results_has_a_short_form(unbroken):
 @pytest.mark.parametrize("settings", [{}, {"num_envs": 8, "hidden": (4,)}, {"clip_value": False}])
 def test_the_text_of_settings_has_what_differs_from_the_defaults(settings):
     text = repr(jf.PPO(**settings))
-    assert eval(text, {"PPO": dict}) == settings and eval(text, {"PPO": jf.PPO}) == jf.PPO(**settings)
+    assert eval(text, {"PPO": dict}) == settings
+    assert eval(text, {"PPO": jf.PPO}) == jf.PPO(**settings)
 
 
 @pytest.mark.parametrize(("name", "settings", "text"), [

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.engine.programs import Context, Programs
     from jaxrl_fast.envs.api import Env
 
-_BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice", "host": "jaxrl_fast.actors.on_host:OnHost"}
+_BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice",
+             "host": "jaxrl_fast.actors.on_host:OnHost"}
 
 
 class Film(NamedTuple):
@@ -59,12 +60,14 @@ class Backend(Protocol):
         """Return the programs of a run, not compiled."""
 
     def evaluate(
-        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
+        episodes: int, mode: str, config: RunConfig
     ) -> Evaluation:
         """Play whole episodes of one member's agent. Returns NumPy arrays [episodes]."""
 
     def film(
-        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float,
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
+        max_steps: int, patience: float,
         most: int | None = None,
     ) -> Film:  # fmt: skip
         """Play and draw one greedy episode.
@@ -73,7 +76,8 @@ class Backend(Protocol):
         episode; None: one of every state.
         """
 
-    def still(self, env: Environment, states: Any, index: tuple[int, ...]) -> Callable[[], np.ndarray | None] | None:
+    def still(self, env: Environment, states: Any,
+              index: tuple[int, ...]) -> Callable[[], np.ndarray | None] | None:
         """Return a function that draws `states[index]`, one environment's; None: not drawable.
 
         The states may be donated after this call; any thread may call the function. Only of a

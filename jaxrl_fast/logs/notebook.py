@@ -91,7 +91,8 @@ class NotebookSink(ProgressSink):
             shown = f"{html.image(content, kind, text)}<div>{escape(text)}</div>"
             data = {"text/plain": text, "text/html": shown}
             try:
-                self._publish(data, {}, transient={"display_id": f"{self._id}-picture"}, update=self._pictured)
+                self._publish(data, {}, transient={"display_id": f"{self._id}-picture"},
+                              update=self._pictured)
             except Exception:  # of the front end: it must not fail the run
                 self._live_cell = False
             self._pictured = True

@@ -52,10 +52,14 @@ class LivePictures:
         self, run: Result, sinks: Sequence[Sink], run_time: Callable[[], float] | None = None,
         now: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
-        wanted = run.config.pictures and run.config.video_every is None and not distributed.several()
+        wanted = (
+            run.config.pictures and run.config.video_every is None and not distributed.several()
+        )
         self.cells = [sink for sink in sinks if isinstance(sink, NotebookSink)] if wanted else []
         self.run, self._now = run, now
-        self._run_time = run_time or (time.process_time if jax.default_backend() == "cpu" else time.monotonic)
+        self._run_time = (
+            run_time or (time.process_time if jax.default_backend() == "cpu" else time.monotonic)
+        )
         self._begun, self._next, self.spent = self._run_time(), now() + APART, 0.0
         stills = backend_of(run.env).stills
         self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
@@ -99,7 +103,10 @@ class LivePictures:
     def _still(self, member: int, text: str) -> Callable[[], Picture | None] | None:
         """Return what draws the first environment of a member; None for one without pictures."""
         run = self.run
-        lane = (int(np.flatnonzero(run.lanes.members == member)[0]),) if run.population.size > 1 else ()
+        lane = (
+            (int(np.flatnonzero(run.lanes.members == member)[0]),) if run.population.size > 1
+            else ()
+        )
         draw = backend_of(run.env).still(run.env, run.state.env, (*lane, 0))
         return draw and (lambda: _png(draw(), f"an environment in training at {text}"))
 
@@ -109,7 +116,8 @@ class LivePictures:
         agent = copied(self.run.lanes.agent(member))
 
         def draw() -> Picture | None:
-            film = pictures.film(env, algo, agent, jax.random.key(config.seed), STEPS, config.host_timeout, FRAMES)
+            film = pictures.film(env, algo, agent, jax.random.key(config.seed),
+                                 STEPS, config.host_timeout, FRAMES)
             if not film.frames:
                 return None
             video = pictures.Video.of(film, env.spec.name)
