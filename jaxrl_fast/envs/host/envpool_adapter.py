@@ -107,7 +107,7 @@ def _check_like(name: str, value: Any, usual: Any) -> None:
         raise ConfigError(name, value, f"a string such as {usual!r}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class EnvPoolEnv(HostEnv):
     """EnvPool's `id`; `own`: its settings that differ from their defaults."""
 

@@ -120,7 +120,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class GymnasiumEnv(HostEnv):
     """Gymnasium's `id`; max_episode_steps None: as registered; own: constructor arguments."""
 
