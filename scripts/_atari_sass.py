@@ -17,11 +17,12 @@ from jaxrl_fast.envs.atari import kernel, machine
 from jaxrl_fast.envs.atari.state import RAM, WIDTH, Cart, Cpu, Inputs, Machine, Riot, Rom, Tia, View
 
 _LINES = 250
+_FRAMES = 4  # of a step
 _ROM = 1 << 15
 
 
 def program(lanes: int, target: targets.Target) -> Program:
-    """Return a frame of `lanes` machines, for a target's device."""
+    """Return the frames of a step of `lanes` machines, for a target's device."""
     place = jax.sharding.SingleDeviceSharding(target.devices()[0])
 
     def array(*shape: int, dtype: Any = jnp.int32) -> Any:
@@ -30,13 +31,13 @@ def program(lanes: int, target: targets.Target) -> Program:
     def fields(kind: Any) -> Any:
         return kind._make([array(lanes)] * len(kind._fields))
 
-    screen, number = array(lanes, _LINES, WIDTH, dtype=jnp.uint8), array(lanes)
+    screens, number = array(lanes, 2, _LINES, WIDTH, dtype=jnp.uint8), array(lanes)
     ram = array(lanes, RAM, dtype=jnp.uint8)
     groups = map(fields, (Cpu, Riot, Tia, Cart, View))
-    m = Machine._make([*groups, ram, screen, screen, *[number] * 5])
-    args = m, fields(Inputs), Rom._make([array(_ROM)] * 3)
-    frame = jax.jit(lambda m, inputs, rom: machine.frame(m, inputs, rom, m.done >= 0))
-    return Program(frame, args, None)
+    m = Machine._make([*groups, ram, screens, *[number] * 6])
+    pressed = Inputs._make([array(_FRAMES, lanes)] * len(Inputs._fields))
+    args = m, pressed, Rom._make([array(_ROM)] * 3)
+    return Program(jax.jit(machine.frames), args, None)
 
 
 def step(env: Any, lanes: int, target: targets.Target) -> Program:

@@ -126,6 +126,13 @@ def test_a_run_without_results_has_a_short_form(unbroken):
     assert "not evaluated at the end\n" in found[0] and "in memory" in found[0]
 
 
+@pytest.mark.parametrize("settings", [{}, {"num_envs": 8, "hidden": (4,)}, {"clip_value": False}])
+def test_the_text_of_settings_has_what_differs_from_the_defaults(settings):
+    text = repr(jf.PPO(**settings))
+    assert eval(text, {"PPO": dict}) == settings
+    assert eval(text, {"PPO": jf.PPO}) == jf.PPO(**settings)
+
+
 def test_traced_and_donated_arrays_have_short_forms():
     seen = []
 

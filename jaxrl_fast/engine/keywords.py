@@ -56,6 +56,9 @@ class SweepSettings(TypedDict, total=False):
     """Part of a GPU's memory to take at the start; 0: as it is needed. Default: JAX's, 0.75."""
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
+    donate: bool
+    """Write a chunk's state over the last one's; without it the state takes its memory twice.
+    Default: True."""
     tuned: bool
     """Take the settings that `jaxrl-fast tune-speed` found for this program here. Default: True."""
     actors: int

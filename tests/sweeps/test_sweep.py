@@ -369,6 +369,21 @@ def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_media
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
 
 
+@pytest.mark.parametrize("selection", [
+    jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, metric="retrun"),
+    jf.Halving(1, metric="eval_return"),  # nothing is evaluated between
+])
+def test_a_metric_that_no_row_will_have_is_refused_before_anything_is_written(selection, tmp_path):
+    algo = jf.A2C(num_envs=2, num_steps=4, hidden=(4,))
+    settings = dict(seeds=4, eval_every=0, selection=selection, out=tmp_path / "run")
+    if isinstance(selection, jf.Halving):
+        settings |= dict(seeds=1, population={"algo.learning_rate": [1e-3, 1e-2]})
+    valid = r"selection.metric must be a metric of the log \(.*entropy.*episode_return"
+    with pytest.raises(ConfigError, match=valid):
+        jf.train(algo, jf.make("CartPole-v1"), 2_000, **settings)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_lost_seed_counts_as_the_worst():
     # two configurations of two seeds, of which the second was lost
     now = row_of(256, 5.0, 9.0, 6.0, 6.0)

@@ -50,7 +50,10 @@ class Copies:
             copy.deepcopy(env).close()
         except Exception as error:
             kind = type(env.unwrapped).__name__
-            valid = f"a function that makes one, such as `lambda: {kind}(...)`: it cannot be copied ({error!r})"
+            valid = (
+                f"a function that makes one, such as `lambda: {kind}(...)`: it cannot be copied "
+                f"({error!r})"
+            )
             raise ConfigError("environment", name, valid) from error
 
     def __call__(self) -> Any:
