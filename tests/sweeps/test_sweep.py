@@ -25,8 +25,7 @@ from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.sweeps import configurations
-from jaxrl_fast.sweeps import folder
+from jaxrl_fast.sweeps import configurations, folder
 from jaxrl_fast.sweeps import sweep as sweeps
 from jaxrl_fast.sweeps.parts import Sweep, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
