@@ -22,7 +22,6 @@ from jaxrl_fast.tree import take
 # of an info: left by an end
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}
 
-
 _STEPPED_BY = "_jaxrl_fast_vector"  # an environment's attribute: a weak reference to its vector
 
 
@@ -53,7 +52,7 @@ class GymnasiumVector(Vector):
         self.obs: Any = None
         self.pending: Any = None
         self.stepped: list[Any] = []
-        for env in getattr(vector, "envs", ()):
+        for env in vector.envs if isinstance(vector, SyncVectorEnv) else ():
             self._take(innermost(env))
 
     def _take(self, env: Any) -> None:
