@@ -21,7 +21,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
         "aggregate lowering"
     ),
     "logs": (
-        "sinks runs.rows jsonl boards terminal plots time_plot=plots logs.time_plot=plots "
+        "sinks runs.rows jsonl boards terminal plots time_plot "
         "walltime reports"
     ),
     "networks": "networks.batch_norm=torsos",
@@ -52,7 +52,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
     "algorithms": "presets algorithms.action_spaces=base",
     "engine": (
         "grid members population iterate=iteration collect=rollout evaluate offline "
-        "plan=prepared plan_table=memory_plan programs engine.footprint=memory_plan"
+        "plan=prepared plan_table=memory_plan programs"
     ),
     "actors": (
         "watch host_play=play groups groups_async ray_actors=ray host_programs=on_host "

@@ -236,7 +236,9 @@ def check_float(
         return math.isfinite(value) and above and (value < high if open_high else value <= high)
 
     exact, lost = inside(value, low, high), value != 0 and float32(value) == 0
-    if not exact or lost or not inside(*map(float32, (value, low, high))):
+    if exact and lost and inside(0.0, low, high):
+        raise ConfigError(argument, value, "0, or at least 1.2e-38 in size; in float32 this is 0")
+    if not exact or not inside(*map(float32, (value, low, high))):
         left = "(" if open_low or low == -math.inf else "["
         right = ")" if open_high or high == math.inf else "]"
         where = f"; in float32 this is {float32(value):g}" if exact else ""

@@ -131,8 +131,8 @@ def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
 
     kinds = {np.bool_: (bool, np.bool_), np.int32: (int, np.integer),
              np.float32: (float, np.floating)}
-    one = lambda x: (
-        next((asarray(x, dtype) for dtype, kind in kinds.items() if isinstance(x, kind)), x)
+    one = lambda x: next(
+        (asarray(x, dtype) for dtype, kind in kinds.items() if isinstance(x, kind)), x
     )
     return jax.tree.map(one, tree)
 

@@ -165,9 +165,8 @@ def mesh(name: str, text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in text.split(","):
         axis, _, size = part.strip().partition("=")
-        if axis not in AXES or axis in found or not _INTEGER.fullmatch(size) or not 0 < integer(
-            name, size
-        ) < 2**31:
+        fits = _INTEGER.fullmatch(size) and 0 < integer(name, size) < 2**31
+        if axis not in AXES or axis in found or not fits:
             raise ConfigError(name, text, valid)
         found[axis] = int(size)
     return found

@@ -133,6 +133,15 @@ def test_the_text_of_settings_has_what_differs_from_the_defaults(settings):
     assert eval(text, {"PPO": jf.PPO}) == jf.PPO(**settings)
 
 
+@pytest.mark.parametrize(("name", "settings", "text"), [
+    ("CartPole-v1", {"gravity": 9.0}, "CartPole(gravity=9.0)"),
+    ("gym:CartPole-v1", {"stack": 2}, "GymnasiumEnv(stack=2, id='CartPole-v1')"),
+    ("Catch-bsuite", {}, "<GymnaxEnv: Catch-bsuite, Box("),
+])  # fmt: skip
+def test_environments_have_short_texts(name, settings, text):
+    assert repr(jf.make(name, **settings)).startswith(text)
+
+
 def test_traced_and_donated_arrays_have_short_forms():
     seen = []
 

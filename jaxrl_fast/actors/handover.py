@@ -47,8 +47,8 @@ def join(parts: Sequence[Trajectory]) -> Trajectory:
         return parts[0]
     along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
     steps = along(1, *(p.steps for p in parts))
-    return (
-        Trajectory(steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True)))
+    return Trajectory(
+        steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True))
     )
 
 

@@ -141,7 +141,7 @@ class HostPrograms(Programs):
         self.env, self.stopping = prepared.env, context.stopping
         self._is_stopping = lambda: context.stopping() is not None
         self._learn = _learner(self.config.donate)
-        self._seam = jax.jit(seam, donate_argnames="mem")
+        self._seam = jax.jit(seam, donate_argnames="mem" if self.config.donate else ())
         self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)
         self.actors: Handover | None = None
@@ -225,9 +225,8 @@ class HostPrograms(Programs):
             lengths += found.lengths
             reports.append(found.reports)
             if found.reports and self._taken is None:  # warm-up has the same names
-                self._taken = (
-                    tuple(self._measured(state._replace(agent=agent, memory=mem), found, True))
-                )
+                learned = state._replace(agent=agent, memory=mem)
+                self._taken = tuple(self._measured(learned, found, True))
             lag += self.first.algo.updates * actors.lag(t, found)
             t += 1
         metrics = dict(jax.device_get(totals or {}))

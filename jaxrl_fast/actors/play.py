@@ -70,8 +70,8 @@ def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen,
           i: jax.Array) -> tuple[Actor, Timestep]:
     done = seen.terminated | seen.truncated
     columns = seen.columns() | ({} if seen.real is None else {"reset_only": ~seen.real})
-    steps = (
-        steps._replace(**{name: _write(getattr(steps, name), x, i) for name, x in columns.items()})
+    steps = steps._replace(
+        **{name: _write(getattr(steps, name), x, i) for name, x in columns.items()}
     )
     return see(algo, actor, seen.obs, done), steps
 

@@ -24,8 +24,8 @@ def function_of(path: str, name: str) -> Any:
 
     found, home = imports.look_up(path, name)
     layers = isinstance(found, type) and issubclass(found, (linen.Module, np.generic))
-    if not callable(found) or not (layers
-                                   or imports.is_function(home, getattr(found, "__name__", ""))):
+    function = imports.is_function(home, getattr(found, "__name__", ""))
+    if not callable(found) or not (layers or function):
         libraries = "jax.nn, jax.numpy, jax.lax, flax.linen or optax"
         raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a "
                                       f"module of yours, which {NAMED}")

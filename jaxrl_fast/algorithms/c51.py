@@ -36,8 +36,8 @@ class C51(DQN):
             raise ConfigError("v_min", self.v_min, f"a number below v_max = {self.v_max}")
         if numbers and self.v_max - self.v_min > float(np.finfo(np.float32).max):
             raise ConfigError("v_max", self.v_max, "such that v_max - v_min is finite in float32")
-        if numbers and not (np.diff(support(np.float32(self.v_min), np.float32(self.v_max),
-                                            self.num_atoms, np)) > 0).all():
+        ends = np.float32([self.v_min, self.v_max]) if numbers else ()
+        if numbers and not (np.diff(support(*ends, self.num_atoms, np)) > 0).all():
             valid = (
                 f"farther below v_max = {self.v_max}: float32 cannot tell {self.num_atoms} atoms "
                 "between them apart"

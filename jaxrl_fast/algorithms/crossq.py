@@ -75,8 +75,8 @@ class CrossQ(SAC):
 
     def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
         """Update the critics on (s, a) and (s', a') in one normalised pass (section 4)."""
-        boot_action, log_prob = (
-            self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
+        boot_action, log_prob = self.sample(
+            self.networks.actor_output(agent.params["actor"], boot_obs), key
         )
         action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
         x = {"action": action,
@@ -84,8 +84,8 @@ class CrossQ(SAC):
         modules = self._networks(train=True).critic
 
         def loss_fn(critics):
-            z, seen = (
-                jax.vmap(lambda params: apply_learning(modules, params, x, self.precision))(critics)
+            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x, self.precision))(
+                critics
             )
             z, boot_z = jnp.split(z, 2, axis=1)
             target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))

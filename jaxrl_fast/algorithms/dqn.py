@@ -165,8 +165,8 @@ class DQN(ValueBased):
 
 def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
     """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
-    by_rows = lambda z, action: (
-        jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)
+    by_rows = lambda z, action: jnp.sum(
+        z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2
     )
     by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0)
                                      for i in range(z.shape[-2]))

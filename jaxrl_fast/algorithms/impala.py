@@ -106,8 +106,8 @@ class IMPALA(PolicyGradient):
 
         def loss_fn(params):
             # step by step: modules take one batch axis, and b may be divided over devices
-            dist, value = (
-                jax.vmap(lambda obs: networks.policy_and_value(params, normalized(obs)))(batch.obs)
+            dist, value = jax.vmap(lambda obs: networks.policy_and_value(params, normalized(obs)))(
+                batch.obs
             )
             log_prob = dist.log_prob(batch.action)
             baseline, log_ratio = jax.lax.stop_gradient((value, log_prob - batch.log_prob))

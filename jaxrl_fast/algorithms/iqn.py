@@ -44,8 +44,8 @@ class IQN(DQN):
 
     def quantiles(self, params, obs, taus, key=None) -> jax.Array:
         """Return Z at fractions [b or 1, N] -> [b, n, N], features times phi(tau) (eq. 4)."""
-        cosines = (
-            jnp.cos(math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None])
+        cosines = jnp.cos(
+            math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None]
         )
         width = params["fractions"]["params"]["bias"].shape[0]
         phi = jax.nn.relu(forward(Dense(width), params["fractions"], cosines))  # [b, N, F]

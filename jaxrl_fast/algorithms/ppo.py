@@ -131,8 +131,8 @@ class PPO(PolicyGradient):
             target, advantage = self.targets(batch, value)
             log_prob = dist.log_prob(batch.action)
             advantage = returns.standardize(advantage) if self.normalize_advantage else advantage
-            policy_loss, ratio = (
-                losses.clipped_surrogate(log_prob, batch.log_prob, advantage, self.clip_ratio)
+            policy_loss, ratio = losses.clipped_surrogate(
+                log_prob, batch.log_prob, advantage, self.clip_ratio
             )
             clip = self.clip_ratio if self.clip_value else None
             value_loss = losses.value_loss(value, target, batch.value, clip)

@@ -83,8 +83,8 @@ class SAC(ActorCritics):
         target_key, actor_key = random.split(key)
         obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x)
                          for x in (batch.obs, batch.boot_obs))
-        agent, metrics, priority = (
-            self.learn_critics(agent, clock, batch, obs, boot_obs, target_key)
+        agent, metrics, priority = self.learn_critics(
+            agent, clock, batch, obs, boot_obs, target_key
         )
         agent, more = self.delayed(agent, clock,
                                    lambda: self.update_policy(agent, clock, obs, actor_key))
@@ -100,8 +100,8 @@ class SAC(ActorCritics):
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
         """Return r + gamma (min Q'(s', a') - alpha log pi), a' ~ pi (eq. 3 and 5 of 2018b)."""
-        action, log_prob = (
-            self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
+        action, log_prob = self.sample(
+            self.networks.actor_output(agent.params["actor"], boot_obs), key
         )
         return self.backup(agent, batch,
                            self.networks.critic_output(agent.target, boot_obs, action), log_prob)

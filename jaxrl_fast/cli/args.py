@@ -165,9 +165,8 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
             found[option.key] = on
             continue
         texts = [text] if equals else []
-        while not equals and tokens and not is_flag(tokens[0]) and (
-            option.kind in SEVERAL or not texts
-        ):
+        more = lambda: tokens and not is_flag(tokens[0])
+        while not equals and more() and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
         if not texts:
             valid = f"given a value: {flag} {option.shown_metavar}; all flags: {prog} {ALL}"

@@ -1,4 +1,4 @@
-"""What a command line sets before JAX's backend starts: devices, a GPU's flags, other processes."""
+"""Devices, GPU flags and other processes of a command line, set before JAX's backend starts."""
 
 from __future__ import annotations
 
@@ -54,11 +54,13 @@ SAME_BITS = ("--deterministic", "--no-deterministic")
 
 
 def set_gpu(argv: list[str], run: dict[str, Any]) -> None:
-    """Set what a GPU's backend reads at its start, of the flags or the settings of `run`."""
+    """Set what a GPU's backend reads at its start, from the flags or the settings of `run`."""
     switches, texts = [a for a in argv if a in SAME_BITS], peek(argv, "--memory-fraction")
     deterministic = switches[-1] == SAME_BITS[0] if switches else run.get("deterministic") is True
-    runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts
-                    else run.get("memory_fraction"))
+    fraction = run.get("memory_fraction")
+    if texts:
+        fraction = convert("--memory-fraction", "float", texts[-1])
+    runtime.set_gpu(deterministic, fraction)
 
 
 def join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:

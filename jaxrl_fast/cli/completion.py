@@ -49,7 +49,7 @@ def completion(argv: list[str]) -> None:
     print(named.replace(_ZSH, sourced), end="")
 
 
-# of tyro's Python, in every shell's script
+# a line of tyro's Python, in every shell's script
 _ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"
 # right in a folder of `fpath`; a script that is sourced registers the function
 _ZSH = '_tyro_jaxrl_fast "$@"'

@@ -1,4 +1,4 @@
-"""What a training command writes beside the run directory: logs, and the end on the terminal."""
+"""Logs of a training command beside the run directory, and its last lines on the terminal."""
 
 from __future__ import annotations
 

@@ -87,7 +87,8 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     """Train and compare the configurations of the flags."""
-    from jaxrl_fast.sweeps.sweep import check_folder, sweep
+    from jaxrl_fast.sweeps.folder import check_folder
+    from jaxrl_fast.sweeps.sweep import sweep
 
     algo, env, config = resolve(plan, given)
     prepare(algo, env, config, outline=True)  # refused before anything is printed

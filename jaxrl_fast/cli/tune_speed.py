@@ -20,7 +20,7 @@ from jaxrl_fast.values import new_picture
 OPTIONS = (
     Option("busy", "bool", False, "measure although other processes use the device"),
     Option("other_numbers", "bool", False,
-           "take what rounds or draws otherwise too: other numbers, the same learning"),
+           "also take choices with other rounding or draws: other numbers, the same learning"),
     Option("picture", "path", help="draw what was tried into this file", metavar="FILE",
            hint="default: none"),
 )  # fmt: skip

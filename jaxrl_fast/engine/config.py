@@ -136,7 +136,7 @@ class Logging:
     chunk_seconds: float = setting(1.0, low=0, open_low=True)
     """seconds of device work between two syncs with the host"""
     pictures: bool = setting(True)
-    """draw the learning curve and the trained agent at the end"""
+    """draw the curve and the agent at the end, and in a notebook the newest rollout"""
     video_every: int | None = setting(None, low=0, high=MOST_STEPS, none="no videos")
     """environment steps between videos of an episode; 0: at evaluations alone"""
     video_format: str = setting("gif", choices=("gif", "mp4"))

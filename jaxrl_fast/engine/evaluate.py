@@ -96,7 +96,7 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
         jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32),
         jnp.zeros(episodes, jnp.int8)
     )
-    *_, score, _, fault = (
-        lowering.while_at_most(goes_on, play, begin, -(-limit // BLOCK), draw, PARTS, _part)
+    *_, score, _, fault = lowering.while_at_most(
+        goes_on, play, begin, -(-limit // BLOCK), draw, PARTS, _part
     )
     return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

@@ -31,8 +31,8 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
     with population.tracing():
-        state, played, trajectory, batch, evaluation, means = (
-            _shapes.eval_shape(run, key, config.most_episodes, row)
+        state, played, trajectory, batch, evaluation, means = _shapes.eval_shape(
+            run, key, config.most_episodes, row
         )
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
@@ -43,7 +43,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
     work = {"rollout": size(played) // share, "batch": size(batch) // share,
             "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
-    # else in the host's memory
+    # where rollouts of actors do not lie in the host's memory
     here = config.actors_on == "threads" or population.devices[0].platform == "cpu"
     work["actors"] = (
         backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0

@@ -42,7 +42,7 @@ class Run:
     algo: Algorithm  # bound to `env.spec`
     # iterations with warm-up, float32, for schedules; a leaf: all lengths share a program
     horizon: Any
-    # of environments, each sampled by itself (`memory.grouped`); divides `num_envs`
+    # groups of environments, each sampled by itself (`memory.grouped`); divides `num_envs`
     groups: int = 1
     unroll: int | None = None  # rollout steps compiled in a row; None: by the platform
     experience: Filled | None = None  # as `fraction`, see `memory.with_experience`
@@ -143,8 +143,8 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array,
                learn: bool) -> tuple[RunState, Metrics, dict]:
     algo, source, memory = run.algo, run.source, run.memory()
     clock, mode = functools.partial(clock_at, run, t), "sample" if learn else "random"
-    collect = lambda agent, start=None: (
-        source.collect(run, state, agent, draws.rollout, clock(), mode, start)
+    collect = lambda agent, start=None: source.collect(
+        run, state, agent, draws.rollout, clock(), mode, start
     )
     begin = lambda key: source.begin(run, state, key, t)
     it = Iteration(t, learn, clock, memory, draws.plan, draws.keys, collect, begin)
@@ -180,9 +180,9 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
                learn: bool) -> tuple[RunState, Metrics]:
     """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
     block = drawn_together(run, count)
-    # maybe over devices: what lies there must not be packed with the agent
+    # members divided over devices: what lies there must not be packed with the agent
     divided = run.groups > 1
-    # its steps are inner loops, whose operands are arrays of their own
+    # steps of physics are inner loops, whose operands are arrays of their own
     physics = len(jax.tree.leaves(state.env)) > 16
     apart = RunState(*[divided] * len(state))._replace(env=divided or physics)
 
@@ -249,13 +249,13 @@ def make_train(
             faults = metrics.pop(FAULTS)
             values = {name: m.total / m.count for name, m in metrics.items()}
             shown = [jnp.isfinite(values[name]) | (m.count == 0) for name, m in metrics.items()]
-            sound = jnp.all(jnp.stack(shown)) & (faults.total
-                                                 + faults.count == 0) & tree.all_finite(state.agent)
+            faultless = faults.total + faults.count == 0
+            sound = jnp.all(jnp.stack(shown)) & faultless & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
-                score = lambda: (
-                    jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret)
+                score = lambda: jnp.mean(
+                    evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret
                 )
                 values["eval_return"] = jax.lax.cond(evaluates, score, lambda: jnp.float32(jnp.nan))
                 sound &= jnp.isfinite(values["eval_return"]) | ~evaluates

@@ -26,7 +26,8 @@ class SweepSettings(TypedDict, total=False):
     chunk_seconds: float
     """Seconds of device work between two syncs with the host. Default: 1.0."""
     pictures: bool
-    """Draw the learning curve and the trained agent at the end. Default: True."""
+    """Draw the curve and the agent at the end, and in a notebook the newest rollout. Default:
+    True."""
     video_every: int | None
     """Environment steps between videos of an episode; 0: at evaluations alone. Default: no
     videos."""

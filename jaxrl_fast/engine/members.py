@@ -173,8 +173,8 @@ def program_of(run: Run) -> tuple:
 
 
 def leaf_names(run: Run) -> list[str]:
-    key = lambda entry: (
-        str(getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry))))
+    key = lambda entry: str(
+        getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry)))
     )
     return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
 

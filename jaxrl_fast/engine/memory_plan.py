@@ -136,7 +136,10 @@ class MemoryPlan:
         """Raise ConfigError, with settings that would fit, for a run that does not fit."""
         if self.fits:
             return
-        if self.temporaries is not None:  # unknown for other settings before another compilation
+        donated = dataclasses.replace(self, config=dataclasses.replace(self.config, donate=True))
+        if donated.fits:
+            advice = "the run fits with donate = True"
+        elif self.temporaries is not None:  # unknown for other settings before another compilation
             which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
             advice = f"{gib(self.temporaries)} of it are XLA's temporaries: {which}"
         else:
@@ -242,10 +245,8 @@ def memory_plan(run: Run, grid: Grid, population: Population,
     """Return the plan of a run; its algorithm is bound. metrics: their bytes, if known."""
     mine = next((d for d in population.devices if d.process_index == jax.process_index()),
                 population.devices[0])
-    have, parts = (
-        distributed.tell(runtime.device_memory(mine)),
-        footprint(run, grid, population, config, metrics)
-    )
+    have = distributed.tell(runtime.device_memory(mine))
+    parts = footprint(run, grid, population, config, metrics)
     name = f"{run.algo.name} on {run.env.spec.name}"
     return MemoryPlan(name, population=population, have=have, run=run, config=config, **parts)
 

@@ -120,8 +120,8 @@ def check_spaces(argument: str, data: Filled, spec: EnvSpec) -> None:
     for name, found, wanted in (
         ("obs", data.rows.obs, seen), ("action", data.rows.action, spaces.zeros(spec.action, (1,))),
     ):  # fmt: skip
-        kind = lambda x, axes: (
-            jax.tree.map(lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x)
+        kind = lambda x, axes: jax.tree.map(
+            lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x
         )
         if kind(found, 2) != kind(wanted, 1):
             raise ConfigError(f"{argument}.{name}", kind(found, 2),

@@ -40,7 +40,7 @@ class Prepared:
     population: Population
     # keys of config.json beside the settings
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # of config.json, for a run to write (`runs.description.described`)
+    # the content of config.json, for a run to write (`runs.description.described`)
     content: Mapping[str, Any] | None = None
 
     @functools.cached_property
@@ -103,11 +103,9 @@ def check_metric(prepared: Prepared) -> None:
     metric = getattr(prepared.config.selection, "metric", "episode_return")
     if metric == "episode_return":
         return
-    found = metric_names(prepared.members.first, prepared.grid, prepared.population,
-                         prepared.config)
-    found = (
-        [name for name in found if name != FAULTS] + ["eval_return"] * bool(prepared.grid.eval_rows)
-    )
+    grid, population, config = prepared.grid, prepared.population, prepared.config
+    found = metric_names(prepared.members.first, grid, population, config)
+    found = [name for name in found if name != FAULTS] + ["eval_return"] * bool(grid.eval_rows)
     if metric not in found:
         raise ConfigError("selection.metric", metric,
                           f"a metric of the log ({', '.join(found)}){nearest(metric, found)}")

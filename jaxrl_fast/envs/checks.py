@@ -153,8 +153,8 @@ def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tupl
     if given(outcome.score, None) is not None:
         outcome = outcome._replace(score=number(f"{spec.name}: score", outcome.score, (num_envs,)))
     if given(outcome.over, None) is not None:
-        outcome = (
-            outcome._replace(over=array(f"{spec.name}: over", outcome.over, (num_envs,), bool))
+        outcome = outcome._replace(
+            over=array(f"{spec.name}: over", outcome.over, (num_envs,), bool)
         )
     return like(spec, state, before), outcome
 
@@ -256,9 +256,7 @@ def _fits(kind: Any, dtype: Any) -> bool:
     """Return whether every value of a dtype is one of another; floats fit into any float."""
     if kind == dtype:
         return True
-    if jax.dtypes.issubdtype(kind, jax.dtypes.extended) or jax.dtypes.issubdtype(
-        dtype, jax.dtypes.extended
-    ):
+    if any(jax.dtypes.issubdtype(x, jax.dtypes.extended) for x in (kind, dtype)):
         return False  # keys
     if jnp.issubdtype(kind, jnp.floating):
         return jnp.issubdtype(dtype, jnp.floating)

@@ -49,7 +49,7 @@ def _missing(env: Env) -> str | None:
     try:
         jaxpr = jax.make_jaxpr(pull_back)(jnp.float32(1.0), *jax.eval_shape(start)).jaxpr
     except (ValueError, NotImplementedError) as error:
-            # a while loop, a callback, an operation without derivative
+        # a while loop, a callback, an operation without derivative
         reason = str(error).strip().split("\n")[0].split(". ")[0]
         other = f"; {_BACKENDS}" if env.spec.name.startswith("brax/") else ""
         return f"one with a gradient; this cannot be differentiated ({reason}){other}"

@@ -76,8 +76,8 @@ def _read(source: Any) -> str:
     if not inspect.isfunction(source):
         return ""
     there = source.__globals__
-    return (
-        repr({n: there[n] for n in source.__code__.co_names if n in there and is_simple(there[n])})
+    return repr(
+        {n: there[n] for n in source.__code__.co_names if n in there and is_simple(there[n])}
     )
 
 
@@ -195,8 +195,8 @@ def _gymnax(label: str, source: Any) -> Maker:
 
     def make(**settings: Any) -> Environment:
         env = gymnax_objects.construct(source, {k: v for k, v in settings.items() if k in own})
-        return (
-            gymnax_objects.adapt(env, label, **{k: v for k, v in settings.items() if k not in own})
+        return gymnax_objects.adapt(
+            env, label, **{k: v for k, v in settings.items() if k not in own}
         )
 
     return Maker(make, gymnax_objects.defaults(gymnax_objects.construct(source, {}), label) | own)

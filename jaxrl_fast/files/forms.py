@@ -85,14 +85,14 @@ def misfit(value: Any, form: Any, name: str = "it") -> str | None:
     if isinstance(form, dict):
         if not isinstance(value, dict):
             return f"{name} is {_kind(value)}, not an object"
-        others = {key: form["*"] for key in value if key not in form
-                  and f"{key}?" not in form} if "*" in form else {}
+        unknown = [key for key in value if key not in form and f"{key}?" not in form]
+        others = {key: form["*"] for key in unknown if "*" in form}
         for key, inner in ({k: x for k, x in form.items() if k != "*"} | others).items():
             key, optional = key.removesuffix("?"), key.endswith("?")
             if key not in value and not optional:
                 return f"{key} is missing" if name == "it" else f"{name}.{key} is missing"
-            wrong = misfit(value[key], inner, key if name == "it"
-                           else f"{name}.{key}") if key in value else None
+            place = key if name == "it" else f"{name}.{key}"
+            wrong = misfit(value[key], inner, place) if key in value else None
             if wrong:
                 return wrong
         return None

@@ -82,6 +82,11 @@ class NotebookSink(ProgressSink):
     def video(self, clip: Clip) -> None:
         self.picture(clip.gif, "gif", f"the agent at {clip.env_steps:,} steps")
 
+    @property
+    def live(self) -> bool:
+        """Whether the cell still shows what is written."""
+        return self._live_cell
+
     def picture(self, content: bytes, kind: str, text: str) -> None:
         """Show the newest picture in an output of its own below the curve's.
 

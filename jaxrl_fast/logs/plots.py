@@ -266,8 +266,8 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
         return total
 
     count = trailing_sum(has)
-    return (
-        np.where(count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan)
+    return np.where(
+        count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan
     )
 
 

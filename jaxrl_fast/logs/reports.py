@@ -21,7 +21,7 @@ from jaxrl_fast.types import Mean
 
 END = "_end"
 LARGEST = 1e30  # float32 holds a sum of 1e8 of them
-# in host names: between a dict's name and its key; after a key that is no string
+# marks in host names: between a dict's name and its key; after a key that is no string
 INSIDE, NO_STRING = "\0", "\1"
 
 

@@ -79,8 +79,8 @@ class Grouped(Memory):
 
 def merged(memory: Ring, mem: Any) -> Any:
     """Return the state of `Grouped` as the state of one `memory` with all environments."""
-    join = lambda x: (
-        jnp.moveaxis(x, 0, 1).reshape(x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:])
+    join = lambda x: jnp.moveaxis(x, 0, 1).reshape(
+        x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:]
     )
     if not hasattr(mem, "tree"):
         return jax.tree.map(join, mem)

@@ -151,8 +151,8 @@ class Ring(Memory):
         def write(mem, rows, w):
             (mem, kept), (rows, next_obs) = _take_successors(mem), _take_successors(rows)
             slot = w % self.num_blocks
-            put = lambda m, r: (
-                jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), slot * r.shape[0], 0)
+            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(
+                m, r.astype(m.dtype), slot * r.shape[0], 0
             )
             if isinstance(kept, Successors):
                 row = getattr(rows, "row", rows)

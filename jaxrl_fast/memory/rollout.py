@@ -12,10 +12,10 @@ from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.ops.lowering import on_gpu
 
 SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
-# of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
+# rounds of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
 ROUNDS = 22
 SHUFFLES = ("auto", "sort", "swap")
-# of an index that shares a uint32 with random bits; less than 12 of these would show ties
+# bits of an index that shares a uint32 with random bits; less than 12 of these would show ties
 MOST_BITS = 20
 
 

@@ -117,8 +117,8 @@ class BatchRenorm(nn.Module):
             d = jnp.where(warm, jnp.clip((mean - running_mean.value) / running_std,
                                          -self.max_d, self.max_d), 0.0)
             r, d = jax.lax.stop_gradient((r, d))
-            move = lambda old, new: (
-                jax.lax.stop_gradient(self.momentum * old + (1.0 - self.momentum) * new)
+            move = lambda old, new: jax.lax.stop_gradient(
+                self.momentum * old + (1.0 - self.momentum) * new
             )
             running_mean.value, running_var.value = (
                 move(running_mean.value, mean), move(running_var.value, var)

@@ -37,8 +37,8 @@ def columns(values: jax.Array) -> list[jax.Array]:
 
 def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
     """Return values [..., n] at index int [...], by a one-hot product (no scatter)."""
-    by_rows = lambda values, index: (
-        jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
+    by_rows = lambda values, index: jnp.sum(
+        values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1
     )
     by_terms = lambda values, index: sum(jnp.where(index == i, x, 0.0)
                                          for i, x in enumerate(columns(values)))

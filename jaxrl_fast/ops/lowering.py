@@ -187,8 +187,8 @@ def scan_sum(
         return jax.lax.optimization_barrier(packed) if stores and unroll > 1 else packed, ()
 
     def on_vectors(carry, xs):
-        carry, total, _ = (
-            unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
+        carry, total, _ = unpack(
+            jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0]
         )
         return carry, total
 

@@ -123,7 +123,8 @@ def join(trees: list[Any]) -> Any:
 
 
 SMALL = 4096  # elements; concatenating a larger leaf costs more than a kernel of its own
-VECTOR = 1 << 18  # elements that a GPU moves in the time of a launch: one vector within a step
+# elements of one member that a GPU moves in the time of a launch: one vector within a step
+VECTOR = 1 << 18
 
 
 def pack(params: Any) -> list[jax.Array]:

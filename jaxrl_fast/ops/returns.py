@@ -20,7 +20,7 @@ from jaxrl_fast.types import Trajectory, Window
 Scalar = jax.Array | float
 # steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
 IN_A_ROW = 32
-# numbers of a recursion that a GPU doubles; above, its reads cost more than launches
+# numbers of one member that a GPU doubles; above, its reads cost more than launches
 DOUBLED = 1 << 20
 
 
@@ -47,13 +47,17 @@ def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable,
 
 
 def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
-    """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986)."""
+    """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986).
+
+    A factor of 0 also ends what is not finite.
+    """
     reach = 1
     while reach < len(offset):
         edge = (-reach, reach, 0) if reverse else (reach, -reach, 0)
         before = lambda x, edge=edge: jax.lax.pad(x, jnp.zeros_like(x, shape=()),
                                                   [edge, *[(0, 0, 0)] * (x.ndim - 1)])
-        offset, factor, reach = offset + factor * before(offset), factor * before(factor), 2 * reach
+        offset = jnp.where(factor == 0, offset, offset + factor * before(offset))
+        factor, reach = factor * before(factor), 2 * reach
     return offset
 
 

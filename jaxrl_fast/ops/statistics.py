@@ -48,8 +48,8 @@ class Moments(NamedTuple):
             x = x.astype(jnp.float32)
             new_mean = jnp.mean(x, axes, where=among(x))
             delta = new_mean - mean
-            gain = jnp.sum(jnp.square(x - new_mean), axes,
-                           where=among(x)) + delta**2 * self.count * n / total
+            spread = jnp.sum(jnp.square(x - new_mean), axes, where=among(x))
+            gain = spread + delta**2 * self.count * n / total
             # small terms first: a product with 1 - forgotten would lose them in float32
             return mean + delta * n / total, m2 + (gain - (m2 + gain) * forgotten)
 

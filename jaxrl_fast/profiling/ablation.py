@@ -104,13 +104,13 @@ def pieces(run: Run, state: RunState, t: int) -> dict[str, Piece]:
     def with_rows(turn, given, carry):
         given = _twice(given)
         rows = jax.eval_shape(lambda: turn(tree.take(given, 0), (carry, None), at)[1])
-        return (
-            Piece(turn, given, (carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows)))
+        return Piece(
+            turn, given, (carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows))
         )
 
     # other rows in every turn, as in a run: those of the last turn are in the processor's caches
-    plans = (
-        jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(at + jnp.arange(PLANS))
+    plans = jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(
+        at + jnp.arange(PLANS)
     )
     return {
         ENVIRONMENT: with_rows(environments, (draws.rollout, played.steps.action), actor.env),

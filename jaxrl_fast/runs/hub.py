@@ -51,8 +51,8 @@ def fetch(argument: str, text: str) -> Path:
     name, revision = repository(argument, text)
     library = _library()
     try:
-        folder = (
-            Path(library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER)))
+        folder = Path(
+            library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER))
         )
     except Exception as error:
         raise ConfigError(argument, text,

@@ -78,6 +78,7 @@ class LivePictures:
     def look(self) -> None:
         """Show a picture that is ready, and begin the next one if it is due."""
         self._deliver()
+        self.cells = [cell for cell in self.cells if cell.live]
         if self._drawing or not self.cells or self._now() < self._next:
             return
         if SHARE * (self._run_time() - self._begun) < max(self._due, self.spent):
@@ -101,7 +102,7 @@ class LivePictures:
         return found, self._cost() - begun
 
     def _still(self, member: int, text: str) -> Callable[[], Picture | None] | None:
-        """Return what draws the first environment of a member; None for one without pictures."""
+        """Return a function that draws the first environment of a member, None without pictures."""
         run = self.run
         lane = (
             (int(np.flatnonzero(run.lanes.members == member)[0]),) if run.population.size > 1
@@ -111,7 +112,7 @@ class LivePictures:
         return draw and (lambda: _png(draw(), f"an environment in training at {text}"))
 
     def _episode(self, member: int, text: str) -> Callable[[], Picture | None]:
-        """Return what plays and draws an episode of a member in an environment of its own."""
+        """Return a function that plays and draws an episode of a member, in another environment."""
         config, (algo, env) = self.run.config, self.run.setup(member)
         agent = copied(self.run.lanes.agent(member))
 

@@ -108,9 +108,8 @@ class Trainer:
 
     def turn(self) -> None:
         """Start a chunk, check the one before it, and save, evaluate or leave when due."""
-        run, grid, config, t0 = (
-            self.run, self.run.grid, self.run.config, self.run.progress.iterations
-        )
+        run, grid, config = self.run, self.run.grid, self.run.config
+        t0 = run.progress.iterations
         n = next_rows(grid, run.rows, self.boundaries, config.chunk_seconds, self.row_seconds)
         chunk = self.programs.chunk(run.state, t0, n)
         if self.pending:

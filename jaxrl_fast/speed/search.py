@@ -90,7 +90,7 @@ def check_room(one: Prepared, other: Prepared) -> None:
 def compared(
     best: Trial, trial: Trial, tries: Mapping[str, Any], same: bool, other_numbers: bool
 ) -> Tried:
-    """Return what a trial was beside the best. same: the best has the defaults' numbers."""
+    """Return a trial's result beside the best. same: the best has the defaults' numbers."""
     if not equal(best, trial) and not other_numbers:
         return Tried(tries, reason="other numbers")
     faster = ratio(best, trial)

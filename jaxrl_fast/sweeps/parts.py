@@ -41,8 +41,8 @@ class Sweep:
     about: Mapping[str, Any]  # keys of config.json beside the settings
     configurations: Sequence[Settings]  # the settings of each
     hooks: Sequence[Any] = ()  # of every run, as in `jf.train`
-    _built: dict[int, tuple[Run, Grid]] = (
-        dataclasses.field(default_factory=dict, init=False, repr=False)
+    _built: dict[int, tuple[Run, Grid]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
     )
 
     @property

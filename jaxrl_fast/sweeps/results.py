@@ -96,8 +96,8 @@ class SweepResult:
     def ranking(self) -> list[int]:
         """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
         middle = np.nan_to_num([iqm(x) for x in self.scores], nan=-np.inf)
-        return (
-            sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
+        return sorted(
+            range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c)
         )
 
     def _last(self, configuration: int) -> tuple[float, float]:

@@ -27,19 +27,19 @@ from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.placement import elsewhere, population_of
-from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.envs import registry
+from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.rundir import AUTO, RunDir, check_empty, check_free, check_outside, numbered
+from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
+from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
 from jaxrl_fast.sweeps.parts import (
     FORMAT,
     Part,
@@ -47,7 +47,6 @@ from jaxrl_fast.sweeps.parts import (
     decode_base,
     part_folder,
     read_folder,
-    read_json,
     split,
 )
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
@@ -111,38 +110,14 @@ def sweep(
                           "out static settings, or take fewer members")  # fmt: skip
     if selection:
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
+        if not hooks:  # hooks may add the metric to the log
+            check_metric(_prepared(found, parts[0], outline=True))
     cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
     content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
     with at_work(out):
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
         return _run(out, found, parts, progress)
-
-
-def folder_of(out: str | Path, algo: Algorithm, env: Environment) -> Path:
-    """Return a sweep's folder; "auto" is the next free one in `sweeps/`."""
-    if out == AUTO:
-        return numbered("sweeps", algo.name, registry.name_of(env))
-    return folders.folder_path("out", out)
-
-
-@contextlib.contextmanager
-def at_work(out: Path) -> Iterator[None]:
-    """Lock the folder of a sweep for this process."""
-    check_folder(out)
-    with folders.held("out", out, create=True):
-        yield
-
-
-def check_folder(out: Path) -> None:
-    """Raise ConfigError unless a folder is new or the sweep's own."""
-
-    def check() -> None:
-        if not (out / "sweep.json").is_file():
-            check_outside(out)
-            check_free(out)
-
-    distributed.on_first(check)
 
 
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
@@ -160,31 +135,6 @@ def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[di
 
 def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
     return {name: [c[name] for c in configurations] for name in configurations[0]}
-
-
-def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict[str, Any]:
-    """Return the sweep.json of a locked folder: `content` if new, else the one there.
-
-    Raises ConfigError for other content, and for a sweep with another base or other `same` keys.
-    """
-    content = json.loads(json.dumps(content, allow_nan=False))
-    file = out / "sweep.json"
-    if file.is_file():
-        there = read_json(file)
-        # a setting that is newer than the folder has its default
-        run = lambda c: configs.decode_run(c["base"]["run"])
-        identity = lambda c: [c["base"]["algorithm"], c["base"]["environment"],
-                              run(c), *(c.get(k) for k in same)]
-        if identity(there) != identity(content):
-            raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this "
-                                               "holds another sweep")
-        return there
-    check_empty(out)
-    try:
-        configs.write_json(file, content)
-    except OSError as error:
-        raise folders.not_writable("out", out, error) from error
-    return content
 
 
 def resume_sweep(
@@ -240,9 +190,8 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
         if folder.is_symlink() or folder.parent.is_symlink():  # incomplete parts are trained anew
             raise ConfigError("parts", str(folder),
                               "a folder in the sweep's, not a link, to go on with it")
-        ended, cut_off = (
-            distributed.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
-        )
+        state = [(folder / "result.json").exists(), RunDir(folder).resumable]
+        ended, cut_off = distributed.tell(state)
         if ended:
             continue
         if progress and distributed.is_first():
@@ -267,13 +216,17 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
 def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
     if distributed.is_first():
         folders.discard(folder)
+    begin(_prepared(sweep, part), folder, sweep.hooks, progress=progress)
+
+
+def _prepared(sweep: Sweep, part: Part, outline: bool = False) -> Prepared:
+    """Return the run of a part. outline: see `prepare`."""
     chosen = [sweep.configurations[c] for c in part.configurations]
     algo, env = configure(sweep.algo, sweep.env, chosen[0])
     config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds,
                                  population=_columns(chosen))
     built = [sweep.built(c) for c in part.configurations]
-    begin(prepare(algo, env, at_start(config), sweep.about, built=built),
-          folder, sweep.hooks, progress=progress)
+    return prepare(algo, env, at_start(config), sweep.about, built=built, outline=outline)
 
 
 def finish(result: SweepResult) -> None:

@@ -28,10 +28,11 @@ from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
+from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
-from jaxrl_fast.sweeps.sweep import at_work, finish, folder_of, open_folder, reopened, run_parts
+from jaxrl_fast.sweeps.sweep import finish, reopened, run_parts
 
 JOURNAL = "optuna.log"
 

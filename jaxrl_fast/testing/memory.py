@@ -132,8 +132,8 @@ class _Life(NamedTuple):
 
 def _example(memory: Memory) -> Any:
     if isinstance(memory, Grouped):
-        wide = lambda x: (
-            jax.ShapeDtypeStruct((x.shape[0], x.shape[1] * memory.groups, *x.shape[2:]), x.dtype)
+        wide = lambda x: jax.ShapeDtypeStruct(
+            (x.shape[0], x.shape[1] * memory.groups, *x.shape[2:]), x.dtype
         )
         return jax.tree.map(wide, _example(memory.memory))
     if isinstance(memory, StartFrom):
@@ -142,8 +142,8 @@ def _example(memory: Memory) -> Any:
         f"arguments: {type(memory).__name__} has no num_steps and num_envs; pass `rows`, shapes "
         "[T, B, ...]"
     )
-    shape = lambda *s, dtype="int32": (
-        jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *s), dtype)
+    shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct(
+        (memory.num_steps, memory.num_envs, *s), dtype
     )
     obs = {"a": shape(2), "pixels": shape(1, dtype="uint8")}
     if isinstance(memory, TransitionMemory):

@@ -131,7 +131,7 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         return (next_state, next_obs, new_start, jnp.where(done, 0, length)), counts
 
     carry = (state, obs, (state, obs), jnp.zeros(num_envs, jnp.int32))
-    (last_state, last_obs, _, _), steps = (
-        jax.lax.scan(one, carry, (noise.rows, jax.random.split(act_key, num_steps)))
+    (last_state, last_obs, _, _), steps = jax.lax.scan(
+        one, carry, (noise.rows, jax.random.split(act_key, num_steps))
     )
     return {"resets": resets, "first": (state, obs), "last": (last_state, last_obs), "steps": steps}

@@ -135,6 +135,5 @@ def test_long_permutations_are_sorted_on_a_cpu_only(key):
 def test_each_shuffle_hands_out_every_row_once(shuffle, key, clock):
     plan = RolloutMemory(T, B, MINIBATCHES, shuffle=shuffle).plan(key, MINIBATCHES, 1, clock())
     assert sorted(np.ravel(plan)) == list(range(T * B))
-    how = {"sort": rollout.sorted_permutations, "swap": rollout.swap_or_not}.get(shuffle)
-    if how:
-        assert np.array_equal(np.ravel(plan), np.ravel(how(key, 1, T * B)))
+    how = rollout.swap_or_not if shuffle == "swap" else rollout.sorted_permutations
+    assert np.array_equal(np.ravel(plan), np.ravel(how(key, 1, T * B)))

@@ -92,8 +92,8 @@ class ActorCritic:
         out = forward(self.heads["policy"], params["policy"], features)
         space = self.spec.action
         if not isinstance(space, Box):
-            return (
-                distributions.from_outputs(space, out, mask=action_mask(self.spec.observation, obs))
+            return distributions.from_outputs(
+                space, out, mask=action_mask(self.spec.observation, obs)
             )
         log_std = params.get("log_std")
         if self.state_dependent_std:
@@ -119,8 +119,8 @@ class ActorCritic:
                                      self._one_features(params, obs, 1))
         if not self.batched:
             return apart(params, obs)
-        together = lambda params, obs: (
-            tuple(jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"]))
+        together = lambda params, obs: tuple(
+            jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"])
         )
         if jax.tree.leaves(obs)[0].shape[0] < ROWS_APART:
             return together(params, obs)

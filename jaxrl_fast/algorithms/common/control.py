@@ -215,8 +215,8 @@ class ActorCritics(Algorithm):
                        batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """Take one step of all critics toward targets -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
-        loss_fn = lambda critics: (
-            self.critic_loss(self.networks.critic_output(critics, obs, action), target, batch)
+        loss_fn = lambda critics: self.critic_loss(
+            self.networks.critic_output(critics, obs, action), target, batch
         )
         agent, (_, (metrics, error)) = self.gradient_step(agent, clock, "critics", loss_fn)
         return agent, metrics, error

@@ -107,9 +107,8 @@ class PolicyGradient(Algorithm):
     def __post_init__(self):
         super().__post_init__()
         check_not_zero("reward_scale", self.reward_scale)
-        if self.normalize_advantage and self.num_envs * self.num_steps == getattr(
-            self, "num_minibatches", 1
-        ):
+        rows = self.num_envs * self.num_steps
+        if self.normalize_advantage and rows == getattr(self, "num_minibatches", 1):
             why = (
                 "advantages normalised over one row are zero. Use fewer minibatches, or more "
                 "environments or steps"

@@ -134,7 +134,7 @@ class ValueBased(Algorithm):
         if mode == "random":
             return carry, random_action, ()
         if self.noisy and mode == "sample":  # a noise for each environment
-            # of a batch of one
+            # the values of a batch of one
             one = lambda obs, key: self.action_values(agent.params, tree.take(obs, None), key)[0]
             q = jax.vmap(one)(obs, random.split(key, len(explore)))
         else:

@@ -59,8 +59,8 @@ def play(make: Callable[[], Any], seed: int, start: int) -> Iterator[tuple[int, 
         over = terminated or truncated
         obs = np.asarray(env.reset()[0]) if over else after
         if len(replay) >= start:
-            before, taken, rewards, ended, successors = (
-                map(np.stack, zip(*random.sample(replay, BATCH), strict=True))
+            before, taken, rewards, ended, successors = map(
+                np.stack, zip(*random.sample(replay, BATCH), strict=True)
             )
             q = online(pixels(before)).gather(1, tensor(taken)[:, None])[:, 0]
             with torch.no_grad():

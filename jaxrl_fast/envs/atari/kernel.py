@@ -198,8 +198,8 @@ def _packed(screens: jax.Array) -> jax.Array:
 
 
 def _unpacked(words: jax.Array, lines: int) -> jax.Array:
-    return (
-        jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(words.shape[1], -1, lines, WIDTH)
+    return jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(
+        words.shape[1], -1, lines, WIDTH
     )
 
 

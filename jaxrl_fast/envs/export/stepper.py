@@ -145,8 +145,8 @@ class Stepper:
         words = lambda: rng.integers(0, 2**32, 2, np.uint32)
         if mask is not None:
             self.over = self.over & ~mask
-            self.carry, self.seen, self.obs = (
-                self.programs.restart(self.carry, self.seen, self.obs, words(), mask)
+            self.carry, self.seen, self.obs = self.programs.restart(
+                self.carry, self.seen, self.obs, words(), mask
             )
             return self.obs
         if seeded or self.carry is None:

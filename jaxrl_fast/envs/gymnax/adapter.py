@@ -94,7 +94,7 @@ def cast(value: Any, space: Space, name: str) -> Any:
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"],
                    meta_fields=["env", "known_spec"])
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GymnaxEnv(Env):
     """One gymnax environment, vmapped; its parameters are leaves, so physics can be swept."""
 

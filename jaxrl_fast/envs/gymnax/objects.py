@@ -50,7 +50,7 @@ def _six(name: str, found: Any) -> tuple:
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["params"],
                    meta_fields=["env", "known_spec", "fixed", "ends"])
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OwnGymnaxEnv(GymnaxEnv):
     """A user's gymnax environment: floats of `params` are leaves, other numbers `fixed`.
 

@@ -49,7 +49,7 @@ def make(name: str, **settings: Any) -> AleEnv:
     return AleEnv(name=name.removeprefix(PREFIX), rom=rom_of(name), **settings)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AleEnv(HostEnv):
     """An Atari game; `num_threads` 0 is a core each."""
 

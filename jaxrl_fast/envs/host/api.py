@@ -66,7 +66,7 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class HostEnv(Environment):
     """Base class of host environments: a frozen dataclass of hashable settings.
 
@@ -82,6 +82,8 @@ class HostEnv(Environment):
     stack: int = 1
     reward_scale: float = 1.0
     reward_clip: float | None = None
+
+    __repr__ = tree.changed  # the spec opens an environment
 
     @property
     def evaluated(self) -> int:

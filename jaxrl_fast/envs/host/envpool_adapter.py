@@ -107,7 +107,7 @@ def _check_like(name: str, value: Any, usual: Any) -> None:
         raise ConfigError(name, value, f"a string such as {usual!r}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class EnvPoolEnv(HostEnv):
     """EnvPool's `id`; `own`: its settings that differ from their defaults."""
 
@@ -255,8 +255,8 @@ class EnvPoolAsync(EnvPoolVector):
     def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
         """Return where the step needs no reset; reset the others."""
         if self.last is None:
-            self.last = (
-                jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
+            self.last = jax.tree.map(
+                lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step
             )
         _, _, terminated, truncated, _ = step
         ended = (terminated | truncated) & ~self.over[ids]

@@ -120,7 +120,7 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class GymnasiumEnv(HostEnv):
     """Gymnasium's `id`; max_episode_steps None: as registered; own: constructor arguments."""
 
@@ -182,7 +182,7 @@ class GymnasiumEnv(HostEnv):
 
     def _is_drawn(self) -> bool:
         """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
-        # which finds the modes
+        # `spec` finds the modes
         create, _ = _creator(self.id, self.vectorization == "native"), self.spec
         modes = self.__dict__.get("_modes", ())
         if modes:
@@ -218,7 +218,7 @@ class GymnasiumEnv(HostEnv):
         return gymnasium.make_vec(self.id, num_envs, self.vectorization, **own, **arguments)
 
     def failed(self, error):
-        # of a pipe; an environment may lose other connections
+        # ends of a pipe; an environment may lose other connections
         lost = EOFError, BrokenPipeError, ConnectionResetError
         if self.vectorization != "async" or not isinstance(error, lost):
             return ""

@@ -72,7 +72,7 @@ def adapt(create: Callable[..., Any], name: str, **settings: Any) -> OwnGymnasiu
     return OwnGymnasiumEnv(id=name, own=tuple(sorted(settings.items())), create=create, **ours)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class OwnGymnasiumEnv(GymnasiumEnv):
     """`create` makes one environment; a vector calls it once for each."""
 

@@ -19,9 +19,12 @@ from jaxrl_fast.envs.host.vector import HostStep, Vector, put
 from jaxrl_fast.logs.reports import flat
 from jaxrl_fast.tree import take
 
-# of an info: left by an end
+# entries that an end leaves in an info
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}
+<<<<<<< HEAD
 
+=======
+>>>>>>> main
 _STEPPED_BY = "_jaxrl_fast_vector"  # an environment's attribute: a weak reference to its vector
 
 
@@ -52,8 +55,18 @@ class GymnasiumVector(Vector):
         self.obs: Any = None
         self.pending: Any = None
         self.stepped: list[Any] = []
+<<<<<<< HEAD
         for env in vector.envs if isinstance(vector, SyncVectorEnv) else ():
             self._take(innermost(env))
+=======
+        try:
+            for env in vector.envs if isinstance(vector, SyncVectorEnv) else ():
+                self._take(innermost(env))
+        except BaseException:  # the environments are free for another try
+            for env in self.stepped:
+                vars(env).pop(_STEPPED_BY, None)
+            raise
+>>>>>>> main
 
     def _take(self, env: Any) -> None:
         by = vars(env).get(_STEPPED_BY, lambda: None)()

@@ -147,8 +147,8 @@ class MountainCarContinuous(_Car):
     def transition(self, noise, state, action):
         car, time = state
         action = action[..., 0]
-        position, velocity = (
-            self._move(car, jnp.clip(action, self.min_action, self.max_action) * self.power)
+        position, velocity = self._move(
+            car, jnp.clip(action, self.min_action, self.max_action) * self.power
         )
         # gymnax stops a car that rolls back behind the goal, Gymnasium one that hits the left wall;
         # both clip the position at the wall. This follows gymnax, with which JAX papers compare.

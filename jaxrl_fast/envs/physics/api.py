@@ -208,8 +208,8 @@ class PhysicsEnv(Env):
         start = tree.strong(jax.tree.map(jnp.asarray, (getattr(new, self.physics_field), new.info)))
 
         def step(carry, _):
-            *carry, obs, reward, done = (
-                self._step_one(env, *carry, jnp.zeros(self.spec.action.shape))
+            *carry, obs, reward, done = self._step_one(
+                env, *carry, jnp.zeros(self.spec.action.shape)
             )
             return tuple(carry), (obs, reward, done)
 
@@ -222,8 +222,8 @@ class PhysicsEnv(Env):
     def transition(self, noise, state, action):
         low, high = self.spec.action.bounds()
         action = jnp.clip(action, low, high)
-        physics, info, obs, reward, done = (
-            self._step_all(state.varied, state.physics, state.info, action)
+        physics, info, obs, reward, done = self._step_all(
+            state.varied, state.physics, state.info, action
         )
         time = state.time + 1
         terminated = done.astype(bool)

@@ -67,8 +67,8 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
         if fraction == 0 or not filled.keeps_transitions(memory):  # see `as_rows`
             rows, time = Row(rows.obs, rows.action, rows.reward, rows.terminated,
                              rows.terminated), 2 * time
-    sized = lambda t, b: (
-        jax.tree.map(lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows)
+    sized = lambda t, b: jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows
     )
     found = memory if fraction == 0 else filled.room_for(memory, sized(time, data.memory.num_envs))
     return Filled(found, jax.eval_shape(found.init, sized(found.num_steps, found.num_envs)),

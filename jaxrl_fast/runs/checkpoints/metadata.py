@@ -36,7 +36,7 @@ class Progress:
     iterations: int = 0  # finished ones, with warm-up and a partial row
     # sums of iterations after the last row
     part: dict[str, Mean] = dataclasses.field(default_factory=dict)
-    # by activity, of earlier processes
+    # seconds of earlier processes by activity
     seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     train_seconds: float = 0.0  # of training, without the start of host environments
     train_steps: int = 0  # environment steps of all members in `train_seconds`
@@ -103,9 +103,8 @@ def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
 def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
     """Return the reason why `meta` lacks values for some members, or None."""
     lanes = meta["lanes"]
-    if not lanes or len(set(lanes)) < len(lanes) or min(lanes) < 0 or (
-        members is not None and max(lanes) >= members
-    ):
+    twice = len(set(lanes)) < len(lanes)
+    if not lanes or twice or min(lanes) < 0 or (members is not None and max(lanes) >= members):
         return f"lanes are {lanes}" + (f" of {members} members" if members else "")
     lists = (
         {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]

@@ -30,7 +30,7 @@ class Saver:
 
     def begin(self, new: bool) -> None:
         """Start counting. new: the run has no checkpoint yet."""
-        # of the newest checkpoint, as `iterations`
+        # time and rows of the newest checkpoint, as `iterations`
         self.at, self.rows = time.monotonic(), self.run.rows
         self.iterations = None if new else self.run.progress.iterations
 

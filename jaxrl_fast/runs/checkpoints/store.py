@@ -57,8 +57,8 @@ class Checkpoints:
             handlers = {"state": ocp.StandardCheckpointHandler(),
                         "meta": ocp.JsonCheckpointHandler()}
             folder = (self.folder / which).absolute()
-            self._managers[which] = (
-                ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
+            self._managers[which] = ocp.CheckpointManager(
+                folder, options=options, item_handlers=handlers
             )
             self._made[which] = folders.identity(self.folder / which)
             # orbax would ask JAX about stopping by row numbers; the loop asks with its own count
