@@ -21,10 +21,6 @@ from jaxrl_fast.tree import take
 
 # entries that an end leaves in an info
 NOT_NUMBERS = {name for key in ("final_obs", "final_info") for name in (key, f"_{key}")}
-<<<<<<< HEAD
-
-=======
->>>>>>> main
 _STEPPED_BY = "_jaxrl_fast_vector"  # an environment's attribute: a weak reference to its vector
 
 
@@ -55,10 +51,6 @@ class GymnasiumVector(Vector):
         self.obs: Any = None
         self.pending: Any = None
         self.stepped: list[Any] = []
-<<<<<<< HEAD
-        for env in vector.envs if isinstance(vector, SyncVectorEnv) else ():
-            self._take(innermost(env))
-=======
         try:
             for env in vector.envs if isinstance(vector, SyncVectorEnv) else ():
                 self._take(innermost(env))
@@ -66,7 +58,6 @@ class GymnasiumVector(Vector):
             for env in self.stepped:
                 vars(env).pop(_STEPPED_BY, None)
             raise
->>>>>>> main
 
     def _take(self, env: Any) -> None:
         by = vars(env).get(_STEPPED_BY, lambda: None)()
