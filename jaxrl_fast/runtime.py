@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import os
 import shutil
@@ -24,11 +23,9 @@ _SAME_BITS = "--xla_gpu_deterministic_ops"
 _MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION",
            "XLA_PYTHON_CLIENT_PREALLOCATE")
 
-_version = functools.cache(metadata.version)  # 5 ms of CPU each; what is imported stays
-
 
 def jaxlib_version(text: str | None = None) -> tuple[int, int]:
-    return tuple(int(x) for x in (text or _version("jaxlib")).split(".")[:2])
+    return tuple(int(x) for x in (text or metadata.version("jaxlib")).split(".")[:2])
 
 
 def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
@@ -277,7 +274,7 @@ def versions() -> dict[str, str]:
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"):
         try:
-            found[name] = _version(name)
+            found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             pass
     return found
