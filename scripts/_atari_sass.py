@@ -1,4 +1,4 @@
-"""Atari's frame kernel compiled for a GPU that is not here: its registers and spills."""
+"""A step of Atari compiled for a GPU that is not here: its launches, registers and spills."""
 
 from __future__ import annotations
 
@@ -13,30 +13,8 @@ import jax
 import jax.numpy as jnp
 from _aot_programs import Program
 
-from jaxrl_fast.envs.atari import kernel, machine
-from jaxrl_fast.envs.atari.state import RAM, WIDTH, Cart, Cpu, Inputs, Machine, Riot, Rom, Tia, View
-
-_LINES = 250
-_ROM = 1 << 15
-
-
-def program(lanes: int, target: targets.Target) -> Program:
-    """Return a frame of `lanes` machines, for a target's device."""
-    place = jax.sharding.SingleDeviceSharding(target.devices()[0])
-
-    def array(*shape: int, dtype: Any = jnp.int32) -> Any:
-        return jax.ShapeDtypeStruct(shape, dtype, sharding=place)
-
-    def fields(kind: Any) -> Any:
-        return kind._make([array(lanes)] * len(kind._fields))
-
-    screen, number = array(lanes, _LINES, WIDTH, dtype=jnp.uint8), array(lanes)
-    ram = array(lanes, RAM, dtype=jnp.uint8)
-    groups = map(fields, (Cpu, Riot, Tia, Cart, View))
-    m = Machine._make([*groups, ram, screen, screen, *[number] * 5])
-    args = m, fields(Inputs), Rom._make([array(_ROM)] * 3)
-    frame = jax.jit(lambda m, inputs, rom: machine.frame(m, inputs, rom, m.done >= 0))
-    return Program(frame, args, None)
+import jaxrl_fast as jf
+from jaxrl_fast.envs.atari import kernel
 
 
 def step(env: Any, lanes: int, target: targets.Target) -> Program:
@@ -50,8 +28,8 @@ def step(env: Any, lanes: int, target: targets.Target) -> Program:
 
 
 def build(lanes: int, target: targets.Target, keep: Path) -> tuple[dict[str, Any], Path]:
-    """Return the facts of the compiled frame, and the kernel's PTX."""
-    found = _aot_compile.compiled(program(lanes, target), target, keep)
+    """Return the facts of a compiled step of Pong, and the kernel's PTX."""
+    found = _aot_compile.compiled(step(jf.make("atari:Pong"), lanes, target), target, keep)
     texts = (keep / found["digest"]).glob("*.ptx")
     return found, next(path for path in texts if f".entry {kernel.NAME}" in path.read_text())
 

@@ -67,13 +67,14 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
             way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
         else:
             way, state = tx.update(packed, state)
-        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype), params, unpack(way, grads)), state
+        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype),
+                            params, unpack(way, grads)), state
 
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
 
 def _joined(update: Callable) -> Callable:
-    """Return an elementwise `update`(vectors, state) on one vector: one norm instead of one each."""
+    """Return an elementwise `update`(vectors, state) on one vector: one norm instead of several."""
     vectors = lambda x: isinstance(x, list)
     joined = lambda x: [jnp.concatenate(x)] if vectors(x) else x
 
@@ -86,7 +87,8 @@ def _joined(update: Callable) -> Callable:
     return at_once
 
 
-def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | None = None) -> Optimizer:
+def stock(make: Callable[[Any], Any], max_grad_norm: Any = None,
+          view: View | None = None) -> Optimizer:
     """Return an optimizer of optax's kind after clipping by global norm.
 
     make: of the learning rate (`optax.adamw`).  view: how it sees parameters; None: as they are.
@@ -121,14 +123,16 @@ def join(trees: list[Any]) -> Any:
 
 
 SMALL = 4096  # elements; concatenating a larger leaf costs more than a kernel of its own
-VECTOR = 1 << 18  # elements that a GPU moves in the time of a launch: one vector within a step
+# elements of one member that a GPU moves in the time of a launch: one vector within a step
+VECTOR = 1 << 18
 
 
 def pack(params: Any) -> list[jax.Array]:
     """Return the large leaves as vectors, then one vector of all others."""
     flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
     small = [x for x in flat if x.size <= SMALL]
-    small = jax.lax.optimization_barrier(small)  # else XLA computes each element of the concatenation by itself
+    # else XLA computes each element of the concatenation by itself
+    small = jax.lax.optimization_barrier(small)
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
 
 
@@ -152,12 +156,16 @@ def check_optimizer(name: str, optimizer: Any) -> Optimizer:
     """Raise ConfigError for anything but an `Optimizer`: optax's own updates have another sign."""
     if not isinstance(optimizer, Optimizer):
         what = f"the optimizer {type(optimizer).__name__}"
-        valid = "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or stock(optax.adamw) for optax's"
+        valid = (
+            "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or "
+            "stock(optax.adamw) for optax's"
+        )
         raise ConfigError(name, what, valid)
     return optimizer
 
 
-def apply(optimizer: Optimizer, learning_rate: Any, params: Any, grads: Any, opt_state: Any) -> tuple[Any, Any]:
+def apply(optimizer: Optimizer, learning_rate: Any, params: Any,
+          grads: Any, opt_state: Any) -> tuple[Any, Any]:
     """Take one descent step -> (params, opt_state)."""
     with scope(OPTIMIZER):
         return check_optimizer("optimizer", optimizer).step(learning_rate, params, grads, opt_state)

@@ -18,18 +18,22 @@ from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 Scalar = jax.Array | float
-IN_A_ROW = 32  # steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
-DOUBLED = 1 << 20  # numbers of a recursion that a GPU doubles; above, its reads cost more than launches
+# steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
+IN_A_ROW = 32
+# numbers of one member that a GPU doubles; above, its reads cost more than launches
+DOUBLED = 1 << 20
 
 
 def _check_shapes(*arrays: Any) -> None:
     """Raise ConfigError unless all arrays have the first one's shape."""
     for shape in map(jnp.shape, arrays):
         if shape != jnp.shape(arrays[0]):
-            raise expected("arrays of a recursion", f"of one shape, {jnp.shape(arrays[0])}", str(shape))
+            raise expected("arrays of a recursion", f"of one shape, {jnp.shape(arrays[0])}",
+                           str(shape))
 
 
-def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable, reverse: bool = False) -> jax.Array:
+def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable,
+               reverse: bool = False) -> jax.Array:
     """Return the rows [T, B] of a scan of `step`, from the last if `reverse`.
 
     terms: () -> (offset, factor), float [T, B], of the same as x_t = offset_t + factor_t x_{t-1}. A
@@ -43,12 +47,17 @@ def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable, reverse: bo
 
 
 def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
-    """Return x_t = offset_t + factor_t x_{t-1}, zero before the first row (Hillis & Steele 1986)."""
+    """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986).
+
+    A factor of 0 also ends what is not finite.
+    """
     reach = 1
     while reach < len(offset):
         edge = (-reach, reach, 0) if reverse else (reach, -reach, 0)
-        before = lambda x, edge=edge: jax.lax.pad(x, jnp.zeros_like(x, shape=()), [edge, *[(0, 0, 0)] * (x.ndim - 1)])
-        offset, factor, reach = offset + factor * before(offset), factor * before(factor), 2 * reach
+        before = lambda x, edge=edge: jax.lax.pad(x, jnp.zeros_like(x, shape=()),
+                                                  [edge, *[(0, 0, 0)] * (x.ndim - 1)])
+        offset = jnp.where(factor == 0, offset, offset + factor * before(offset))
+        factor, reach = factor * before(factor), 2 * reach
     return offset
 
 
@@ -77,7 +86,8 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
         x = delta + decay * x
         return x, x
 
-    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay), lambda: (delta, decay), reverse=True)
+    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay),
+                      lambda: (delta, decay), reverse=True)
 
 
 def returns_so_far(
@@ -99,7 +109,9 @@ def returns_so_far(
 
     def terms():
         fresh = jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])  # the row before ended
-        return jnp.concatenate([reward[:1] + discount * before, reward[1:]]), discount * (1.0 - fresh)
+        return (
+            jnp.concatenate([reward[:1] + discount * before, reward[1:]]), discount * (1.0 - fresh)
+        )
 
     so_far = _recursion(step, before, (reward, done), terms)
     return jnp.where(done[-1], 0.0, so_far[-1]), so_far
@@ -145,7 +157,8 @@ def lambda_returns(
         factor = discount * jnp.where(terminated, 0.0, mix)
         return reward + discount * jnp.where(terminated, 0.0, following), factor
 
-    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix), terms, reverse=True)
+    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix),
+                      terms, reverse=True)
 
 
 def vtrace(
@@ -182,7 +195,8 @@ def window_return(window: Window, discount: Scalar) -> tuple[jax.Array, jax.Arra
     """
     _check_shapes(window.reward, window.use)
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
-    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a matrix product would be bfloat16 on a TPU
+    # a matrix product would be bfloat16 on a TPU
+    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)
     return ret, discount**window.steps * window.boot
 
 
@@ -234,7 +248,8 @@ def bootstrap_values(
         return todo.at[t].set(False), jax.lax.dynamic_update_slice_in_dim(out, row[None], t, 0)
 
     def in_turns():
-        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, (jnp.any(truncated, axis=1), shifted))[1]
+        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body,
+                                  (jnp.any(truncated, axis=1), shifted))[1]
 
     def at_once():
         return jnp.where(truncated, jax.vmap(value_of)(successors(None)), shifted)

@@ -74,7 +74,7 @@ def play(
 ) -> tuple[Machine, controls.Controls]:
     """Return the machines and controllers after one frame."""
     c, inputs = controls.press(c, action)
-    return machine.frame(m, inputs, rom, m.done >= 0), c
+    return machine.frame(m, inputs, rom), c
 
 
 @jax.jit
@@ -116,7 +116,7 @@ def check_atari(
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)
-        ours = jax.device_get((m.ram, m.screen, m.bad))
+        ours = jax.device_get((m.ram, machine.shown(m), m.bad))
         after = jax.device_get(read_outcomes(rules, m.ram, before.lives))
         gained = jax.device_get(outcomes.gained(before.score, after.score))
         left = np.array(after.lives)

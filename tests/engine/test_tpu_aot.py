@@ -71,10 +71,10 @@ def test_a_frame_of_atari_is_one_module_and_its_branches_stay(tmp_path):
         return kind(*[array(8)] * len(kind._fields))
 
     parts = map(lanes, (state.Cpu, state.Riot, state.Tia, state.Cart, state.View))
-    screen = array(8, 250, state.WIDTH, dtype=jnp.uint8)
+    screens = array(8, 2, 250, state.WIDTH, dtype=jnp.uint8)
     ram = array(8, state.RAM, dtype=jnp.uint8)
-    m = state.Machine(*parts, ram, screen, screen, *[array(8)] * 5)
-    args = m, lanes(state.Inputs), state.Rom(*[array(4096)] * 3), array(8, dtype=bool)
+    m = state.Machine(*parts, ram, screens, *[array(8)] * 6)
+    args = m, lanes(state.Inputs), state.Rom(*[array(4096)] * 3)
     program = aot.Program(jax.jit(machine.frame), args, None)
     found = _aot_compile.compiled(program, target, tmp_path)
     assert (found["modules"], found["collectives"], found["callbacks"]) == (1, {}, 0)

@@ -18,28 +18,48 @@ from jaxrl_fast.envs.atari.state import Machine
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.testing import atari
 
+_FRAMES = 2  # of a launch
 GAMES = ("pong", "breakout", "space_invaders", "freeway", "seaquest", "beam_rider")
 
 
+_plain = jax.jit(machine.frames, compiler_options=atari._OPTIONS)
+
+
 @functools.partial(jax.jit, static_argnames="lanes")
-def _by_kernel(m: Machine, inputs: controls.Inputs, rom: Any, lanes: int) -> Machine:
-    begun = machine.begin(m, m.done >= 0)
-    return kernel.launch(machine.run, begun, inputs, rom, lanes, interpret=True)
+def _by_kernel(m: Machine, inputs: controls.Inputs, rom: Any, lanes: int) -> machine.Frames:
+    return machine.Frames(*kernel.launch(machine.run, m, inputs, rom, lanes, interpret=True))
 
 
-def _assert_equal_frames(starts: list[snapshot.Start], frames: int, lanes: int) -> None:
+def _pressed(c: controls.Controls, actions: np.ndarray) -> tuple[controls.Controls, Any]:
+    """Return the controllers after actions [K, N], and what the chips read, [K, N]."""
+    return jax.lax.scan(controls.press, c, jnp.asarray(actions, jnp.int32))
+
+
+def _assert_equal_steps(starts: list[snapshot.Start], steps: int, lanes: int) -> machine.Frames:
     """Play both programs; `lanes` of a warp leave the last one with some that are not there."""
     m, c, rom = snapshot.batch(starts)
     rom, rng, other = atari.pad(rom), np.random.default_rng(0), m
-    for _ in range(frames):
-        action = rng.integers(controls.ACTIONS, size=len(starts)).astype(np.int32)
-        _, inputs = controls.press(c, action)
-        other = _by_kernel(other, inputs, rom, lanes)
-        m, c = atari.play(m, c, rom, action)
-        for a, b in zip(jax.tree.leaves(m), jax.tree.leaves(other), strict=True):
+    for _ in range(steps):
+        actions = rng.integers(controls.ACTIONS, size=(_FRAMES, len(starts)))
+        c, inputs = _pressed(c, actions)
+        found, expected = _by_kernel(other, inputs, rom, lanes), _plain(m, inputs, rom)
+        for a, b in zip(*map(jax.tree.leaves, (expected, found)), strict=True):
             np.testing.assert_array_equal(a, b)
             assert a.dtype == b.dtype
-    assert not np.asarray(m.bad).any() and (np.asarray(m.steps) > 0).all()
+        m, other = expected.machine, found.machine
+        assert not np.asarray(m.bad).any() and (np.asarray(m.steps) > 0).all()
+    return found
+
+
+def _drawn_over(start: snapshot.Start) -> snapshot.Start:
+    """Return a start whose first frame is partial, and whose second goes on and then draws.
+
+    LDY #60, LDX #0, DEX, BNE, DEY, BNE, STX COLUBK, JMP to the begin: 31,000 instructions.
+    """
+    code = "a0 3c a2 00 ca d0 fd 88 d0 fa 86 09 4c 80 00"
+    ram, cpu = start.machine.ram.copy(), start.machine.cpu._replace(pc=0x80)
+    ram[:15] = list(bytes.fromhex(code))
+    return start._replace(machine=start.machine._replace(ram=ram, cpu=cpu, partial=0))
 
 
 def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
@@ -53,8 +73,10 @@ def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
 
 
 def test_six_games_equal_the_plain_program():
-    files = {name: games.rom_path(name) for name in GAMES}
-    _assert_equal_frames(_starts(files, 2), 2, lanes=8)
+    first, *others = _starts({name: games.rom_path(name) for name in GAMES}, 2)
+    found = _assert_equal_steps([_drawn_over(first), *others], 1, lanes=8)
+    differs = (found.before != machine.shown(found.machine)).any((1, 2))
+    assert differs[0] and found.rams.shape == (_FRAMES, 12, state.RIOT_RAM)
 
 
 @pytest.mark.slow
@@ -65,8 +87,8 @@ def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
         files[f"program{i}"] = tmp_path / str(i) / f"{atari_programs.NAME}.bin"
         files[f"program{i}"].parent.mkdir()
         files[f"program{i}"].write_bytes(make(i))
-    _assert_equal_frames(_starts(files, 2), 3, lanes=8)
-    _assert_equal_frames(_starts({name: games.rom_path(name) for name in GAMES}, 2), 15, lanes=8)
+    _assert_equal_steps(_starts(files, 2), 2, lanes=8)
+    _assert_equal_steps(_starts({name: games.rom_path(name) for name in GAMES}, 2), 8, lanes=8)
 
 
 def test_few_lanes_fill_the_gpu_with_warps():
@@ -111,15 +133,16 @@ def test_other_accelerators_run_the_plain_program_and_say_so(
 def test_a_frame_holds_the_kernel_where_it_runs(monkeypatch, runs):
     """The branches of a traced frame are for platforms; without the kernel there is none."""
     monkeypatch.setattr(kernel, "runs_here", lambda: runs)
-    number, screen = jnp.zeros(1, jnp.int32), jnp.zeros((1, 1, state.WIDTH), jnp.uint8)
+    number, screens = jnp.zeros(1, jnp.int32), jnp.zeros((1, 2, 1, state.WIDTH), jnp.uint8)
     fields = lambda kind: kind(*[number] * len(kind._fields))
     parts = map(fields, (state.Cpu, state.Riot, state.Tia, state.Cart, state.View))
     ram = jnp.zeros((1, state.RAM), jnp.uint8)
-    m = Machine(*parts, ram, screen, screen, *[number] * 5)
+    m = Machine(*parts, ram, screens, *[number] * 6)
     rom = state.Rom(*[jnp.zeros(4096, jnp.int32)] * 3)
-    fresh = lambda *args: machine.until_done.__wrapped__(*args)  # traces are kept by function
-    traced = jax.make_jaxpr(fresh)(m, fields(state.Inputs), rom)
+    fresh = lambda *args: machine.by_platform.__wrapped__(*args)  # traces are kept by function
+    inputs = state.Inputs(*[number[None]] * len(state.Inputs._fields))
+    traced = jax.make_jaxpr(fresh)(m, inputs, rom)
     assert ("pallas_call" in str(traced), "platform_index" in str(traced)) == (runs, runs)
     with lowering.known("cpu"):
-        alone = lambda *args: machine.until_done.__wrapped__(*args)
-        assert "pallas_call" not in str(jax.make_jaxpr(alone)(m, fields(state.Inputs), rom))
+        alone = lambda *args: machine.by_platform.__wrapped__(*args)
+        assert "pallas_call" not in str(jax.make_jaxpr(alone)(m, inputs, rom))

@@ -325,3 +325,20 @@ def test_recursions_in_both_forms(name, steps, doubled, both_forms, rng, monkeyp
     scans = re.findall(r"scan\[.*?unroll=(\d+)", str(jax.make_jaxpr(function)(*args)), re.S)
     looped = [] if doubled or steps == 1 else [{13: 13, 24: 24, 64: 32}[steps]]
     assert sorted(map(int, scans)) == [1, *looped]
+
+
+@pytest.mark.parametrize("end", ["terminated", "done"])
+def test_an_end_stops_what_is_not_finite_in_both_forms(end, both_forms, rng):
+    reward = rng.normal(size=(9, 2)).astype(np.float32)
+    reward[4, 0] = np.inf
+    ends = np.zeros((9, 2), bool)
+    ends[[3, 6], 0] = True
+    if end == "done":
+        forms = both_forms(returns.returns_so_far, np.zeros(2, np.float32), reward, ends, 0.9)
+        found = [rows for _, rows in forms]
+    else:
+        value = np.ones((9, 2), np.float32)
+        found = both_forms(returns.lambda_returns, reward, ends, ends, value, 0.9, 0.8)
+    for rows in found:
+        assert np.isfinite(rows[:4]).all() and not np.isfinite(rows[4, 0])
+        assert np.isfinite(rows[7:]).all() and np.isfinite(rows[:, 1]).all()

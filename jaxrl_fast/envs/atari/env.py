@@ -30,6 +30,7 @@ from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Lasting, Outcome
 
 _FRAMES_A_SECOND = 60
+_UNROLLED = 4  # frames of a step without a loop: a loop is more launches
 _LARGER = 2  # times that `render` enlarges a screen
 _OWN = ("action_repeat", "sticky_actions", "time_limit")  # common settings that the game's replace
 
@@ -166,25 +167,23 @@ class AtariEnv(Env):
     def transition(
         self, noise: jax.Array, state: Any, action: jax.Array
     ) -> tuple[Any, Outcome]:
-        game = state.value.game if self.episodic_life else state
-        chosen = self._tables.actions[action]
-        none = jnp.zeros(chosen.shape, jnp.int32)
-        play = _Play(game, jnp.zeros_like(game.pooled), none, none > 0, none > 0)
-        lives = game.lives
-
-        def frame(play: _Play, x: tuple[jax.Array, jax.Array]) -> tuple[_Play, None]:
-            return self._frame(play, chosen, *x), None
-
-        play, _ = jax.lax.scan(frame, play, (jnp.arange(self.frameskip), noise.T))
-        game = play.game
-        if self.maxpool:
-            game = game._replace(pooled=jnp.maximum(game.pooled, play.before))
-        obs = self._observe(game.pooled)
-        stuck = game.machine.bad > 0  # an opcode that is not supported: the picture stands still
-        left, cut = game.lives, (play.cut | stuck) & ~play.over
-        ended = play.over | cut
-        terminated = play.over | ((left < lives) & ~cut if self.episodic_life else False)
-        score = play.reward.astype(jnp.float32)
+        """Play every frame of the step, also those after the game's end, which do not count."""
+        game, tables = state.value.game if self.episodic_life else state, self._tables
+        (held, last), inputs = self._press(game, tables.actions[action], noise.T)
+        m, rams, earlier = machine.frames(game.machine, inputs, tables.rom)
+        judged, draws = self._judge(game, rams)
+        shade = functools.partial(preprocess.shade, colors=tables.colors)
+        pooled = tree.where(draws[-1], shade(machine.shown(m)[:, : self.rows]), game.pooled)
+        if self.maxpool and self.frameskip > 1:
+            before = shade(earlier[:, : self.rows])
+            pooled = jnp.maximum(pooled, tree.where(draws[-2], before, jnp.zeros_like(before)))
+        obs = self._observe(pooled)
+        # an opcode that is not supported: the picture stands still
+        stuck = (m.bad > 0) & ~judged.over
+        left, cut = judged.lives, (judged.cut | stuck) & ~judged.over
+        ended = judged.over | cut
+        terminated = judged.over | ((left < game.lives) & ~cut if self.episodic_life else False)
+        score = judged.reward.astype(jnp.float32)
         reward = score * self.reward_scale
         if self.reward_clip is not None:
             reward = jnp.clip(reward, -self.reward_clip, self.reward_clip)
@@ -193,48 +192,41 @@ class AtariEnv(Env):
             "unsupported": stuck.astype(jnp.float32),
         }
         outcome = Outcome(obs, reward, terminated, cut, info, score, ended)
+        game = Game(m, held, pooled, last, judged.frames, left)
         return (Lasting(Life(game, obs, ended)) if self.episodic_life else game), outcome
 
-    def _frame(
-        self, play: _Play, chosen: jax.Array, number: jax.Array, uniform: jax.Array
-    ) -> _Play:
-        """Return the game after one frame, where it goes on."""
-        game, tables = play.game, self._tables
-        rules = tables.rules
-        on = ~(play.over | play.cut)
-        sticks = uniform < self.repeat_action_probability
-        action = jnp.where(on & ~sticks, chosen, game.action)
-        pressed, inputs = controls.press(game.controls, action)
-        before = _each(outcomes.score, rules, game.machine)
-        m = machine.frame(game.machine, inputs, tables.rom, on)
-        gained = outcomes.gained(before, _each(outcomes.score, rules, m))
-        frames = game.frames + on
-        over = play.over | (on & _each(outcomes.over, rules, m, game.lives))
-        cut = play.cut | (on & (frames > self.max_num_frames_per_episode))
-        draws = on & ~over & ~cut
-        pooled, earlier = self._pool(m, game.pooled, play.before, number, draws)
-        held = tree.where(on, pressed, game.controls)
-        left = jnp.where(on, _each(outcomes.lives, rules, m, game.lives), game.lives)
-        after = Game(m, held, pooled, action, frames, left)
-        return _Play(after, earlier, play.reward + jnp.where(on, gained, 0), over, cut)
+    def _press(self, game: Game, chosen: jax.Array, uniforms: jax.Array) -> tuple:
+        """Return controllers and action after the step, and what the chips read in each frame."""
 
-    def _pool(
-        self, m: Machine, pooled: jax.Array, before: jax.Array, number: jax.Array, draws: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        """Return the pictures of the step's last frame and of the one before it.
+        def frame(carry: tuple[Controls, jax.Array], uniform: jax.Array) -> tuple:
+            action = jnp.where(uniform < self.repeat_action_probability, carry[1], chosen)
+            held, inputs = controls.press(carry[0], action)
+            return (held, action), inputs
 
-        A frame in which the game ends leaves both as they were, as in `ale:`.
+        return jax.lax.scan(frame, (game.controls, game.action), uniforms, unroll=_UNROLLED)
+
+    def _judge(self, game: Game, rams: jax.Array) -> tuple[_Judged, jax.Array]:
+        """Return what the frames brought, and which of them [frameskip, N] the picture shows.
+
+        A frame in which the game ends leaves the picture as it was, as in `ale:`.
         """
-        turn = number - (self.frameskip - 2)  # 0 and 1: the last two frames
+        rules = self._tables.rules
+        read = jax.vmap(functools.partial(outcomes.read, rules))
 
-        def drawn(old: jax.Array) -> jax.Array:
-            shown = preprocess.shade(m.screen[:, : self.rows], self._tables.colors)
-            return tree.where(draws, shown, old)
+        def frame(old: _Judged, ram: jax.Array) -> tuple[_Judged, jax.Array]:
+            on = ~(old.over | old.cut)
+            found = read(ram, old.lives)
+            frames = old.frames + on
+            over = old.over | (on & found.over)
+            cut = old.cut | (on & (frames > self.max_num_frames_per_episode))
+            reward = old.reward + jnp.where(on, outcomes.gained(old.score, found.score), 0)
+            lives = jnp.where(on, found.lives, old.lives)
+            return _Judged(found.score, lives, frames, reward, over, cut), on & ~over & ~cut
 
-        pooled = jax.lax.cond(turn == 1, drawn, lambda old: old, pooled)
-        if self.maxpool:
-            before = jax.lax.cond(turn == 0, drawn, lambda old: old, before)
-        return pooled, before
+        score = jax.vmap(functools.partial(outcomes.score, rules))(game.machine.ram)
+        none = jnp.zeros_like(game.lives)
+        begun = _Judged(score, game.lives, game.frames, none, none > 0, none > 0)
+        return jax.lax.scan(frame, begun, rams, unroll=_UNROLLED)
 
     def _observe(self, pooled: jax.Array) -> jax.Array:
         return preprocess.resize(pooled, self.img_height, self.img_width, self._tables.zero)
@@ -246,23 +238,20 @@ class AtariEnv(Env):
     def render(self, state: Any) -> np.ndarray:
         """Return the screen, uint8 [2 * rows, 4 * 160, 3]: a pixel is twice as wide as tall."""
         game = state.value.game if self.episodic_life else state
-        shown = self.console.rgb[np.asarray(game.machine.screen)[: self.rows]]
+        screens, turn = np.asarray(game.machine.screens), int(game.machine.turn)
+        shown = self.console.rgb[screens[turn, : self.rows]]
         return shown.repeat(_LARGER, 0).repeat(2 * _LARGER, 1)
 
 
-class _Play(NamedTuple):
-    """A step that is played frame by frame."""
+class _Judged(NamedTuple):
+    """A step's outcome, frame by frame."""
 
-    game: Game
-    before: jax.Array  # picture of the last frame but one
+    score: jax.Array
+    lives: jax.Array
+    frames: jax.Array
     reward: jax.Array  # int32
     over: jax.Array
     cut: jax.Array
-
-
-def _each(read: Any, rules: Rules, m: Machine, *before: jax.Array) -> jax.Array:
-    """Return `read` of each lane's RAM, and of the lives `before`."""
-    return jax.vmap(functools.partial(read, rules))(m.ram, *before)
 
 
 @wrappers.wrap.register

@@ -1,4 +1,4 @@
-"""The frame as one kernel for a GPU: Pallas with Triton, a thread a lane.
+"""Frames as one kernel for a GPU: Pallas with Triton, a thread a lane.
 
 A program is one warp. A lane's fields live in registers, RAM and the screen in memory with the lane
 as the last axis, and a branch is taken where any of the warp's lanes needs it.
@@ -20,8 +20,8 @@ from jax.experimental.pallas import triton
 from jaxrl_fast.envs.atari import bits, opcodes, picture
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.memory import Memory
-from jaxrl_fast.envs.atari.state import WIDTH, Inputs, Machine
-from jaxrl_fast.envs.atari.words import Layout, packed, unpacked
+from jaxrl_fast.envs.atari.state import RIOT_RAM, WIDTH, Inputs, Machine
+from jaxrl_fast.envs.atari.words import Layout, Stored, packed, unpacked
 from jaxrl_fast.errors import brief
 
 NAME = "atari_frame"
@@ -32,7 +32,8 @@ _PLAIN = "atari: {} runs the plain program, an estimated 30 times as slow as the
 _PIXELS = 4  # of the screen in a word
 _WORDS = WIDTH // _PIXELS
 _GROUP = WIDTH // bits.WORDS
-_HELD = ("tia", "riot", "cart", "view")  # groups that the loop carries as words
+_SPARE = 2  # the place of a screen that was drawn over
+_HELD = ("tia", "riot", "cart")  # groups that the loop carries as words
 ONE_IN = 3  # a warp draws once one of this number of its lanes waits for it
 
 
@@ -89,87 +90,131 @@ def launch(
     rom: Rom,
     lanes: int | None = None,
     interpret: bool = False,
-) -> Machine:
-    """Return run(m, inputs, memory), in a kernel.
+) -> tuple[Machine, jax.Array, jax.Array]:
+    """Return the fields of `machine.Frames`, from one kernel.
 
     Args:
         run: `machine.run`.
-        m: At the start of a frame.
-        inputs: Of the frame.
+        m: Before the first frame.
+        inputs: Of the frames, [K, N].
         rom: The joined tables.
         lanes: Lanes of a warp, 1 to 32; None: see `lanes_of`.
         interpret: Run without Triton, on any device.
     """
-    count, lines = m.screen.shape[:2]
+    count, _, lines = m.screens.shape[:3]
     lanes = lanes_of(count) if lanes is None else lanes
-    changing, fixed = m._replace(ram=(), screen=(), other=(), view=()), (m.view, inputs)
-    layout, known = Layout(changing), Layout(fixed)
+    size, frames = lines * _WORDS, inputs.port_a.shape[0]
+    changing = m._replace(ram=(), screens=(), view=())
+    layout, known, pressed = Layout(changing), Layout(m.view), Layout(inputs)
     grid = pl.cdiv(count, lanes)
-    last = (grid - 1) * lanes + WARP - count  # lanes of the last warp that are not there
+    # The interpreter writes to masked lanes what they held: each needs a column of its own.
+    more = (grid - 1) * lanes + WARP - count if interpret else 0
 
-    def padded(array: jax.Array) -> jax.Array:
-        return jnp.pad(array, ((0, 0), (0, last)))
+    def rows(array: jax.Array) -> jax.Array:
+        return jnp.pad(array.reshape(-1, count), ((0, 0), (0, more)))
 
-    arrays = tuple(map(padded, (jnp.stack(layout.pack(changing)), m.ram.T, _packed(m.screen))))
+    arrays = rows(jnp.stack(layout.pack(changing))), rows(m.ram.T), rows(_packed(m.screens))
+    fixed = rows(jnp.stack(known.pack(m.view))), rows(jnp.stack(pressed.pack(inputs), 1))
 
     def program(*references):
-        given, after = references[3:-3], references[-3:]
+        begun, _, _, views, pushed, *tables, opcode = references[:-6]
+        after, ram, screens, spare, rams, places = references[-6:]
         number = jnp.arange(WARP, dtype=jnp.int32)
-        lane = pl.program_id(0) * lanes + number
-        valid = (number < lanes) & (lane < count)
-        rows = (references[0], layout), (given[0], known)
-        m, (view, inputs) = (
-            layout.unpack([words[i, lane] for i in range(layout.count)]) for words, layout in rows
-        )
-        m = m._replace(view=view, done=jnp.where(valid, m.done, 1))
-        memory = of_references(Rom(*given[1:4]), given[4], *after[1:], lane, lines)
+        first = pl.program_id(0) * lanes
+        valid = (number < lanes) & (first + number < count)
+        lane = first + (number if interpret else jnp.where(valid, number, 0))
+        m = layout.unpack([begun[i, lane] for i in range(layout.count)])
+        view = Stored(known, views, 0, lane)
+        # a lane that is not there does nothing
+        done = jnp.ones_like(lane)
+        m = m._replace(view=view, bad=jnp.where(valid, m.bad, 1), done=done, screens=(), ram=())
         m = m._replace(**{name: packed(getattr(m, name)) for name in _HELD})
-        m = run(m, packed(inputs), memory)._replace(view=())
-        m = m._replace(**{name: unpacked(getattr(m, name)) for name in _HELD if name != "view"})
-        # `done` is 1: addresses that need it are made here, not held in 58 registers from the loads
+        memory = of_references(Rom(*tables), opcode, ram, screens, lane, lines)
+
+        def frame(k: jax.Array, m: Machine) -> Machine:
+            # `done` is 1: addresses that need it are made here, not held in registers
+            here = lane + 1 - m.done
+            inputs = Stored(pressed, pushed, k * pressed.count, lane)
+            goes_on = valid & (m.partial == 1)  # on the screen that it has
+            triton.store(places.at[0, here], jnp.where(goes_on, _SPARE, m.turn), mask=valid)
+
+            @pl.when((k == frames - 1) & _some(goes_on))
+            def keep():
+                _copy(screens, m.turn * size, spare, 0, here, goes_on, size)
+
+            m = run(m, inputs, memory)
+            _copy(ram, 0, rams, k * RIOT_RAM, lane + 1 - m.done, valid, RIOT_RAM)
+            return m
+
+        m = jax.lax.fori_loop(0, frames, frame, m)
+        m = m._replace(**{name: unpacked(getattr(m, name)) for name in _HELD})._replace(view=())
         place = lane + 1 - m.done
         for i, word in enumerate(layout.pack(m)):
-            triton.store(after[0].at[i, place], word, mask=valid)
+            triton.store(after.at[i, place], word, mask=valid)
 
+    def like(rows: int, dtype: Any = jnp.int32) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((rows, count + more), dtype)
+
+    left = like(size), like(frames * RIOT_RAM, jnp.uint8), like(1)
     call = pl.pallas_call(
         program,
-        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arrays],
+        out_shape=[*(like(len(x), x.dtype) for x in arrays), *left],
         grid=(grid,),
         input_output_aliases={0: 0, 1: 1, 2: 2},
         compiler_params=triton.CompilerParams(num_warps=1, num_stages=1),
         interpret=interpret,
         name=NAME,
     )
-    opcode = jnp.asarray(opcodes.control_words()).T
-    after = call(*arrays, padded(jnp.stack(known.pack(fixed))), *rom, opcode)
-    state, ram, screen = (x[:, :count] for x in after)
-    return layout.unpack(state)._replace(
-        ram=ram.T, screen=_unpacked(screen, lines), other=m.other, view=m.view
-    )
+    found = call(*arrays, *fixed, *rom, jnp.asarray(opcodes.control_words()).T)
+    state, ram, screens, spare, rams, (place,) = (x[:, :count] for x in found)
+    # materialized: what reads a pixel of a transposed word in a fusion reads eight words for it
+    screens, spare = jax.lax.optimization_barrier(
+        [_unpacked(words, lines) for words in (screens, spare)])
+    m = layout.unpack(state)._replace(ram=ram.T, screens=screens, view=m.view)
+    at = place[:, None, None]
+    before = jnp.where(at == 0, screens[:, 0], screens[:, 1])
+    before = jnp.where(at == _SPARE, spare[:, 0], before)
+    return m, rams.reshape(frames, RIOT_RAM, count).swapaxes(1, 2), before
 
 
-def _packed(screen: jax.Array) -> jax.Array:
-    """Return int32 [lines * 40, N], four pixels a word, from uint8 [N, lines, 160]."""
-    words = screen.reshape(len(screen), -1, _PIXELS)
+def _copy(
+    source: Any, begin: Any, target: Any, at: Any, lane: jax.Array, on: jax.Array, rows: int
+) -> None:
+    """Copy rows of a reference [..., N] to another, where `on`."""
+
+    def row(i: jax.Array) -> jax.Array:
+        value = triton.load(source.at[begin + i, lane], mask=on)
+        triton.store(target.at[at + i, lane], value, mask=on)
+        return i + 1
+
+    # a vector's count is no loop that LLVM unrolls: its copies would hold 24 registers more
+    jax.lax.while_loop(lambda i: _some(i < rows), row, jnp.zeros_like(lane))
+
+
+def _packed(screens: jax.Array) -> jax.Array:
+    """Return int32 [screens * lines * 40, N] of uint8 [N, screens, lines, 160], 4 pixels a word."""
+    words = screens.reshape(len(screens), -1, _PIXELS)
     return jax.lax.bitcast_convert_type(words, jnp.int32).T
 
 
 def _unpacked(words: jax.Array, lines: int) -> jax.Array:
-    return jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(-1, lines, WIDTH)
+    return jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(
+        words.shape[1], -1, lines, WIDTH
+    )
 
 
 def of_references(
-    rom: Rom, opcode: Any, ram: Any, screen: Any, lane: jax.Array, lines: int
+    rom: Rom, opcode: Any, ram: Any, screens: Any, lane: jax.Array, lines: int
 ) -> Memory:
-    """Return the accesses to references [..., N]; a step's own RAM and screen are empty."""
+    """Return the accesses to references [..., N]; a step's own RAM and screens are empty."""
 
     def store(empty: tuple, index: jax.Array, value: jax.Array, on: jax.Array) -> tuple:
         index = jnp.where(on, index, 0)
         triton.store(ram.at[index, lane], value.astype(jnp.uint8), mask=on)
         return empty
 
-    def paint(empty: tuple, strip: picture.Strip) -> tuple:
-        _paint(screen, strip, lane, lines)
+    def paint(empty: tuple, turn: jax.Array, strip: picture.Strip) -> tuple:
+        _paint(screens, turn, strip, lane, lines)
         return empty
 
     return Memory(
@@ -200,14 +245,16 @@ def _admit(active: jax.Array, wants: jax.Array) -> jax.Array:
     return active & (takes | ~waits)
 
 
-def _paint(screen: Any, strip: picture.Strip, lane: jax.Array, lines: int) -> None:
+def _paint(
+    screens: Any, turn: jax.Array, strip: picture.Strip, lane: jax.Array, lines: int
+) -> None:
     """Write the strip's pixels: four a word, a turn of the loop for 32."""
-    first = jnp.minimum(strip.row, lines - 1) * _WORDS
+    first = (turn * lines + jnp.minimum(strip.row, lines - 1)) * _WORDS
     colors = [c * 0x01010101 for c in strip.colors]
     some = strip.begin < strip.end
     # Words that keep some of their pixels lie at the ends: no other is read.
     ends = [jnp.minimum(x // _PIXELS, _WORDS - 1) for x in (strip.begin, strip.end)]
-    left, right = (triton.load(screen.at[first + x, lane], mask=some, other=0) for x in ends)
+    left, right = (triton.load(screens.at[first + x, lane], mask=some, other=0) for x in ends)
 
     def group(i: jax.Array, planes: tuple[bits.Words, bits.Words]) -> tuple[bits.Words, bits.Words]:
         begin, end = strip.begin - _GROUP * i, strip.end - _GROUP * i
@@ -218,7 +265,7 @@ def _paint(screen: Any, strip: picture.Strip, lane: jax.Array, lines: int) -> No
             shade = _shade(*four, colors)
             shade = jnp.where(strip.comb & (column < picture.COMB), 0, shade)
             inside = _upto(strip.end - column) & ~_upto(strip.begin - column)
-            at = screen.at[first + column // _PIXELS, lane]
+            at = screens.at[first + column // _PIXELS, lane]
             old = jnp.where(strip.begin > column, left, right)
             triton.store(at, old ^ ((old ^ shade) & inside), mask=inside != 0)
             return tuple(plane >> _PIXELS for plane in four)

@@ -1,9 +1,9 @@
-"""One instruction of every lane, and the frame that instructions make."""
+"""One instruction of every lane, and the frames that instructions make."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jaxrl_fast.envs.atari import addressing, cartridge, cpu, kernel, picture, r
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
 from jaxrl_fast.envs.atari.memory import Memory, of_arrays
-from jaxrl_fast.envs.atari.state import LINE, NEVER, Inputs, Machine, Rom, Tia
+from jaxrl_fast.envs.atari.state import LINE, NEVER, RIOT_RAM, Inputs, Machine, Rom, Tia
 from jaxrl_fast.ops import lowering
 
 _INSTRUCTIONS = 25_000  # of a frame at most
@@ -68,18 +68,18 @@ def step(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
         target = jnp.where(writes_tia, later, clock)
         segment = picture.next_segment(m.tia, m.view, target)
         segment = segment._replace(wanted=segment.wanted & uses_tia)
-        drawn, screen = _draw(m, segment, memory)
+        drawn, screens = _draw(m, segment, memory)
         waits = segment.wanted & picture.next_segment(drawn, m.view, target).wanted
-        return drawn, screen, waits
+        return drawn, screens, waits
 
-    as_before = m.tia, m.screen, jnp.zeros_like(uses_tia)
-    drawn, screen, waits = memory.rare(uses_tia, catch_up, as_before)
-    m = m._replace(tia=drawn, screen=screen)
+    as_before = m.tia, m.screens, jnp.zeros_like(uses_tia)
+    drawn, screens, waits = memory.rare(uses_tia, catch_up, as_before)
+    m = m._replace(tia=drawn, screens=screens)
     return _commit(m, inputs, memory, word, access, cycles, active & ~waits)
 
 
 def _draw(m: Machine, segment: picture.Segment, memory: Memory) -> tuple[Tia, Any]:
-    """Return the TIA and the screen after the segment, where it is wanted.
+    """Return the TIA and the screens after the segment, where it is wanted.
 
     Two conditionals: what one returns is computed once, while a fusion would compute a line's words
     anew for each of its pixels.
@@ -94,8 +94,9 @@ def _draw(m: Machine, segment: picture.Segment, memory: Memory) -> tuple[Tia, An
         return m.tia, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw)[1])
 
     drawn, strip = lax.cond(some, draw, nothing)
-    screen = lax.cond(some, lambda: memory.paint(m.screen, strip), lambda: m.screen)
-    return drawn, screen
+    screens = lax.cond(
+        some, lambda: memory.paint(m.screens, m.turn, strip), lambda: m.screens)
+    return drawn, screens
 
 
 def _read(
@@ -182,12 +183,9 @@ def _commit(
     )
 
 
-def begin(m: Machine, on: jax.Array) -> Machine:
-    """Return the machine at the start of a call: times count from the frame that begins.
-
-    Lanes that are not `on` are done.
-    """
-    fresh = (m.partial == 0) & on
+def begin(m: Machine) -> Machine:
+    """Return the machine at the start of a call: times count from the frame that begins."""
+    fresh = m.partial == 0
     back = jnp.where(fresh, m.cycles, 0)
     clocks = back * 3
     t = m.tia
@@ -202,52 +200,90 @@ def begin(m: Machine, on: jax.Array) -> Machine:
         charge_at=t.charge_at - back,
     )
     chips = m.riot._replace(set_at=m.riot.set_at - back, late_at=m.riot.late_at - back)
-    turns = fresh[:, None, None]
     return m._replace(
-        tia=video, riot=chips, cycles=m.cycles - back, steps=jnp.zeros_like(m.steps),
-        partial=jnp.where(on, 1, m.partial), done=jnp.where(on, m.bad, 1),
-        screen=jnp.where(turns, m.other, m.screen), other=jnp.where(turns, m.screen, m.other),
-    )  # fmt: skip
+        tia=video,
+        riot=chips,
+        cycles=m.cycles - back,
+        steps=jnp.zeros_like(m.steps),
+        turn=jnp.where(fresh, 1 - m.turn, m.turn),
+        partial=jnp.ones_like(m.partial),
+        done=m.bad,
+    )
 
 
 def run(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
-    """Return the machine when every lane is done."""
+    """Return the machine after a frame: up to the end of VSYNC, or 25,000 instructions."""
     going = lambda m: memory.some(m.done == 0)
-    return lax.while_loop(going, lambda m: step(m, inputs, memory), m)
+    return lax.while_loop(going, lambda m: step(m, inputs, memory), begin(m))
+
+
+def shown(m: Machine) -> jax.Array:
+    """Return the screens of the last frame, uint8 [N, lines, 160]."""
+    return jnp.where(m.turn[:, None, None] == 0, m.screens[:, 0], m.screens[:, 1])
+
+
+class Frames(NamedTuple):
+    """Machines after K frames, and what the frames left."""
+
+    machine: Machine
+    rams: jax.Array  # uint8 [K, N, 128]: the RIOT's bytes after each frame
+    before: jax.Array  # uint8 [N, lines, 160]: the screen before the last frame
+
+
+def play(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
+    """Return `frames` by a loop of XLA's."""
+    memory = of_arrays(rom)
+
+    def frame(carry: tuple, inputs: Inputs) -> tuple:
+        before = carry[0]
+        after = run(before, inputs, memory)
+        return (after, shown(before)), after.ram[:, :RIOT_RAM]
+
+    (m, before), rams = lax.scan(frame, (m, shown(m)), inputs)
+    return Frames(m, rams, before)
 
 
 @jax.jit
-def until_done(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
-    """Return the machine when every lane is done: by a kernel on CUDA, else by a loop of XLA's."""
-
-    def plain(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
-        return run(m, inputs, of_arrays(rom))
-
+def by_platform(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
+    """Return `frames`: by one kernel on CUDA, else by a loop of XLA's."""
     if lowering.known.value not in (None, "cuda") or not kernel.runs_here():
-        return plain(m, inputs, rom)
-    return lowering.by_platform({"cuda": functools.partial(kernel.launch, run)}, plain, m, inputs, rom)
+        return play(m, inputs, rom)
+
+    def launch(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
+        return Frames(*kernel.launch(run, m, inputs, rom))
+
+    return lowering.by_platform({"cuda": launch}, play, m, inputs, rom)
 
 
 @jax.custom_batching.custom_vmap
-def frame(m: Machine, inputs: Inputs, rom: Rom, on: jax.Array) -> Machine:
-    """Return the machine after a frame: up to the end of VSYNC, or 25,000 instructions.
+def frames(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
+    """Return the machines after each of `inputs`, [K, N], was held for a frame.
 
-    Lanes that are not `on`, bool [N], stay. Under `vmap` the new axis becomes lanes, so that the
-    conditionals of `step` stay branches.
+    Under `vmap` the new axis becomes lanes, so that the conditionals of `step` stay branches.
     """
-    return until_done(begin(m, on), inputs, rom)
+    return by_platform(m, inputs, rom)
 
 
-@frame.def_vmap
-def _frame_of_lanes(size: int, batched, m: Machine, inputs: Inputs, rom: Rom, on: jax.Array):
+def frame(m: Machine, inputs: Inputs, rom: Rom) -> Machine:
+    """Return the machines after one frame of `inputs`, [N]."""
+    return frames(m, jax.tree.map(lambda x: x[None], inputs), rom).machine
+
+
+@frames.def_vmap
+def _frames_of_lanes(size: int, batched, m: Machine, inputs: Inputs, rom: Rom):
     if any(jax.tree.leaves(batched[2])):
         raise NotImplementedError("vmap over images: join them, and give each lane its `start`.")
 
-    def merged(is_batched: bool, x: jax.Array) -> jax.Array:
-        x = x if is_batched else jnp.broadcast_to(x, (size, *x.shape))
-        return x.reshape(-1, *x.shape[2:])
+    def merged(axis: int, is_batched: bool, x: jax.Array) -> jax.Array:
+        x = jnp.moveaxis(x, 0, axis) if is_batched else jnp.stack([x] * size, axis)
+        return x.reshape(*x.shape[:axis], -1, *x.shape[axis + 2 :])
 
-    lanes = jax.tree.map(merged, (batched[0], batched[1], batched[3]), (m, inputs, on))
-    after = frame(lanes[0], lanes[1], rom, lanes[2])
-    parted = jax.tree.map(lambda x: x.reshape(size, -1, *x.shape[1:]), after)
-    return parted, jax.tree.map(lambda _: True, parted)
+    def parted(axis: int, x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(x.reshape(*x.shape[:axis], size, -1, *x.shape[axis + 1 :]), axis, 0)
+
+    m = jax.tree.map(functools.partial(merged, 0), batched[0], m)
+    inputs = jax.tree.map(functools.partial(merged, 1), batched[1], inputs)
+    after = frames(m, inputs, rom)
+    lanes, rest = functools.partial(parted, 0), functools.partial(parted, 1)
+    after = Frames(jax.tree.map(lanes, after.machine), rest(after.rams), lanes(after.before))
+    return after, jax.tree.map(lambda _: True, after)

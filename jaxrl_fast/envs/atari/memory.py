@@ -1,4 +1,4 @@
-"""How a step reaches RAM, image and screen: as arrays here, as references in `kernel`."""
+"""How a step reaches RAM, image and screens: as arrays here, as references in `kernel`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Rare = Callable[[jax.Array, Callable[[], Any], Any], Any]  # see `Memory.rare`
 
 
 class Memory(NamedTuple):
-    """Accesses of a step. RAM and screen are values of the caller's kind; lanes come first.
+    """Accesses of a step. RAM and screens are values of the caller's kind; lanes come first.
 
     Attributes:
         image: Returns the words (code, address, operation) at a place of the joined tables.
         opcode: Returns the words (address, operation) of an opcode.
         load: Returns the byte of RAM at an index, int32.
         store: Returns RAM with a byte at an index, where a mask is set.
-        paint: Returns the screen with a strip.
+        paint: Returns the screens with a strip on that of `Machine.turn`.
         some: Returns whether a mask is set in any lane, a scalar.
         rare: Returns a function's result, or another one where a mask is set in no lane.
         admit: Returns which of the active lanes step, given those that access the TIA.
@@ -33,14 +33,14 @@ class Memory(NamedTuple):
     opcode: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
     load: Callable[[Any, jax.Array], jax.Array]
     store: Callable[[Any, jax.Array, jax.Array, jax.Array], Any]
-    paint: Callable[[Any, picture.Strip], Any]
+    paint: Callable[[Any, jax.Array, picture.Strip], Any]
     some: Callable[[jax.Array], jax.Array]
     rare: Rare
     admit: Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def of_arrays(rom: Rom) -> Memory:
-    """Return the accesses to `Machine.ram` [N, 256] and `Machine.screen` [N, lines, 160]."""
+    """Return the accesses to `Machine.ram` [N, 256] and `Machine.screens` [N, 2, lines, 160]."""
 
     def opcode(code: jax.Array) -> tuple[jax.Array, jax.Array]:
         words = jnp.asarray(opcodes.control_words())[code]

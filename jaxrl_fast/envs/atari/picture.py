@@ -144,28 +144,28 @@ def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
     return _advance(tia, segment), strip
 
 
-def paint(screen: jax.Array, strip: Strip) -> jax.Array:
-    """Return the screen, uint8 [N, lines, 160], with the strip's pixels.
+def paint(screens: jax.Array, turn: jax.Array, strip: Strip) -> jax.Array:
+    """Return the screens, uint8 [N, 2, lines, 160], with the strip's pixels on that of `turn`.
 
     A gather or a row of words within the loop over pixels would keep it from vector instructions.
     """
-    some, lines = strip.begin < strip.end, screen.shape[1]
-    lanes, row = jnp.arange(screen.shape[0]), jnp.minimum(strip.row, lines - 1)
+    some, lines = strip.begin < strip.end, screens.shape[2]
+    lanes, row = jnp.arange(screens.shape[0]), jnp.minimum(strip.row, lines - 1)
     comb = jnp.where(strip.comb, jnp.uint32((1 << COMB) - 1), jnp.uint32(0))
     black = (comb, *[jnp.zeros_like(comb)] * (bits.WORDS - 1))
     inside = bits.without(bits.below(strip.end), bits.below(strip.begin))
 
     def words() -> tuple[jax.Array, ...]:
         rows = (jnp.stack(row, -1) for row in (strip.low, strip.high, inside, black))
-        return *rows, screen[lanes, row]
+        return *rows, screens[lanes, turn, row]
 
     *rows, old = materialize(jnp.any(some), words)
     low, high, inside, black = map(bits.pixels, rows)
-    background, field, one, zero = (c.astype(screen.dtype)[:, None, None] for c in strip.colors)
+    background, field, one, zero = (c.astype(screens.dtype)[:, None, None] for c in strip.colors)
     shade = jnp.where(low, jnp.where(high, zero, field), jnp.where(high, one, background))
     shade = jnp.where(black, jnp.zeros_like(shade), shade)
     new = jnp.where(inside, shade, old.reshape(shade.shape)).reshape(old.shape)
-    return screen.at[lanes, jnp.where(some, row, lines)].set(new, mode="drop")
+    return screens.at[lanes, turn, jnp.where(some, row, lines)].set(new, mode="drop")
 
 
 def _advance(tia: Tia, segment: Segment) -> Tia:

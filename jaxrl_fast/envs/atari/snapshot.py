@@ -158,10 +158,9 @@ def parse(
     cycles = _Reader(data, "System").number()
     ends = (0, 4, len(data) - 8, len(data) - 4)
     paddles = [int.from_bytes(data[i : i + 4], "little") for i in ends]
-    screen = np.zeros((_SCREEN_LINES, WIDTH), np.uint8)
-    other = screen.copy()
-    screen[: len(shown)], other[: len(before)] = shown, before
-    machine = Machine(cpu, riot, tia, cart, view, memory, screen, other, cycles, 0, partial, 0, 0)
+    screens = np.zeros((2, _SCREEN_LINES, WIDTH), np.uint8)
+    screens[0, : len(shown)], screens[1, : len(before)] = shown, before
+    machine = Machine(cpu, riot, tia, cart, view, memory, screens, 0, cycles, 0, partial, 0, 0)
     return Start(machine, Controls(controller, *paddles, _SWITCHES), decode(image))
 
 

@@ -53,7 +53,7 @@ def make(name: str, **settings: Any) -> AtariEnv:
         raise ConfigError("env.img_height", env.img_height, f"at most the screen's {rows} lines")
     shown = ale.colors(bool(m.view.pal[0]))
     colors = shown.grey if env.grayscale else shown.rgb
-    pooled = colors[m.screen[:, :rows]]
+    pooled = colors[m.screens[:, 0, :rows]]
     action, frames, lives = np.array([begin[1:] for begin in found], np.int32).T
     first = preprocess.resize(pooled, env.img_height, env.img_width)
     starts = Game(m, c, pooled, action, frames, lives)
@@ -72,6 +72,7 @@ def _checked(path: Path, game: str) -> Path:
 
 
 SOURCE = Source(
-    make=make, settings=defaults, about=lambda name: about(AtariEnv), prefix=PREFIX, package="ale_py", install=INSTALL,
+    make=make, settings=defaults, about=lambda name: about(AtariEnv),
+    prefix=PREFIX, package="ale_py", install=INSTALL,
     family="atari:Pong and the other games of docs/atari.md, on the device",
 )  # fmt: skip

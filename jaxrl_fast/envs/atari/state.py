@@ -8,7 +8,8 @@ import jax
 
 from jaxrl_fast.envs.atari.decode import Rom
 
-RAM = 256  # bytes a lane: the RIOT's 128, then 128 of a cartridge
+RIOT_RAM = 128
+RAM = 256  # bytes a lane: the RIOT's, then those of a cartridge
 WIDTH = 160  # pixels of a line
 LINE = 228  # color clocks of a line
 BLANK = 68  # color clocks before a line's first pixel
@@ -138,7 +139,7 @@ class View(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """A batch of consoles: arrays [N], `ram` [N, 256], screens [N, lines, 160]."""
+    """A batch of consoles: arrays [N], `ram` [N, 256]."""
 
     cpu: Cpu
     riot: Riot
@@ -146,8 +147,8 @@ class Machine(NamedTuple):
     cart: Cart
     view: View
     ram: jax.Array
-    screen: jax.Array
-    other: jax.Array  # the screen of the call before: calls draw on two in turns
+    screens: jax.Array  # [N, 2, lines, 160]: frames draw on them in turns
+    turn: jax.Array  # the screen of the last frame, 0 or 1
     cycles: jax.Array  # since the frame began
     steps: jax.Array  # instructions since `frame` was called
     partial: jax.Array  # 1: the last call ended before VSYNC did

@@ -6,6 +6,7 @@ Triton's compiler takes time for each access of a kernel, by the square of the k
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,10 +14,11 @@ import jax
 # Fields by the bits that they need; all of these are 0 or more, others take a word.
 _BY_BITS = {
     1: "n z c v d i late refp0 refp1 enam0 enam1 enabl oldbl vdelp0 vdelp1 vdelbl resmp0 resmp1 "
-    "skip0 skip1 mirror comb stars loss dumped pal combs partial done bad",
+    "skip0 skip1 mirror comb stars loss dumped pal combs partial done bad turn",
     2: "star kind",
     4: "shift hmp0 hmp1 hmm0 hmm1 hmbl banks",
-    8: "a x y sp timer out_a dir_a out_b dir_b left vsync vblank nusiz0 nusiz1 colup0 colup1 colupf "
+    8: "a x y sp timer out_a dir_a out_b dir_b left vsync vblank nusiz0 nusiz1 colup0 colup1 "
+       "colupf "
     "colubk ctrlpf grp0 grp1 old0 old1 x0 x1 xm0 xm1 xbl extra port_a port_b fire0 fire1",
     9: "top height limit",
     13: "first",
@@ -56,13 +58,15 @@ class Layout:
     def unpack(self, words: Any) -> Any:
         """Return the tree whose words these are."""
 
-        return jax.tree.unflatten(self._structure, [_cut(words, *place) for place in self._places])
+        return jax.tree.unflatten(self._structure,
+                                  [_cut(words[at], *place) for at, *place in self._places])
 
-    def field(self, words: list[jax.Array], name: str) -> jax.Array:
-        """Return one field. Raises AttributeError for another name."""
+    def field(self, word: Callable[[int], jax.Array], name: str) -> jax.Array:
+        """Return one field of the words word(0), word(1), ... AttributeError for another name."""
         if name not in self._names:
             raise AttributeError(name)
-        return _cut(words, *self._places[self._names[name]])
+        at, start, width = self._places[self._names[name]]
+        return _cut(word(at), start, width)
 
     def changed(self, words: list[jax.Array], fields: dict[str, jax.Array]) -> list[jax.Array]:
         """Return the words with other values of some fields."""
@@ -84,8 +88,8 @@ def _kept(bits: int) -> int:
     return mask - (mask >> 31 << 32)
 
 
-def _cut(words: Any, word: int, start: int, width: int) -> jax.Array:
-    return words[word] if width == _WORD else (words[word] >> start) & ((1 << width) - 1)
+def _cut(word: Any, start: int, width: int) -> jax.Array:
+    return word if width == _WORD else (word >> start) & ((1 << width) - 1)
 
 
 class Packed:
@@ -99,7 +103,7 @@ class Packed:
         self._layout, self._words = layout, words
 
     def __getattr__(self, name: str) -> jax.Array:
-        return self._layout.field(self._words, name)
+        return self._layout.field(self._words.__getitem__, name)
 
     def _replace(self, **fields: jax.Array) -> Packed:
         return Packed(self._layout, self._layout.changed(self._words, fields))
@@ -110,6 +114,20 @@ jax.tree_util.register_pytree_node(
     lambda packed: (packed._words, packed._layout),
     lambda layout, words: Packed(layout, [*words]),
 )
+
+
+@jax.tree_util.register_static
+class Stored:
+    """A named tuple of fields in rows [..., N] of a reference: a field is loaded where it is read.
+
+    A kernel's loop then carries no register of it.
+    """
+
+    def __init__(self, layout: Layout, rows: Any, first: Any, lane: jax.Array):
+        self._layout, self._rows, self._first, self._lane = layout, rows, first, lane
+
+    def __getattr__(self, name: str) -> jax.Array:
+        return self._layout.field(lambda i: self._rows[self._first + i, self._lane], name)
 
 
 @functools.cache
