@@ -21,7 +21,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
         "aggregate lowering"
     ),
     "logs": (
-        "sinks runs.rows jsonl boards terminal plots time_plot=plots logs.time_plot=plots "
+        "sinks runs.rows jsonl boards terminal plots time_plot "
         "walltime reports"
     ),
     "networks": "networks.batch_norm=torsos",
@@ -45,15 +45,14 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
     "envs.probes": "envs.probes=control envs.probes_spaces=spaces",
     "envs.export": "to_gymnasium to_gymnasium_spaces=spaces stepper",
     "algorithms.common": (
-        "algorithms.actor_critic algorithms.control algorithms.control_networks "
-        "algorithms.descent algorithms.evolution algorithms.normalize "
-        "algorithms.policy_gradient algorithms.policy_search algorithms.replay "
-        "algorithms.value_based"
+        "algorithms.actor_critic algorithms.control algorithms.control_networks algorithms.descent "
+        "algorithms.evolution algorithms.normalize algorithms.policy_gradient "
+        "algorithms.policy_search algorithms.replay algorithms.value_based"
     ),
     "algorithms": "presets algorithms.action_spaces=base",
     "engine": (
         "grid members population iterate=iteration collect=rollout evaluate offline "
-        "plan=prepared plan_table=memory_plan programs engine.footprint=memory_plan"
+        "plan=prepared plan_table=memory_plan programs"
     ),
     "actors": (
         "watch host_play=play groups groups_async ray_actors=ray host_programs=on_host "
@@ -101,7 +100,8 @@ def contents_of(*modules: str) -> Callable[[str], Any]:
             found = getattr(importlib.import_module(home), name, None)
             if getattr(found, "__module__", None) == home:  # not an import of the module
                 return found
-        raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute {name!r}")
+        raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute "
+                             f"{name!r}")
 
     return __getattr__
 
@@ -109,8 +109,11 @@ def contents_of(*modules: str) -> Callable[[str], Any]:
 class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds a module by its old name with a DeprecationWarning, if nothing else has that name."""
 
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return importlib.util.spec_from_loader(fullname, self) if today(fullname) != fullname else None
+    def find_spec(self, fullname: str, path: Any = None,
+                  target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        return (
+            importlib.util.spec_from_loader(fullname, self) if today(fullname) != fullname else None
+        )
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         warnings.warn(f"{spec.name} is {today(spec.name)} now", DeprecationWarning, stacklevel=2)

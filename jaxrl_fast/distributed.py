@@ -23,7 +23,8 @@ from jaxrl_fast.errors import ConfigError, UserError, first_line
 T = TypeVar("T")
 
 
-def start(coordinator: str | None = None, processes: int | None = None, process: int | None = None) -> None:
+def start(coordinator: str | None = None, processes: int | None = None,
+          process: int | None = None) -> None:
     """Join the other processes, before JAX's backend starts.
 
     Without arguments JAX finds them (TPU pods, Slurm, Open MPI). coordinator: HOST:PORT of the
@@ -31,18 +32,22 @@ def start(coordinator: str | None = None, processes: int | None = None, process:
     """
     given = (coordinator, processes, process)
     if any(x is not None for x in given) and any(x is None for x in given):
-        missing = next(n for n, x in zip(("coordinator", "processes", "process"), given, strict=True) if x is None)
-        raise ConfigError(missing, None, "given: coordinator, processes and process are given together, or none of them")
+        missing = next(n for n, x in zip(("coordinator", "processes", "process"),
+                                         given, strict=True) if x is None)
+        raise ConfigError(missing, None, "given: coordinator, processes and process are given "
+                                         "together, or none of them")
     if processes is not None and not 0 <= process < processes:
-        raise ConfigError("process", process, f"from 0 to {processes - 1}, below processes = {processes}")
+        raise ConfigError("process", process,
+                          f"from 0 to {processes - 1}, below processes = {processes}")
     if jax.distributed.is_initialized():
         return
     try:
         jax.distributed.initialize(coordinator, processes, process)
     except (ValueError, RuntimeError) as error:
-        raise ConfigError("distributed", True, "False without processes that find each other: on a TPU pod or under "
-                          f"Slurm JAX finds them, elsewhere give coordinator, processes and process "
-                          f"({first_line(error)})") from error  # fmt: skip
+        raise ConfigError("distributed", True,
+                          "False without processes that find each other: on a TPU pod or under "
+                          "Slurm JAX finds them, elsewhere give coordinator, processes and "
+                          f"process ({first_line(error)})") from error  # fmt: skip
 
 
 def several() -> bool:
@@ -123,7 +128,8 @@ def check_same(what: str, content: Any) -> None:
         text = difference(json.loads(json.dumps(content)), tell(content)).encode()[:400].ljust(400)
         told = _gathered(np.frombuffer(text, np.uint8))[other[0]]
         where = told.astype(np.uint8).tobytes().decode(errors="ignore").strip()
-        raise ConfigError(what, f"{where} in process {other[0]} and process 0", "the same in every process")
+        raise ConfigError(what, f"{where} in process {other[0]} and process 0",
+                          "the same in every process")
 
 
 def _gathered(x: Any) -> np.ndarray:
@@ -138,7 +144,8 @@ def difference(here: Any, there: Any, name: str = "") -> str:
     for kind, keys in ((dict, lambda x: list(x)), (list, lambda x: list(range(len(x))))):
         if isinstance(here, kind) and isinstance(there, kind) and keys(here) == keys(there):
             at = next((k for k in keys(here) if here[k] != there[k]), None)
-            return "" if at is None else difference(here[at], there[at], f"{name}.{at}" if name else str(at))
+            return "" if at is None else difference(here[at], there[at],
+                                                    f"{name}.{at}" if name else str(at))
     return f"{name}: {json.dumps(here)[:150]} and {json.dumps(there)[:150]}"
 
 
@@ -152,7 +159,8 @@ def check_shared(path: Any) -> None:
     there = _gathered(np.bool_(path.exists()))[:, 0]
     if not there.all():
         blind = ", ".join(map(str, np.flatnonzero(~there)))
-        raise ConfigError("out", str(path.parent), f"a folder that all processes share; process {blind} does not see {path.name}")
+        raise ConfigError("out", str(path.parent), "a folder that all processes share; process "
+                                                   f"{blind} does not see {path.name}")
 
 
 _polls = itertools.count()  # of the process: JAX's numbers must not repeat with another run

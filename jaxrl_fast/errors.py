@@ -19,7 +19,8 @@ from typing import Any
 
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
-    errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EIO,
+    errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES,
+    errno.EPERM, errno.ENOTDIR, errno.ENOENT, errno.EIO,
 )  # fmt: skip
 _MARKS = re.compile(  # a quoted text, a bracket, the end of a clause
     r"""(?<!\w)'[^']*'(?!\w)|(?<!\w)"[^"]*"|`[^`]*`|[\[({]|[\])}]|(?:[:;]|(?<!\.)\.)(?= )"""
@@ -87,7 +88,8 @@ class WriteError(RunError):
     """A file could not be written; the message names it and the reason."""
 
     def __init__(self, path: Any, error: BaseException | str):
-        super().__init__(f"cannot write {path}: {error if isinstance(error, str) else reason_of(error)}")
+        super().__init__(f"cannot write {path}: "
+                         f"{error if isinstance(error, str) else reason_of(error)}")
 
 
 def reason_of(error: BaseException) -> str:
@@ -130,13 +132,18 @@ def first_line(error: BaseException) -> str:
 
 
 def _lines(error: BaseException) -> list[str]:
-    return [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return (
+        [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    )
 
 
 def one_line(text: str) -> str:
     """Return a message in one line without colours; JAXRL_FAST_DEBUG=1 shows the rest."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
-    return text if len(text) <= 3 * LONGEST else f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
+    return (
+        text if len(text) <= 3 * LONGEST
+        else f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
+    )
 
 
 def debugging() -> bool:
@@ -157,24 +164,28 @@ def refuse_removed(cls: type) -> None:
 
     Bases list them as `removed`, {name: what to override instead}; `__init_subclass__` calls this.
     """
-    for name, instead in {k: v for base in cls.__mro__ for k, v in vars(base).get("removed", {}).items()}.items():
+    for name, instead in {k: v for base in cls.__mro__
+                          for k, v in vars(base).get("removed", {}).items()}.items():
         found = inspect.getattr_static(cls, name, None)
         if callable(found) or isinstance(found, (property, functools.cached_property, bool)):
             wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not read it"
-            raise expected(f"{cls.__name__}.{name}", wanted, repr(found) if isinstance(found, bool) else "a method")
+            raise expected(f"{cls.__name__}.{name}", wanted,
+                           repr(found) if isinstance(found, bool) else "a method")
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:
     choices = list(choices)
     if value not in choices:
-        raise ConfigError(argument, value, f"one of {', '.join(map(repr, choices))}{nearest(value, choices)}")
+        raise ConfigError(argument, value,
+                          f"one of {', '.join(map(repr, choices))}{nearest(value, choices)}")
 
 
 def check_int(argument: str, value: Any, low: int = 1, high: int = 2**31 - 1) -> None:
     """Raise ConfigError unless `value` is an int in [low, high]; NumPy integers pass."""
     import numpy as np
 
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value,
+                                                 (int, np.integer)) or not low <= value <= high:
         raise ConfigError(argument, value, f"an integer from {low} to {high}")
 
 
@@ -206,12 +217,14 @@ def float32(value: float) -> float:
 
 
 def check_float(
-    argument: str, value: Any, low: float = -math.inf, high: float = math.inf, open_low: bool = False,
+    argument: str, value: Any, low: float = -math.inf, high: float = math.inf,
+    open_low: bool = False,
     open_high: bool = False,
 ) -> None:  # fmt: skip
     """Raise ConfigError unless `value` is a finite number in [low, high], in float32 too.
 
-    `open_low` and `open_high` exclude an end. Traced or batched leaves of a sweep pass.
+    A number that float32 takes for 0 is refused too. `open_low` and `open_high` exclude an end.
+    Traced or batched leaves of a sweep pass.
     """
     if isinstance(value, (bool, str)) or not (is_number(value) or hasattr(value, "dtype")):
         raise ConfigError(argument, value, "a number")
@@ -222,9 +235,12 @@ def check_float(
         above = low < value if open_low else low <= value
         return math.isfinite(value) and above and (value < high if open_high else value <= high)
 
-    exact = inside(value, low, high)
+    exact, lost = inside(value, low, high), value != 0 and float32(value) == 0
+    if exact and lost and inside(0.0, low, high):
+        raise ConfigError(argument, value, "0, or at least 1.2e-38 in size; in float32 this is 0")
     if not exact or not inside(*map(float32, (value, low, high))):
         left = "(" if open_low or low == -math.inf else "["
         right = ")" if open_high or high == math.inf else "]"
         where = f"; in float32 this is {float32(value):g}" if exact else ""
-        raise ConfigError(argument, value, f"a finite number in {left}{low:g}, {high:g}{right}{where}")
+        raise ConfigError(argument, value,
+                          f"a finite number in {left}{low:g}, {high:g}{right}{where}")

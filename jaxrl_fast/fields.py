@@ -40,8 +40,10 @@ def setting(
         flag: The kind of the flag, of `values.KINDS`; "": from the annotation; None: no flag.
         metavar: The value's name in `--help`; by default the choices or the kind.
     """
-    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "choices": choices, "none": none}
-    metadata |= {"open_low": open_low, "open_high": open_high, "convert": convert, "flag": flag, "metavar": metavar}
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high,
+                                "choices": choices, "none": none}
+    metadata |= {"open_low": open_low, "open_high": open_high, "convert": convert,
+                 "flag": flag, "metavar": metavar}
     if static is not None:
         metadata["static"] = static
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
@@ -56,12 +58,14 @@ class About(NamedTuple):
 
 def about(cls: Any) -> dict[str, About]:
     """Return {setting: its help and choices} of a settings class; {} for a function."""
-    found = dataclasses.fields(cls) if isinstance(cls, type) and dataclasses.is_dataclass(cls) else ()
+    found = (
+        dataclasses.fields(cls) if isinstance(cls, type) and dataclasses.is_dataclass(cls) else ()
+    )
     return {f.name: About(help_of(cls, f.name), f.metadata.get("choices") or ()) for f in found}
 
 
 def help_of(cls: type, name: str) -> str:
-    """Return the help of a settings class's field: the string below it, else `setting`'s; else ""."""
+    """Return the help of a settings class's field: the string below it, `setting`'s, or ""."""
     texts = (_texts(base.__module__).get((base.__name__, name)) for base in cls.__mro__)
     return next(filter(None, texts), "") or cls.__dataclass_fields__[name].metadata.get("help", "")
 
@@ -78,7 +82,8 @@ def _texts(module: str) -> dict[tuple[str, str], str]:
         for cls in ast.walk(tree) if isinstance(cls, ast.ClassDef)
         for field, text in itertools.pairwise(cls.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
     }  # fmt: skip
 
 

@@ -25,13 +25,16 @@ from jaxrl_fast._moved import today
 from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
 
 PACKAGE = __name__.partition(".")[0]
-LIBRARIES = (PACKAGE, "jax", "flax", "optax", "gymnasium", "gymnax", "brax", "mujoco_playground", "ale_py", "numpy", "ml_dtypes")
+LIBRARIES = (PACKAGE, "jax", "flax", "optax", "gymnasium", "gymnax",
+             "brax", "mujoco_playground", "ale_py", "numpy", "ml_dtypes")
 # Where a library's functions may lie: activations, initializers, optimizers, schedules.
 FUNCTIONS = (
-    "jax.nn", "jax.numpy", "jax.lax", "jax.scipy", "jax._src.nn", "jax._src.numpy", "jax._src.lax", "jax._src.scipy",
+    "jax.nn", "jax.numpy", "jax.lax", "jax.scipy", "jax._src.nn",
+    "jax._src.numpy", "jax._src.lax", "jax._src.scipy",
     "flax.linen", "optax", f"{PACKAGE}.networks", f"{PACKAGE}.ops.optim",
 )  # fmt: skip
-LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")  # modules that reading a run may import
+# modules that reading a run may import
+LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")
 FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open files
 
 named: list[str] = []  # modules that the user named, for started processes
@@ -68,12 +71,15 @@ def check_known(modules: Iterable[str], argument: str, value: Any = None) -> Non
         return
     given = value or (unknown[0] if len(unknown) == 1 else unknown)
     if any("__main__" in _stem(module).split(".") for module in unknown):
-        raise ConfigError(argument, given, "a module that is imported, not the program of a package")
+        raise ConfigError(argument, given,
+                          "a module that is imported, not the program of a package")
     if any(_root(_stem(module)) in sys.stdlib_module_names for module in unknown):
-        raise ConfigError(argument, given, "a module of yours; Python's own hold nothing that a run is made of")
+        raise ConfigError(argument, given,
+                          "a module of yours; Python's own hold nothing that a run is made of")
     flags = " ".join(f"--import {shlex.quote(module)}" for module in unknown)
     raise ConfigError(
-        argument, given, "a module that is known here. A run's files are data and import nothing unasked: where you trust it, "
+        argument, given, "a module that is known here. A run's files are data and import nothing "
+                         "unasked: where you trust it, "
         f"add {flags} (from Python: modules={unknown})",
     )  # fmt: skip
 
@@ -81,7 +87,8 @@ def check_known(modules: Iterable[str], argument: str, value: Any = None) -> Non
 def is_known(module: str) -> bool:
     """Return whether a file may name objects of `module`."""
     root = _root(module)
-    if root in sys.stdlib_module_names or "__main__" in module.split("."):  # importing a package's `__main__` runs it
+    # importing a package's `__main__` runs it
+    if root in sys.stdlib_module_names or "__main__" in module.split("."):
         return module == "__main__"
     return root in LIBRARIES or module in sys.modules or root in _named_roots()
 
@@ -101,7 +108,8 @@ def is_installed(file: str | Path) -> bool:
     """Return whether a file lies where packages are installed, by Python, user or distribution."""
     places = {Path(file), Path(file).resolve()}
     named = any({"site-packages", "dist-packages"} & set(place.parts) for place in places)
-    return named or any(place.is_relative_to(folder) for place in places for folder in _installation())
+    return named or any(place.is_relative_to(folder) for place in places
+                        for folder in _installation())
 
 
 @functools.cache
@@ -116,14 +124,21 @@ def check_libraries(folder: Path | None = None) -> None:
     Modules that the user named pass, and packages installed from deeper in the working directory.
     """
     here, run = Path.cwd().resolve(), folder.resolve() if folder else None
-    first = next((i for i, entry in enumerate(sys.path) if entry and is_installed(entry)), len(sys.path))
+    first = next((i for i, entry in enumerate(sys.path) if entry and is_installed(entry)),
+                 len(sys.path))
     ahead = {Path(entry or ".").resolve() for entry in sys.path[:first]}
     for root in LOADED:
         for package in () if root in _named_roots() else _places(root):
             parent = package.resolve().parent
-            foreign = parent == here or (parent.is_relative_to(here) and parent in ahead) or (run and parent.is_relative_to(run))
+            foreign = (
+                parent == here or (parent.is_relative_to(here) and parent in ahead)
+                or (run and parent.is_relative_to(run))
+            )
             if foreign and not is_installed(package):
-                valid = f"the installed one, not {package}: move that away or, where you trust it, add --import {root}"
+                valid = (
+                    f"the installed one, not {package}: move that away or, where you trust it, add "
+                    f"--import {root}"
+                )
                 raise ConfigError("library", root, f"{valid} (from Python: modules={[root]})")
 
 
@@ -159,7 +174,8 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     try:
         found: Any = importlib.import_module(name)
     except Exception as error:
-        raise ConfigError(argument, path, f"a name of a module that imports; {brief(error)}") from error
+        raise ConfigError(argument, path,
+                          f"a name of a module that imports; {brief(error)}") from error
     scope, parts = vars(found), attribute.split(".")
     for i, part in enumerate(parts):
         through_a_module = i > 0 and not isinstance(found, type)
@@ -169,7 +185,11 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     if isinstance(found, ModuleType):
         raise _absent(path, argument, scope)
     # An object's class says nothing of the object's origin.
-    home = getattr(found, "__module__", None) if hasattr(found, "__qualname__") or hasattr(found, "__name__") else None
+    home = (
+        getattr(found, "__module__", None)
+        if hasattr(found, "__qualname__") or hasattr(found, "__name__")
+        else None
+    )
     home = home or name
     check_known([home], argument, path)
     return found, home
@@ -180,7 +200,10 @@ def _absent(path: str, argument: str, scope: dict[str, Any]) -> ConfigError:
     valid = f"a name in {name}{nearest(attribute, scope)}"
     if name == "__main__":  # --import cannot help
         own = "move it from your script or notebook to a module of its own, such as nets.py"
-        valid = f"a name of a module; this one is only where it was trained: {own}, and write 'nets:{attribute}' into config.json"
+        valid = (
+            f"a name of a module; this one is only where it was trained: {own}, and write "
+            f"'nets:{attribute}' into config.json"
+        )
     return ConfigError(argument, path, valid)
 
 

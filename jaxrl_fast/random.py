@@ -22,7 +22,8 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 
 @jax.jit  # traced once a shape
-def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
+def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array,
+                 x1: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return twenty rounds of threefry on two counter words under two key words, all uint32."""
     add, xor = jax.lax.add, jax.lax.bitwise_xor  # jnp traces ten times slower
     full = functools.cache(functools.partial(jax.lax.full_like, x0))
@@ -32,7 +33,9 @@ def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array, x1: jax.Array) -> 
     for i in range(5):
         for r in _ROTATIONS[i % 2]:
             x0 = add(x0, x1)
-            left, right = jax.lax.shift_left(x1, full(r)), jax.lax.shift_right_logical(x1, full(32 - r))
+            left, right = (
+                jax.lax.shift_left(x1, full(r)), jax.lax.shift_right_logical(x1, full(32 - r))
+            )
             x1 = xor(x0, jax.lax.bitwise_or(left, right))
         x0, x1 = add(x0, keys[(i + 1) % 3]), add(add(x1, keys[(i + 2) % 3]), full(i + 1))
     return x0, x1
@@ -51,14 +54,20 @@ def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> None:
     """Raise ConfigError unless `value` is one random key, traced or not, typed or two words."""
     typed = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
-    raw = isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32 and value.shape in ((2,), (4,))
+    raw = (
+        isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32
+        and value.shape in ((2,), (4,))
+    )
     if not raw and not (typed and value.shape == ()):
         raise ConfigError(argument, value, valid)
 
 
 def typed_key(key: jax.Array) -> jax.Array:
     """Return a checked key as a typed one."""
-    return key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
+    return (
+        key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
+        else jax.random.wrap_key_data(key)
+    )
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -79,7 +88,8 @@ def split(key: jax.Array, num: int | tuple[int, ...] = 2) -> jax.Array:
     shape = (num,) if isinstance(num, int) else tuple(num)
     counter = jax.lax.iota(jnp.uint32, math.prod(shape))
     pair = threefry2x32(*_words(key), jnp.full_like(counter, 1), counter)
-    return jax.random.wrap_key_data(jnp.stack(pair, axis=-1).reshape(*shape, 2), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.stack(pair, axis=-1).reshape(*shape, 2),
+                                    impl="threefry2x32")
 
 
 def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
@@ -131,7 +141,8 @@ def to_normal(u: jax.Array) -> jax.Array:
     return np.float32(math.sqrt(2)) * jax.lax.erf_inv(low + (np.float32(1.0) - low) * u)
 
 
-def randint(key: jax.Array, shape: tuple[int, ...], minval: jax.Array | int, maxval: jax.Array | int) -> jax.Array:
+def randint(key: jax.Array, shape: tuple[int, ...], minval: jax.Array | int,
+            maxval: jax.Array | int) -> jax.Array:
     """Return int32 in [minval, maxval), with a bias below (maxval - minval) / 2^32."""
     span = jnp.asarray(maxval - minval).astype(jnp.uint32)
     return jnp.asarray(minval, jnp.int32) + (bits(key, shape) % span).astype(jnp.int32)

@@ -27,7 +27,8 @@ class Registry(Generic[T]):
         check: check(name, object) raises ConfigError for an object of another kind; not for ours.
     """
 
-    def __init__(self, kind: str, group: str, ours: Mapping[str, T | str], check: Callable[[str, Any], None]):
+    def __init__(self, kind: str, group: str, ours: Mapping[str, T | str],
+                 check: Callable[[str, Any], None]):
         self.kind, self.group, self.ours, self.check = kind, group, ours, check
         self.added: dict[str, T] = {}
         self.loaded: dict[str, T] = {}  # of packages
@@ -50,7 +51,10 @@ class Registry(Generic[T]):
         return list(dict.fromkeys([*self.ours, *self.added, *self.packages()]))
 
     def __contains__(self, name: Any) -> bool:
-        return any(name in found for found in (self.ours, self.added, self.loaded)) or name in self.packages()
+        return (
+            any(name in found for found in (self.ours, self.added, self.loaded))
+            or name in self.packages()
+        )
 
     def get(self, name: str) -> T:
         """Return the object of a name; raises ConfigError if it is unknown or fails to load."""
@@ -59,13 +63,15 @@ class Registry(Generic[T]):
                 return imported(found[name])
         entry = self.packages().get(name)
         if entry is None:
-            raise ConfigError(self.kind, name, f"one of {', '.join(self.names())}{nearest(name, self.names())}")
+            raise ConfigError(self.kind, name,
+                              f"one of {', '.join(self.names())}{nearest(name, self.names())}")
         try:
             value = entry.load()
             self.check(name, value)
         except (Exception, SystemExit) as error:
             reason = error.valid if isinstance(error, ConfigError) else brief(error)
-            raise ConfigError(self.kind, name, f"one that loads; {_origin(entry)} does not: {reason}") from error
+            raise ConfigError(self.kind, name,
+                              f"one that loads; {_origin(entry)} does not: {reason}") from error
         self.loaded[name] = value
         return value
 
@@ -88,9 +94,11 @@ class Registry(Generic[T]):
         found: dict[str, EntryPoint] = {}
         for entry in metadata.entry_points(group=self.group):
             if entry.name in self.ours:
-                self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, a name that is taken")
+                self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, a name that is "
+                                "taken")
             elif entry.name in found and found[entry.name].value != entry.value:
-                self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, which {_origin(found[entry.name])} has too")
+                self._leave_out(f"{self.kind} {entry.name!r} of {_origin(entry)}, which "
+                                f"{_origin(found[entry.name])} has too")
             else:
                 found.setdefault(entry.name, entry)
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import shutil
@@ -20,15 +21,18 @@ from jaxrl_fast.errors import ConfigError
 HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
 _SAME_BITS = "--xla_gpu_deterministic_ops"
-_MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE")
+_MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION",
+           "XLA_PYTHON_CLIENT_PREALLOCATE")
+
+_version = functools.cache(metadata.version)  # 5 ms of CPU each; what is imported stays
 
 
 def jaxlib_version(text: str | None = None) -> tuple[int, int]:
-    return tuple(int(x) for x in (text or metadata.version("jaxlib")).split(".")[:2])
+    return tuple(int(x) for x in (text or _version("jaxlib")).split(".")[:2])
 
 
 def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
-    """Return whether a jaxlib (None: this one) deadlocks with LAPACK batches on several CPU devices."""
+    """Return whether a jaxlib (None: this one) deadlocks with LAPACK on several CPU devices."""
     return jaxlib_version(jaxlib) < (0, 11)
 
 
@@ -75,8 +79,9 @@ def prepare_xla() -> None:
 
         if jax.default_backend() == "cpu":
             warnings.warn(
-                "JAX's backend was started before `import jaxrl_fast`: with this jaxlib a program vmapped over several "
-                f"members can hang on a CPU. Import jaxrl_fast first, or set XLA_FLAGS={HANG_FLAG}=false.",
+                "JAX's backend was started before `import jaxrl_fast`: with this jaxlib a program "
+                "vmapped over several members can hang on a CPU. Import jaxrl_fast first, or set "
+                f"XLA_FLAGS={HANG_FLAG}=false.",
                 stacklevel=3,
             )
 
@@ -92,13 +97,13 @@ def once_options(platform: str) -> dict[str, Any] | None:
 
 
 def traced_options(platform: str) -> dict[str, Any] | None:
-    """Return compiler options for a program to trace: a GPU's profiler sees a CUDA graph as one event."""
+    """Return compiler options to trace a program: to a profiler a CUDA graph is one event."""
     return {"xla_gpu_enable_command_buffer": ""} if platform in ("gpu", "cuda") else None
 
 
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
-    """Pause Python's garbage collector until `started()`: imports and traces leave little garbage."""
+    """Pause Python's garbage collector until `started()`: imports and traces leave little."""
     enabled = gc.isenabled() or any(_paused)  # another thread may have paused it
     try:
         _paused.append(enabled)
@@ -122,7 +127,9 @@ def started() -> None:
 
 def cpu_count() -> int:
     """Return the cores of this process; the environment variable NPROC (as in XLA) lowers it."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     limit = os.environ.get("NPROC", "")
     return max(1, min(cores, int(limit))) if limit.isascii() and limit.isdigit() else cores
 
@@ -132,7 +139,8 @@ def request_host_devices(count: int) -> bool:
     return count <= 1 or _add_xla_flag(_DEVICES_FLAG, str(count))
 
 
-_own: dict[str, str] = {}  # what this process has set for a GPU: a variable or a flag, and its value
+# what this process has set for a GPU: a variable or a flag, and its value
+_own: dict[str, str] = {}
 
 
 def set_gpu(
@@ -148,24 +156,32 @@ def set_gpu(
     late = "given before JAX's backend starts: {}={} in the environment of Python is early enough"
     if deterministic:
         if flag_value(_SAME_BITS) in ("false", "0"):
-            raise ConfigError("deterministic", True, f"False with XLA_FLAGS={_SAME_BITS}=false: leave one of them out")
+            raise ConfigError("deterministic", True,
+                              f"False with XLA_FLAGS={_SAME_BITS}=false: leave one of them out")
         new = flag_value(_SAME_BITS) is None
         if _add_xla_flag(_SAME_BITS, "true"):
             _own.update({_SAME_BITS: "true"} if new else {})
         elif on_gpu():
             raise ConfigError("deterministic", True, late.format("XLA_FLAGS", f"{_SAME_BITS}=true"))
     elif _SAME_BITS in _own and on_gpu():
-        text = "has no effect: an earlier run of this process has set it, and JAX reads it once. A new process is faster."
+        text = (
+            "has no effect: an earlier run of this process has set it, and JAX reads it once. A "
+            "new process is faster."
+        )
         warnings.warn(f"deterministic=False {text}", stacklevel=2)
     if memory_fraction is not None and not _set_memory(memory_fraction) and on_gpu():
         first = [value for name, value in _own.items() if name in _MEMORY]
-        valid = f"{first[0]} as in an earlier run of this process: JAX reads it once" if first else None
-        raise ConfigError("memory_fraction", memory_fraction, valid or late.format(_MEMORY[0], f"{memory_fraction:g}"))
+        valid = (
+            f"{first[0]} as in an earlier run of this process: JAX reads it once" if first else None
+        )
+        raise ConfigError("memory_fraction", memory_fraction,
+                          valid or late.format(_MEMORY[0], f"{memory_fraction:g}"))
 
 
 def flag_value(flag: str) -> str | None:
     """Return the value of a flag in XLA_FLAGS in lower case, or None."""
-    found = [x.partition("=")[2].lower() for x in xla_flags().split() if x.partition("=")[0] == flag]
+    found = [x.partition("=")[2].lower() for x in xla_flags().split()
+             if x.partition("=")[0] == flag]
     return found[-1] if found else None  # XLA takes the last
 
 
@@ -179,7 +195,8 @@ def _set_memory(fraction: float) -> bool:
     """Set the part of a GPU's memory to take, 0: none ahead; return False if it is too late."""
     if any(name in os.environ and name not in _own for name in _MEMORY):
         return True
-    name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE", "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
+    name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE",
+                   "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
     if _own.get(name) == value:
         return True
     if backend_started():
@@ -215,20 +232,25 @@ def host_memory() -> int | None:
 
 
 def has_nvidia_card(
-    driver: Path = Path("/proc/driver/nvidia/gpus"), which: Callable[[str], str | None] = shutil.which
+    driver: Path = Path("/proc/driver/nvidia/gpus"),
+    which: Callable[[str], str | None] = shutil.which
 ) -> bool:
     """Return whether this machine has an NVIDIA card with its driver."""
     return (driver.is_dir() and any(driver.iterdir())) or which("nvidia-smi") is not None
 
 
-def idle_card(platform: str, chosen: str | None, probe: Callable[[], bool] = has_nvidia_card) -> str | None:
+def idle_card(platform: str, chosen: str | None,
+              probe: Callable[[], bool] = has_nvidia_card) -> str | None:
     """Return the remedy for a card that JAX does not use, or None.
 
     platform: JAX's. chosen: the platforms that the user has asked for, JAX_PLATFORMS.
     """
     if platform != "cpu" or chosen or not probe():
         return None
-    return f"an NVIDIA card is here, but JAX runs on the CPU: pip install 'jax[cuda12]=={metadata.version('jax')}'"
+    return (
+        "an NVIDIA card is here, but JAX runs on the CPU: pip install "
+        f"'jax[cuda12]=={metadata.version('jax')}'"
+    )
 
 
 def enable_compile_cache() -> str | None:
@@ -240,7 +262,10 @@ def enable_compile_cache() -> str | None:
     place = os.environ.get("JAXRL_FAST_CACHE", "")
     if place.lower() in ("off", "0", "none"):
         return None
-    base = Path(place) if place else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl_fast"
+    base = (
+        Path(place) if place
+        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl_fast"
+    )
     jax.config.update("jax_compilation_cache_dir", str(base))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
@@ -252,7 +277,7 @@ def versions() -> dict[str, str]:
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"):
         try:
-            found[name] = metadata.version(name)
+            found[name] = _version(name)
         except metadata.PackageNotFoundError:
             pass
     return found

@@ -52,7 +52,8 @@ class MultiDiscrete:
 
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> jax.Array:
         """Draw uniform values, int32 [*batch, len(nvec)]."""
-        return jax.random.randint(key, (*batch, len(self.nvec)), 0, jnp.asarray(self.nvec, jnp.int32), jnp.int32)
+        return jax.random.randint(key, (*batch, len(self.nvec)), 0,
+                                  jnp.asarray(self.nvec, jnp.int32), jnp.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +91,8 @@ class Box:
             bound = np.full((), np.nan)
         size = math.prod(self.shape)
         if bound.size not in (1, size) or np.isnan(bound).any():
-            raise ConfigError(f"Box: {name}", given, f"a number, or {size} of them as shape {self.shape} has, and not NaN")
+            raise ConfigError(f"Box: {name}", given,
+                              f"a number, or {size} of them as shape {self.shape} has, and not NaN")
         return bound.reshape(-1)
 
     def __repr__(self) -> str:
@@ -101,7 +103,8 @@ class Box:
         """Return low and high as NumPy arrays of `shape` and `dtype`."""
         with np.errstate(over="ignore"):  # beyond `dtype` means infinite
             ends = [np.asarray(bound, dtype).reshape(-1) for bound in (self.low, self.high)]
-        return tuple(np.broadcast_to(end, (math.prod(self.shape),)).reshape(self.shape) for end in ends)
+        return tuple(np.broadcast_to(end, (math.prod(self.shape),)).reshape(self.shape)
+                     for end in ends)
 
     @property
     def unscaled(self) -> np.ndarray:
@@ -151,10 +154,16 @@ class Dict:
     items: tuple[tuple[str, Any], ...]
 
     def __post_init__(self):
-        valid = "spaces of jaxrl_fast by name, at least one, such as Dict.of(position=Box(-1.0, 1.0, (3,)), ...)"
+        valid = (
+            "spaces of jaxrl_fast by name, at least one, such as Dict.of(position=Box(-1.0, 1.0, "
+            "(3,)), ...)"
+        )
         if isinstance(self.items, Mapping):
             object.__setattr__(self, "items", tuple(self.items.items()))
-        pairs = isinstance(self.items, (tuple, list)) and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)
+        pairs = (
+            isinstance(self.items, (tuple, list))
+            and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)
+        )
         if not pairs or not len(self.items):
             raise ConfigError("Dict", self.items, valid)
         for name, space in self.items:
@@ -176,12 +185,14 @@ class Dict:
 
     def sample(self, key: jax.Array, batch: tuple[int, ...] = ()) -> dict[str, Any]:
         keys = jax.random.split(key, len(self.items))
-        return {name: space.sample(k, batch) for k, (name, space) in zip(keys, self.items, strict=True)}
+        return {name: space.sample(k, batch)
+                for k, (name, space) in zip(keys, self.items, strict=True)}
 
 
 def _integers(name: str, given: Any, empty: bool = True) -> tuple[int, ...]:
     """Return a sequence of positive integers as a tuple."""
-    found = tuple(given.tolist() if isinstance(given, np.ndarray) and given.ndim == 1 else given) if np.iterable(given) else None
+    found = tuple(given.tolist() if isinstance(given, np.ndarray)
+                  and given.ndim == 1 else given) if np.iterable(given) else None
     positive = lambda x: isinstance(x, (int, np.integer)) and not isinstance(x, bool) and x > 0
     if found is None or not all(map(positive, found)) or not (found or empty):
         raise ConfigError(name, given, "a tuple of integers above 0, such as (2,)")
@@ -194,7 +205,8 @@ def _dtype(given: Any) -> Any:
     except TypeError:
         found = None
     if found is None or not (found.kind in "biuf" or jnp.issubdtype(found, jnp.floating)):
-        raise ConfigError("Box: dtype", given, "a dtype of real numbers, such as 'float32' or 'uint8'")
+        raise ConfigError("Box: dtype", given,
+                          "a dtype of real numbers, such as 'float32' or 'uint8'")
     return found
 
 

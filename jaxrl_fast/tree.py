@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, nearest
-from jaxrl_fast.fields import type_name
+from jaxrl_fast.fields import changed_settings, type_name
 
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
@@ -34,9 +34,10 @@ def settings(cls: type[T]) -> type[T]:
     if cls.__new__ is object.__new__:
         cls.__new__ = staticmethod(_new)
     found = inspect.signature(cls.__init__)  # for `help`: Python would take `__new__`'s
-    cls.__signature__ = found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
+    cls.__signature__ = found.replace(parameters=list(found.parameters.values())[1:],
+                                      return_annotation=found.empty)
     if "__repr__" not in cls.__dict__:
-        cls.__repr__ = summary
+        cls.__repr__ = changed
     data, meta = [], []
     for f in dataclasses.fields(cls):
         static = f.metadata.get("static", type_name(f) not in _DYNAMIC)
@@ -73,8 +74,9 @@ def _new(cls: type[T], *args: Any, **settings: Any) -> T:
         found = type(vars(base)[name]).__name__
         raise ConfigError(
             name, f"the {found} in class {base.__name__}",
-            f"a setting, as in a class that {base.__name__} inherits from: pass {cls.__name__}({name}=...), "
-            f"or give another default, with its annotation: `{name}: TYPE = VALUE`",
+            f"a setting, as in a class that {base.__name__} inherits from: pass "
+            f"{cls.__name__}({name}=...), or give another default, with its annotation: `{name}: "
+            "TYPE = VALUE`",
         )  # fmt: skip
     return object.__new__(cls)
 
@@ -84,7 +86,8 @@ def hidden_settings(cls: type) -> tuple[tuple[type, str], ...]:
     """Return (class, name) of attributes and properties that hide an inherited setting."""
     found = []
     for base in cls.__mro__:
-        inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b) for f in dataclasses.fields(b)}
+        inherited = {f.name for b in base.__mro__[1:] if "__dataclass_fields__" in vars(b)
+                     for f in dataclasses.fields(b)}
         own = set(vars(base)) - set(getattr(base, "__annotations__", ()))
         found += [(base, name) for name in sorted(inherited & own)]
     return tuple(found)
@@ -126,8 +129,11 @@ def strong(tree: T) -> T:
 def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
     """Return numbers among the leaves as strong float32 or int32 arrays, by `asarray`."""
 
-    kinds = {np.bool_: (bool, np.bool_), np.int32: (int, np.integer), np.float32: (float, np.floating)}
-    one = lambda x: next((asarray(x, dtype) for dtype, kind in kinds.items() if isinstance(x, kind)), x)
+    kinds = {np.bool_: (bool, np.bool_), np.int32: (int, np.integer),
+             np.float32: (float, np.floating)}
+    one = lambda x: next(
+        (asarray(x, dtype) for dtype, kind in kinds.items() if isinstance(x, kind)), x
+    )
     return jax.tree.map(one, tree)
 
 
@@ -145,7 +151,8 @@ def all_finite(tree: Any, join: bool = True) -> jax.Array:
     joins = [join and x.size <= JOINED and x.dtype == jnp.float32 for x in leaves]
     small = [x.reshape(-1) for x, joined in zip(leaves, joins, strict=True) if joined]
     parts = [x for x, joined in zip(leaves, joins, strict=True) if not joined]
-    if small:  # one check to compile for all of them; without the barrier XLA takes them apart again
+    # one check to compile for all of them; without the barrier XLA takes them apart again
+    if small:
         parts.append(jax.lax.optimization_barrier(jnp.concatenate(small)))
     flags = [jnp.all(jnp.isfinite(x)) for x in parts]
     return functools.reduce(jnp.logical_and, flags, jnp.bool_(True))
@@ -158,6 +165,12 @@ def summary(value: Any) -> str:
     return f"{type(value).__name__}({shown})"
 
 
+def changed(value: Any) -> str:
+    """Return `Name(setting=..., ...)` of the settings that differ from their defaults."""
+    shown = ", ".join(f"{name}={describe(one)}" for name, one in changed_settings(value).items())
+    return f"{type(value).__name__}({shown})"
+
+
 def describe(value: Any) -> str:
     """Return a short form: small arrays by numbers, others by dtype and shape, trees by size."""
     if hasattr(value, "shape") and hasattr(value, "dtype"):
@@ -165,12 +178,18 @@ def describe(value: Any) -> str:
     leaves = [] if isinstance(value, (str, bytes)) else jax.tree.leaves(value)
     if not any(hasattr(x, "shape") for x in leaves):
         return _plain(value)
-    if type(value).__repr__ is not tuple.__repr__ and type(value).__repr__ is summary and len(leaves) <= FEW:
+    if type(value).__repr__ is not tuple.__repr__ and type(value).__repr__ is summary and len(
+        leaves
+    ) <= FEW:
         return summary(value)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # settings have their own short forms
+    # settings have their own short forms
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return repr(value)
     sizes = [x.size * x.dtype.itemsize for x in leaves if hasattr(x, "dtype")]
-    return f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1 else _array(leaves[0])
+    return (
+        f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1
+        else _array(leaves[0])
+    )
 
 
 def bytes_text(size: int) -> str:
@@ -181,17 +200,23 @@ def bytes_text(size: int) -> str:
 
 def _array(x: Any) -> str:
     kind = f"{x.dtype}{list(x.shape)}"
-    unknown = isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct)) or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    unknown = (
+        isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct))
+        or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
+    )
     if unknown or x.size > FEW:
         return kind
-    if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):  # donated, or of other processes
+    # donated, or of other processes
+    if isinstance(x, jax.Array) and (x.is_deleted() or not x.is_fully_addressable):
         return kind
     return str(np.asarray(x)) if x.ndim == 0 else str(np.asarray(x).tolist())
 
 
 def _plain(value: Any) -> str:
     """Return the short form of a value without arrays; long sequences by their ends."""
-    if type(value) in (tuple, list) and len(value) > 2 * FEW and all(isinstance(x, (int, float)) for x in value):
+    if type(value) in (tuple, list) and len(value) > 2 * FEW and all(
+        isinstance(x, (int, float)) for x in value
+    ):
         start, end = (", ".join(map(repr, part)) for part in (value[:2], value[-1:]))
         return f"({start}, ... {end})"
     return repr(value)

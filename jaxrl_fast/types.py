@@ -45,7 +45,11 @@ class EnvSpec:
         for name, space in (("observation", self.observation), ("action", self.action)):
             if not isinstance(space, Space):
                 foreign = type(space).__module__.partition(".")[0]
-                hint = f". Spaces of {foreign} are for environments of {foreign}" if hasattr(space, "contains") else ""
+                hint = (
+                    f". Spaces of {foreign} are for environments of {foreign}"
+                    if hasattr(space, "contains")
+                    else ""
+                )
                 valid = f"jf.Discrete, jf.MultiDiscrete, jf.Box or jf.Dict{hint}"
                 raise ConfigError(f"{self.name}: EnvSpec.{name}", space, valid)
         if self.max_episode_steps is not None:
@@ -82,9 +86,10 @@ class Outcome(NamedTuple):
     next_obs: PyTree  # [B, ...]
     reward: jax.Array  # float32 [B]
     terminated: jax.Array  # bool [B]: ended by the task's rules; the value beyond is zero
-    truncated: jax.Array  # bool [B]: cut off (time limit); the value continues. If both are set, it terminated
+    # bool [B]: cut off (time limit); the value continues. If both are set, it terminated
+    truncated: jax.Array
     info: dict[str, jax.Array] | tuple[()] = ()  # float32 [B] by name, for the log (`reports`)
-    # The task's own reward and end, for the log, if the learner's differ: clipped, or at a lost life.
+    # The task's own reward and end, for the log, if the learner's differ: clipped, at a lost life.
     score: jax.Array | tuple[()] = ()  # float32 [B]; (): `reward`
     over: jax.Array | tuple[()] = ()  # bool [B], only where an episode ends; (): every end
 
@@ -130,7 +135,8 @@ class Trajectory(NamedTuple):
     """The result of `collect`: T steps of B environments, and both ends."""
 
     steps: Timestep  # [T, B, ...]
-    first_carry: PyTree  # the policy's recurrent state before the first step [B, ...]; () if feed-forward
+    # the policy's recurrent state before the first step [B, ...]; () if feed-forward
+    first_carry: PyTree
     first_obs: PyTree  # [B, ...] the agent's first observation
     last_obs: PyTree  # [B, ...] its next one (after a reset, if the last step ended an episode)
     fault: PyTree = ()  # int8 [T, B], see `engine.rollout.fault`, or ()
@@ -152,7 +158,8 @@ class Window(NamedTuple):
     steps: jax.Array  # int32 [b]
     boot_obs: PyTree  # [b, ...]
     boot: jax.Array  # float32 [b]: 0 after a termination, else 1
-    weight: jax.Array  # float32 [b]: importance weight; 0 if there is nothing to learn (see `memory.ring`)
+    # float32 [b]: importance weight; 0 if there is nothing to learn (see `memory.ring`)
+    weight: jax.Array
     extras: PyTree = ()  # [b, ...] stored beside the first row, see `memory.ring.Row`
     boot_extras: PyTree = ()  # [b, ...] beside the row of boot_obs, or beside a truncated last row
 
@@ -171,7 +178,8 @@ class Sequence:
 
     steps: PyTree  # rows [M, b, ...], obs as the agent saw them
     carry: PyTree  # [b, ...] before steps[0]
-    use: jax.Array  # bool [M, b]: False for burn-in, the last n_step rows, truncated rows not in `cut`
+    # bool [M, b]: False for burn-in, the last n_step rows, truncated rows not in `cut`
+    use: jax.Array
     weight: jax.Array  # float32 [b]: importance weight; 0 without a row to use
     cut: jax.Array  # bool [M, b]: truncated, with its successor in cut_obs
     cut_obs: PyTree  # [M, b, ...]: successors where `cut`; () if none are kept
@@ -186,7 +194,8 @@ class Sequence:
         return jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])
 
 
-jax.tree_util.register_dataclass(Sequence, ["steps", "carry", "use", "weight", "cut", "cut_obs"], ["burn_in"])
+jax.tree_util.register_dataclass(Sequence, ["steps", "carry", "use", "weight", "cut", "cut_obs"],
+                                 ["burn_in"])
 
 
 class Clock(NamedTuple):

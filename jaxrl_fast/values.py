@@ -17,7 +17,8 @@ from jaxrl_fast.errors import ConfigError
 _DIGITS = r"\d+(?:_\d+)*"
 _INTEGER = re.compile(rf"[+-]?{_DIGITS}", re.ASCII)
 _REAL = re.compile(
-    rf"[+-]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?|inf|infinity|nan)", re.ASCII | re.IGNORECASE
+    rf"[+-]?(?:(?:{_DIGITS}\.?(?:{_DIGITS})?|\.{_DIGITS})(?:e[+-]?{_DIGITS})?|inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE
 )
 LONGEST = 400  # characters of a number; Python refuses integers of more than 4,300
 _WORDS = {"none": None, "true": True, "false": False}
@@ -98,7 +99,8 @@ def path(name: str, text: str) -> str:
         return text  # the command decides whether it must exist
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(name, text, f"a path that this machine can hold and reach: {reason}") from error
+        raise ConfigError(name, text,
+                          f"a path that this machine can hold and reach: {reason}") from error
     return text
 
 
@@ -108,7 +110,8 @@ def new_file(name: str, text: str) -> str:
     if os.path.isdir(text):
         raise ConfigError(name, text, "the name of a file; this is a directory")
     if os.path.exists(text) and not os.path.isfile(text):
-        raise ConfigError(name, text, "the name of a file; this is a device or a pipe, which the file would replace")
+        raise ConfigError(name, text, "the name of a file; this is a device or a pipe, which the "
+                                      "file would replace")
     if _is_of_a_run(os.path.realpath(text)):
         raise ConfigError(name, text, "another file: a run, or a sweep, is read from this one")
     above = os.path.dirname(os.path.abspath(text))
@@ -118,7 +121,8 @@ def new_file(name: str, text: str) -> str:
         with tempfile.TemporaryFile(dir=above):  # permissions do not tell: a read-only disk, /proc
             return text
     except OSError as error:
-        raise ConfigError(name, text, f"a file that can be written; in {above} none can ({error.strerror})") from error
+        raise ConfigError(name, text, f"a file that can be written; in {above} none can "
+                                      f"({error.strerror})") from error
 
 
 def new_picture(name: str, text: str) -> str:
@@ -130,19 +134,25 @@ def new_picture(name: str, text: str) -> str:
 
 def _is_of_a_run(file: str) -> bool:
     folder, name = os.path.split(file)
-    holds_a_run = any(os.path.isfile(os.path.join(folder, own)) for own in ("config.json", "sweep.json"))
-    return os.path.isfile(file) and ((name in OF_A_RUN and holds_a_run) or "checkpoints" in folder.split(os.sep))
+    holds_a_run = any(os.path.isfile(os.path.join(folder, own))
+                      for own in ("config.json", "sweep.json"))
+    return (
+        os.path.isfile(file)
+        and ((name in OF_A_RUN and holds_a_run) or "checkpoints" in folder.split(os.sep))
+    )
 
 
 def pieces(name: str, text: str, separator: str = ",") -> list[str]:
     """Split at the separators and strip spaces; an empty piece is an error."""
     found = [piece.strip() for piece in text.split(separator)]
     if not all(found):
-        raise ConfigError(name, text, f"values between the {SEPARATORS[separator]}, none of them empty")
+        raise ConfigError(name, text,
+                          f"values between the {SEPARATORS[separator]}, none of them empty")
     return found
 
 
-def sequence(name: str, texts: tuple[str, ...], one: Callable[[str, str], Any], empty: bool = False) -> tuple:
+def sequence(name: str, texts: tuple[str, ...], one: Callable[[str, str], Any],
+             empty: bool = False) -> tuple:
     """Parse each of one or several texts by `one`; "none" is () if `empty`."""
     if empty and [text.lower() for text in texts] == ["none"]:
         return ()
@@ -155,7 +165,8 @@ def mesh(name: str, text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in text.split(","):
         axis, _, size = part.strip().partition("=")
-        if axis not in AXES or axis in found or not _INTEGER.fullmatch(size) or not 0 < integer(name, size) < 2**31:
+        fits = _INTEGER.fullmatch(size) and 0 < integer(name, size) < 2**31
+        if axis not in AXES or axis in found or not fits:
             raise ConfigError(name, text, valid)
         found[axis] = int(size)
     return found

@@ -109,12 +109,13 @@ def part_of(stack: Sequence[Frame], parts: Sequence[tuple[str, str]] = PARTS) ->
     for frame in reversed(stack):
         for part, pattern in parts:
             if re.search(pattern, frame.function.replace("<locals>.", "")):
-                return (
-                    PHYSICS
-                    if part == "rollout" and any(_ENGINE.search(f.file) for f in stack)
-                    else part
-                )
+                return PHYSICS if part == "rollout" and any(map(_of_an_engine, stack)) else part
     return REST
+
+
+def _of_an_engine(frame: Frame) -> bool:
+    """Return whether a frame is of brax or MuJoCo; JAX drops theirs from what we rewrite."""
+    return bool(_ENGINE.search(frame.file)) or frame.function.startswith("PhysicsEnv._step_all.")
 
 
 PHYSICS = "physics"  # of a rollout

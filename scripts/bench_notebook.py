@@ -3,8 +3,8 @@
     python scripts/bench_notebook.py [--rounds N] [--steps N]
 
 Each round trains both ways, in turns, in one kernel that has compiled before. Prints steps/s of all
-runs, the ratio of their medians, and the share of training time that the cell's updates took on the
-main thread (wall clock and CPU time).
+runs, the ratio of their medians, the share of the clock's time that the cell's updates took on the
+main thread, and the shares of the runs' CPU time of updates and of pictures after each run's first.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ CELL = """
 import statistics, time
 import jaxrl_fast as jf
 from jaxrl_fast.logs.notebook import NotebookSink
+from jaxrl_fast.runs.live_pictures import LivePictures
 
-spent, update = [], NotebookSink._update
+spent, drawn, shown = [], [], []
+update, leave, picture = NotebookSink._update, LivePictures.__exit__, NotebookSink.picture
 
 def timed(self, *args, **named):
     before = time.perf_counter(), time.thread_time()
@@ -28,22 +30,29 @@ def timed(self, *args, **named):
     return found
 
 NotebookSink._update = timed
+LivePictures.__exit__ = lambda self, *args: (leave(self, *args), drawn.append(self.spent))[0]
+NotebookSink.picture = lambda self, *args: (picture(self, *args), shown.append(args))[0]
 env, algo = jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1")
 train = lambda progress: jf.train(algo, env, STEPS, progress=progress, eval_every=0,
                                   eval_episodes=4)
 train(False)
-rates, seconds = {False: [], True: []}, 0.0
+drawn.clear()
+rates, seconds, cpu = {False: [], True: []}, 0.0, 0.0
 for i in range(ROUNDS):
-    for shown in (i % 2 == 0, i % 2 == 1):
-        run = train(shown)
-        rates[shown].append(run.steps_per_second)
-        seconds += run.seconds["train"] if shown else 0.0
-without, with_cell = (statistics.median(rates[shown]) for shown in (False, True))
-wall, cpu = (100 * sum(x) / seconds for x in zip(*spent))
+    for cell in (i % 2 == 0, i % 2 == 1):
+        before = time.process_time()
+        run = train(cell)
+        rates[cell].append(run.steps_per_second)
+        seconds += run.seconds["train"] if cell else 0.0
+        cpu += time.process_time() - before if cell else 0.0
+without, with_cell = (statistics.median(rates[cell]) for cell in (False, True))
+wall, updates = (sum(x) for x in zip(*spent))
 print("without:", *(f"{x:,.0f}" for x in rates[False]), "steps/s")
 print("with:   ", *(f"{x:,.0f}" for x in rates[True]), "steps/s")
-print(f"with / without: {with_cell / without:.3f}; the cell: {wall:.2f}% of {seconds:.1f} s (CPU "
-      f"time {cpu:.2f}%)")
+print(f"with / without: {with_cell / without:.3f}; updates: {100 * wall / seconds:.2f}% of "
+      f"{seconds:.1f} s")
+print(f"CPU time, {cpu:.1f} s: updates {100 * updates / cpu:.2f}%, {len(shown)} pictures "
+      f"{100 * sum(drawn) / cpu:.2f}%")
 """
 
 

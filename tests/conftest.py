@@ -72,7 +72,6 @@ if folder := runtime.enable_compile_cache():
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
-gc.freeze()
 # tracing makes many objects: looking for cycles took an eighth of the time
 gc.set_threshold(10_000, 20, 10)
 # started before a test asks for several seeds, so that this process keeps the devices that it has
@@ -86,6 +85,16 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 
 
+def pytest_collection_finish():
+    _freeze()
+
+
+def _freeze():
+    """Leave what lives now out of later collections of garbage, which took 0.3 s or more."""
+    gc.collect()
+    gc.freeze()
+
+
 def _resident_bytes() -> int:
     """Return the memory of this process; 0 where the system does not say."""
     try:
@@ -97,6 +106,12 @@ def _resident_bytes() -> int:
 _most_bytes = [2 * 2**30]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _freeze_after_a_file():
+    yield
+    _freeze()
+
+
 @pytest.fixture(autouse=True)
 def _forget_programs():
     """Drop compiled programs once they fill 2 GiB: those of all files are 5, and a run that is
@@ -104,7 +119,8 @@ def _forget_programs():
     yield
     if _resident_bytes() > _most_bytes[0]:
         jax.clear_caches()
-        gc.collect()
+        gc.unfreeze()
+        _freeze()
         # glibc keeps what is free, and the process stays as large
         getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
         _most_bytes[0] = max(2 * 2**30, _resident_bytes() + 2**30)

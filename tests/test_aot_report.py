@@ -155,6 +155,16 @@ def test_parts_of_an_iteration(functions, part):
     assert thunks.part_of([hlo.Frame("/lib/x.py", name) for name in functions]) == part
 
 
+@pytest.mark.parametrize(("file", "function", "part"), [
+    ("/lib/site-packages/brax/math.py", "rotate", "physics"),
+    ("/src/jaxrl_fast/envs/physics/api.py", "PhysicsEnv._step_all.<locals>.at_once", "physics"),
+    ("/src/jaxrl_fast/envs/physics/api.py", "PhysicsEnv.transition", "rollout"),
+])  # fmt: skip
+def test_physics_is_what_an_engines_step_launches(file, function, part):
+    """Of a rewritten step JAX names our function alone."""
+    assert thunks.part_of([hlo.Frame(file, function), hlo.Frame("/lib/x.py", "_collect")]) == part
+
+
 def test_products_by_operands_and_precision(program):
     assert hlo.products(program[0]) == {("f32", "default"): 1, ("f32", "highest"): 1}
     assert hlo.products(program[0], library=True) == {("f32", "highest"): 1}

@@ -13,7 +13,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast import distributed, runtime
-from jaxrl_fast.cli import command
+from jaxrl_fast.cli import before_jax
 from jaxrl_fast.errors import ConfigError
 
 
@@ -195,10 +195,10 @@ def test_joining_processes_take_what_a_run_has_stored(flag, monkeypatch):
     monkeypatch.setattr(runtime, "set_gpu", lambda *given: seen.append(given))
     monkeypatch.setattr(runtime, "request_host_devices", lambda count: True)
     monkeypatch.setattr(distributed, "start", lambda **given: None)
-    command._join(["--distributed", flag, "runs/a"], {"runs/a": stored}.__getitem__)
-    command._join(["--distributed", flag, "runs/a", "--no-deterministic"],
+    before_jax.join(["--distributed", flag, "runs/a"], {"runs/a": stored}.__getitem__)
+    before_jax.join(["--distributed", flag, "runs/a", "--no-deterministic"],
                   {"runs/a": stored}.__getitem__)
-    command._join(["--distributed"], {}.__getitem__)
+    before_jax.join(["--distributed"], {}.__getitem__)
     assert seen == [(True, 0.4), (False, 0.4), (False, None)]
 
 

@@ -245,6 +245,12 @@ def test_named_files_exist(document: str):
         assert (ROOT / name).exists(), f"{document} names {name}, which is not there"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_no_placeholder_is_left(document: str):
+    text = (ROOT / document).read_text()
+    assert not re.findall(r"@[A-Z]+@|\{\{|\bTODO\b", re.sub(r"```.*?```", "", text, flags=re.S))
+
+
 def test_readme_has_the_two_commands():
     shell = "".join(blocks("README.md", "bash"))
     assert "pip install -e . && jaxrl-fast train ppo CartPole-v1" in shell

@@ -108,6 +108,10 @@ def test_the_search_sees_old_names():
     )
 
 
+def test_no_old_name_hides_a_file():
+    assert not (_moved.MOVED.keys() & FILES.keys()) - {"envs.host", "envs.physics", "envs.probes"}
+
+
 def test_no_cycles():
     """Those of one floor stand in an order, imports inside functions included."""
     TopologicalSorter({name: found - {name} for name, found in GRAPH.items()}).prepare()

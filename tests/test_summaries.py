@@ -126,6 +126,22 @@ def test_a_run_without_results_has_a_short_form(unbroken):
     assert "not evaluated at the end\n" in found[0] and "in memory" in found[0]
 
 
+@pytest.mark.parametrize("settings", [{}, {"num_envs": 8, "hidden": (4,)}, {"clip_value": False}])
+def test_the_text_of_settings_has_what_differs_from_the_defaults(settings):
+    text = repr(jf.PPO(**settings))
+    assert eval(text, {"PPO": dict}) == settings
+    assert eval(text, {"PPO": jf.PPO}) == jf.PPO(**settings)
+
+
+@pytest.mark.parametrize(("name", "settings", "text"), [
+    ("CartPole-v1", {"gravity": 9.0}, "CartPole(gravity=9.0)"),
+    ("gym:CartPole-v1", {"stack": 2}, "GymnasiumEnv(stack=2, id='CartPole-v1')"),
+    ("Catch-bsuite", {}, "<GymnaxEnv: Catch-bsuite, Box("),
+])  # fmt: skip
+def test_environments_have_short_texts(name, settings, text):
+    assert repr(jf.make(name, **settings)).startswith(text)
+
+
 def test_traced_and_donated_arrays_have_short_forms():
     seen = []
 

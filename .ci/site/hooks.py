@@ -18,7 +18,8 @@ import jaxrl_fast as jf
 from jaxrl_fast.cli import command, overview
 
 ROOT = Path(__file__).resolve().parents[2]
-MOVED = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+MOVED = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md",
+         "CONTRIBUTING.md": "CONTRIBUTING.md"}
 FOLDERS = {"Algorithms": "algorithms", "Benchmarks": "benchmarks", "Decisions": "decisions"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
@@ -26,7 +27,8 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 def on_config(config):
     """List the pages of folders in the navigation."""
     for place, name, folder in list(_lists(config.nav)):
-        paths = sorted(path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs" / folder).rglob("*.md"))
+        paths = sorted(path.relative_to(ROOT / "docs").as_posix()
+                       for path in (ROOT / "docs" / folder).rglob("*.md"))
         first = [path for path in paths if path.endswith("README.md")]
         beside = [f"{folder}.md"] if (ROOT / "docs" / f"{folder}.md").exists() else []
         place[name] = [*first, *beside, *(path for path in paths if path not in first)]

@@ -35,7 +35,8 @@ class Editor:
         self.server = subprocess.Popen(["pyright-langserver", "--stdio"], stdin=pipe, stdout=pipe)
         self.ids = itertools.count()
         root, can = {"uri": folder.as_uri(), "name": "user"}, {"workspace": {"configuration": True}}
-        self.ask("initialize", processId=None, rootUri=folder.as_uri(), capabilities=can, workspaceFolders=[root])
+        self.ask("initialize", processId=None, rootUri=folder.as_uri(),
+                 capabilities=can, workspaceFolders=[root])
         self.send(method="initialized", params={})
 
     def send(self, **message: Any) -> None:
@@ -59,8 +60,12 @@ class Editor:
         while True:
             answer = self.read()
             if "method" in answer and "id" in answer:
-                items = answer["params"].get("items") if answer["method"] == "workspace/configuration" else None
-                self.send(id=answer["id"], result=items and [{"pythonPath": sys.executable} for _ in items])
+                items = (
+                    answer["params"].get("items") if answer["method"] == "workspace/configuration"
+                    else None
+                )
+                self.send(id=answer["id"], result=items
+                          and [{"pythonPath": sys.executable} for _ in items])
             elif answer.get("id") == known:
                 return answer["result"]
 
@@ -90,7 +95,8 @@ def calls() -> dict[str, set[str]]:
     run = keywords(RunConfig)
     known = {"jf.": set(jf.__all__), 'jf.make("': set(SOURCE.names)}
     known |= {f'jf.make("{name}", ': set(settings_of(name)) for name in SOURCE.names}
-    known |= {f"{name}(": keywords(getattr(jf, name[3:])) for name in ("jf.PPO", "jf.DQN", "jf.SAC")}
+    known |= {f"{name}(": keywords(getattr(jf, name[3:]))
+              for name in ("jf.PPO", "jf.DQN", "jf.SAC")}
     begun = "(jf.PPO(), jf.make('CartPole-v1'), "  # no number: pyright completes nothing after one
     known |= {f"jf.{name}{begun}": run for name in ("train", "plan")}
     return known | {f"jf.sweep{begun}": run - {"population"}}
@@ -104,7 +110,8 @@ def completed(editor: Editor, folder: Path) -> list[str]:
         ends = "" if line.endswith(".") else '")' if line.endswith('"') else ")"
         editor.open(file, f"import jaxrl_fast as jf\n{line}{ends}")
         at = {"line": 1, "character": len(line)}
-        found = editor.ask("textDocument/completion", textDocument={"uri": file.as_uri()}, position=at) or {}
+        found = editor.ask("textDocument/completion", textDocument={"uri": file.as_uri()},
+                           position=at) or {}
         offered = {item["label"].strip("='\"") for item in found.get("items", ())}
         if names - offered:
             missing.append(f"{line} is not completed with {sorted(names - offered)}")
@@ -121,7 +128,8 @@ def main(folder: Path) -> None:
     plain, wrong = lambda text: "".join(c for c in text.lower() if c.isalnum()), []
     for line, name, text in wanted:
         position = {"line": line, "character": lines[line].rindex(name) + 1}
-        found = editor.ask("textDocument/hover", textDocument={"uri": file.as_uri()}, position=position)
+        found = editor.ask("textDocument/hover", textDocument={"uri": file.as_uri()},
+                           position=position)
         shown = (found or {}).get("contents", {}).get("value", "")
         defaults = re.findall(r"^    \w+: .* = .*,?$", shown, flags=re.M)
         if not (plain(text) in plain(shown) if text else defaults):

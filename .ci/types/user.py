@@ -1,4 +1,4 @@
-"""A user's program, as an editor sees it: types of the public names, and three mistakes in settings."""
+"""A user's program, as an editor sees it: types of public names, three mistakes in settings."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 from typing import assert_type

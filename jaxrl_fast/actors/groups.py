@@ -41,8 +41,11 @@ def go_on(watch: Watch, clock: WallTime) -> None:
 class Group:
     """A vector of environments, and the games in progress."""
 
-    def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int):
-        self.run, self.watch, self.index, self.first_env, self.num_envs = run, watch, index, first, num_envs
+    def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int,
+                 seed: int, index: int, first: int):
+        self.run, self.watch, self.index, self.first_env, self.num_envs = (
+            run, watch, index, first, num_envs
+        )
         self.vector = watch.open(env, num_envs, seed)
         try:
             with watch.asked():
@@ -94,7 +97,8 @@ class SyncGroup(Group):
 
     def act(self, agent: Any, i: int, mode: str) -> None:
         self.actor, self.steps, self.action = play.step(
-            self.run.algo, agent, self.actor, self.steps, self.seen, self.noise, self.clock, np.int32(i), mode
+            self.run.algo, agent, self.actor, self.steps, self.seen, self.noise,
+            self.clock, np.int32(i), mode
         )
         if self.vector.steps_apart:
             self.send()
@@ -102,16 +106,20 @@ class SyncGroup(Group):
     def send(self) -> None:
         """Send the actions, for environments that step in `receive` after other groups' steps."""
         if self.action is not None:
-            action, self.action = play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
+            action, self.action = (
+                play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
+            )
             with self.watch.asked():
                 self.vector.send(action)
 
     def end(self) -> Trajectory:
         last = np.int32(self.run.algo.num_steps - 1)
-        self.actor, trajectory = play.end(self.run.algo, self.first, self.actor, self.steps, self.seen, last)
+        self.actor, trajectory = play.end(self.run.algo, self.first,
+                                          self.actor, self.steps, self.seen, last)
         return trajectory
 
-    def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: list[SyncGroup]) -> Rollout:
+    def play(self, root: jax.Array, agent: Any, t: int, mode: str,
+             clock: WallTime, groups: list[SyncGroup]) -> Rollout:
         returns: list[float] = []
         lengths: list[int] = []
 
@@ -138,7 +146,8 @@ class SyncGroup(Group):
         return Rollout(tuple(group.end() for group in groups), returns, lengths, reports=reports)
 
 
-def rollout(groups: list[Group], root: jax.Array, agent: Any, t: int, warmup: int, clock: WallTime) -> Rollout:
+def rollout(groups: list[Group], root: jax.Array, agent: Any,
+            t: int, warmup: int, clock: WallTime) -> Rollout:
     """Play the rollout of iteration t for the groups of a thread, whose time `clock` measures."""
     clock.switch("inference")
     agent = play.acting(groups[0].run.algo, agent)

@@ -45,7 +45,8 @@ class Some(NamedTuple):
 
 
 def _put(rows: Any, at: tuple, values: Any) -> Any:
-    return jax.tree.map(lambda rows, x: rows.at[at].set(x.astype(rows.dtype), mode="drop"), rows, values)
+    return jax.tree.map(lambda rows, x: rows.at[at].set(x.astype(rows.dtype), mode="drop"),
+                        rows, values)
 
 
 def _at(batch: Any, ids: Any) -> Any:
@@ -54,15 +55,20 @@ def _at(batch: Any, ids: Any) -> Any:
 
 def _look(algo: Algorithm, ring: Ring, seen: Seen, of: Some) -> Ring:
     steps, at = ring.steps, (of.row, of.ids)
-    steps = steps._replace(**{name: _put(getattr(steps, name), at, x) for name, x in seen.columns().items()})
+    steps = steps._replace(**{name: _put(getattr(steps, name), at, x)
+                              for name, x in seen.columns().items()})
     now = play.see(algo, _at(ring.actor, of.ids), seen.obs, seen.terminated | seen.truncated)
-    rollout, ending = of.row // algo.num_steps, jnp.where((of.row + 1) % algo.num_steps == 0, of.ids, steps.reward.shape[1])
+    rollout, ending = (
+        of.row // algo.num_steps,
+        jnp.where((of.row + 1) % algo.num_steps == 0, of.ids, steps.reward.shape[1])
+    )
     return Ring(_put(ring.actor, (of.ids,), now), _put(ring.ends, (rollout, ending), now), steps)
 
 
 @functools.partial(jax.jit, static_argnames="mode", donate_argnames="ring")
 def step(
-    algo: Algorithm, agent: Any, ring: Ring, seen: Seen | None, came: Some, to: Some, key: jax.Array, i: Any, clock: Clock,
+    algo: Algorithm, agent: Any, ring: Ring, seen: Seen | None, came: Some,
+    to: Some, key: jax.Array, i: Any, clock: Clock,
     mode: str,
 ) -> tuple[Ring, Any]:  # fmt: skip
     """Write results `seen` (or None) of rows `came`, act in rows `to` -> (ring, action [b])."""
@@ -81,10 +87,12 @@ def step(
 
 
 @functools.partial(jax.jit, donate_argnames="ring")
-def end(algo: Algorithm, start: Actor, ring: Ring, seen: Seen, came: Some, base: Any) -> tuple[Ring, Actor, Trajectory]:
+def end(algo: Algorithm, start: Actor, ring: Ring, seen: Seen,
+        came: Some, base: Any) -> tuple[Ring, Actor, Trajectory]:
     """Write the last results and cut out the rollout -> (ring, next start, rollout)."""
     ring = _look(algo, ring, seen, came)
-    steps = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, base, algo.num_steps), ring.steps)
+    steps = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, base, algo.num_steps),
+                         ring.steps)
     after = tree.take(ring.ends, base // algo.num_steps)
     return ring, after, Trajectory(steps, start.carry, start.obs, after.obs)
 
@@ -95,12 +103,16 @@ def begin(algo: Algorithm, agent: Any, actor: Actor, length: int) -> Ring:
 
     def row(agent, actor):
         noise = tree.take(algo.draw(jax.random.key(0), 1, batch), 0)
-        _, action, extras = algo.act(agent, actor.carry, actor.obs, noise, play.start_clock(), "sample")
+        _, action, extras = algo.act(agent, actor.carry, actor.obs, noise,
+                                     play.start_clock(), "sample")
         frame = stacking.newest(actor.obs, algo.spec.stack)
-        return Timestep(frame, action, frame, jnp.zeros(batch), jnp.zeros(batch, bool), jnp.zeros(batch, bool), extras)
+        return Timestep(frame, action, frame, jnp.zeros(batch), jnp.zeros(batch, bool),
+                        jnp.zeros(batch, bool), extras)
 
-    steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), jax.eval_shape(row, agent, actor))
-    copy = lambda x: jnp.array(x, copy=True)  # the ring is donated, and the first rollout still starts from these
+    steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype),
+                         jax.eval_shape(row, agent, actor))
+    # the ring is donated, and the first rollout still starts from these
+    copy = lambda x: jnp.array(x, copy=True)
     ends = jax.tree.map(lambda x: jnp.zeros((length // algo.num_steps, *x.shape), x.dtype), actor)
     return Ring(jax.tree.map(copy, actor), ends, steps)
 
@@ -132,12 +144,15 @@ class AsyncGroup(Group):
         self.waiting = order[count:]
         return order[:count]
 
-    def play(self, root: jax.Array, agent: Any, t: int, mode: str, clock: WallTime, groups: Any = ()) -> Rollout:
+    def play(self, root: jax.Array, agent: Any, t: int, mode: str,
+             clock: WallTime, groups: Any = ()) -> Rollout:
         algo, returns, lengths = self.run.algo, [], []
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
             self.ring = begin(algo, agent, self.actor, self.rows)
-        lag = (self.done.sum() + self.num_envs - len(self.waiting)) / (self.num_envs * algo.num_steps)
+        lag = (
+            (self.done.sum() + self.num_envs - len(self.waiting)) / (self.num_envs * algo.num_steps)
+        )
         turns = 0
 
         def act(ids: np.ndarray, came: Some | None) -> None:
@@ -147,8 +162,11 @@ class AsyncGroup(Group):
             assert (self.done[ids] < self.rows).all(), "a ring that is too short"
             seen, rows = (None, self._next(ids)) if came is None else (self.seen, came)
             now = iteration_clock, mode
-            self.ring, action = step(algo, agent, self.ring, seen, rows, self._next(ids), key, np.int32(turns), *now)
-            action, turns = play.playable(algo.spec.action, np.asarray(action)[: len(ids)])[0], turns + 1
+            self.ring, action = step(algo, agent, self.ring, seen, rows,
+                                     self._next(ids), key, np.int32(turns), *now)
+            action, turns = (
+                play.playable(algo.spec.action, np.asarray(action)[: len(ids)])[0], turns + 1
+            )
             if len(ids):
                 with self.watch.asked():
                     self.vector.send(action, ids)
@@ -164,13 +182,16 @@ class AsyncGroup(Group):
             self.done[ids] += 1
             self.waiting = np.append(self.waiting, ids)
             if len(ids) < self.vector.at_once:
-                self.seen = jax.tree.map(lambda x: np.resize(x, (self.vector.at_once, *x.shape[1:])), self.seen)
+                self.seen = jax.tree.map(
+                    lambda x: np.resize(x, (self.vector.at_once, *x.shape[1:])), self.seen
+                )
             with clock.during("transfer"):
                 self.transfer()
             if self.done.min() >= algo.num_steps:
                 break
             act(self._choose(), came)
-        self.ring, after, trajectory = end(algo, self.start, self.ring, self.seen, came, np.int32(self.base))
+        self.ring, after, trajectory = end(algo, self.start, self.ring,
+                                           self.seen, came, np.int32(self.base))
         self.start, self.done = after, self.done - algo.num_steps
         self.base = (self.base + algo.num_steps) % self.rows
         return Rollout((trajectory,), returns, lengths, lag=lag, reports=self.tally.take())
@@ -181,5 +202,7 @@ def _prelude(run: Run, root: jax.Array, t: jax.Array, group: int) -> tuple[jax.A
     return random.fold_in(iteration_keys(root, t).policy, group), iteration.clock_at(run, t)
 
 
-def open_group(env: HostEnv, run: Run, watch: Watch, num_envs: int, seed: int, index: int, first: int) -> Group:
-    return (SyncGroup if env.at_once(num_envs) is None else AsyncGroup)(env, run, watch, num_envs, seed, index, first)
+def open_group(env: HostEnv, run: Run, watch: Watch, num_envs: int,
+               seed: int, index: int, first: int) -> Group:
+    return (SyncGroup if env.at_once(num_envs) is None
+            else AsyncGroup)(env, run, watch, num_envs, seed, index, first)

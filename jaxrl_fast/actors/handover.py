@@ -47,7 +47,9 @@ def join(parts: Sequence[Trajectory]) -> Trajectory:
         return parts[0]
     along = lambda axis, *trees: jax.tree.map(lambda *x: jnp.concatenate(x, axis), *trees)
     steps = along(1, *(p.steps for p in parts))
-    return Trajectory(steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True)))
+    return Trajectory(
+        steps, *(along(0, *ends) for ends in zip(*(p[1:] for p in parts), strict=True))
+    )
 
 
 def _together(rollouts: Sequence[Rollout], sizes: Sequence[int]) -> Rollout:
@@ -55,10 +57,14 @@ def _together(rollouts: Sequence[Rollout], sizes: Sequence[int]) -> Rollout:
     if len(rollouts) == 1:
         return rollouts[0]
     every = lambda name: [x for rollout in rollouts for x in getattr(rollout, name)]
-    lag = sum(rollout.lag * size for rollout, size in zip(rollouts, sizes, strict=True)) / sum(sizes)
-    spent = {name: sum(r.seconds.get(name, 0.0) for r in rollouts) / len(rollouts) for name in every("seconds")}
+    lag = (
+        sum(rollout.lag * size for rollout, size in zip(rollouts, sizes, strict=True)) / sum(sizes)
+    )
+    spent = {name: sum(r.seconds.get(name, 0.0) for r in rollouts) / len(rollouts)
+             for name in every("seconds")}
     reports = merged(rollout.reports for rollout in rollouts)
-    return Rollout(tuple(every("parts")), every("returns"), every("lengths"), False, lag, reports, spent)
+    return Rollout(tuple(every("parts")), every("returns"), every("lengths"),
+                   False, lag, reports, spent)
 
 
 class Handover(abc.ABC):
@@ -128,13 +134,15 @@ class Handover(abc.ABC):
 
     def take(self, t: int, stopping: Callable[[], bool] = lambda: False) -> Rollout:
         """Wait for the rollout of iteration t. Raises HostError for no answer or many failures."""
-        found = _together([self._part(i, t, stopping) for i in range(len(self.workers))], self.sizes)
+        found = _together([self._part(i, t, stopping) for i in range(len(self.workers))],
+                          self.sizes)
         fresh, self.fresh = self.fresh, False
         return found._replace(fresh=fresh)
 
     def lag(self, t: int, rollout: Rollout) -> float:
         """Return the iterations of learning between the acting agents and the learning one."""
-        learns, acted, before = (max(when, self.warmup) for when in (t, self._whose(t), self._whose(t - 1)))
+        learns, acted, before = (max(when, self.warmup)
+                                 for when in (t, self._whose(t), self._whose(t - 1)))
         return learns - acted + rollout.lag * (acted - before)
 
     def place(self, i: int, t: int) -> tuple[int, int, int, int]:
@@ -157,7 +165,8 @@ class Handover(abc.ABC):
                 self.failures += 1
                 if self.failures > self.restarts or stopping() or not self.may_begin_anew(i):
                     raise
-                warnings.warn(f"{error}; restarted, {self.failures} of {self.restarts} times", stacklevel=1)
+                warnings.warn(f"{error}; restarted, {self.failures} of {self.restarts} times",
+                              stacklevel=1)
                 self._begin_anew(i, t)
 
     def _begin_anew(self, i: int, t: int) -> None:

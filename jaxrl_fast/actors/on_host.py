@@ -44,17 +44,21 @@ from jaxrl_fast.types import Mean, RunState
 
 
 class OnHost:
-    one_program = False
+    one_program = stills = False  # the actors' threads step the environments
 
     def check(self, env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
         if config.env_devices > 1 or config.sampling_groups > 1:
-            raise ConfigError("mesh", config.mesh, "None: the environments of this run are on the host")
+            raise ConfigError("mesh", config.mesh,
+                              "None: the environments of this run are on the host")
         if distributed.several():
-            raise ConfigError("distributed", True, "False: the environments of this run are on the host, in one process")
+            raise ConfigError("distributed", True,
+                              "False: the environments of this run are on the host, in one process")
         if algo.whole_rollouts:
-            raise ConfigError("environment", env.spec.name, f"one on the device: {algo.name} needs whole rollouts in its program")
+            raise ConfigError("environment", env.spec.name,
+                              f"one on the device: {algo.name} needs whole rollouts in its program")
         if config.offline:
-            raise ConfigError("experience_fraction", 1, "below 1: environments on the host need training steps")
+            raise ConfigError("experience_fraction", 1,
+                              "below 1: environments on the host need training steps")
         if config.ahead and not algo.takes_older_rollouts:
             valid = f"0: {algo.name} learns from its own rollouts; impala corrects for older ones"
             raise ConfigError("ahead", config.ahead, valid)
@@ -76,7 +80,8 @@ class OnHost:
     def programs(self, prepared, context) -> HostPrograms:
         return HostPrograms(prepared, context)
 
-    def evaluate(self, env: HostEnv, algo, agent, key, episodes, mode, config: RunConfig) -> Evaluation:
+    def evaluate(self, env: HostEnv, algo, agent, key, episodes,
+                 mode, config: RunConfig) -> Evaluation:
         watch = Watch(env.spec.name, config.host_timeout)
         return Evaluation(*play.evaluate(env, algo, agent, key, episodes, mode, watch=watch))
 
@@ -88,30 +93,39 @@ class OnHost:
 def _check_at_once(env: HostEnv, algo: Algorithm, config: RunConfig) -> None:
     """Raise ConfigError for asynchronous environments that do not fit the actors."""
     sizes = sizes_of(algo.num_envs, config.actors)
-    at_once = next((found for size in (algo.num_envs, *sizes) if (found := env.at_once(size)) is not None), None)
+    at_once = next((found for size in (algo.num_envs, *sizes)
+                    if (found := env.at_once(size)) is not None), None)
     if at_once is None:
         return
     if config.actors_on == "threads" and config.actors > 1:
-        raise ConfigError("actors", config.actors, "1 with env.batch_size: environments already step while the policy runs")
+        raise ConfigError("actors", config.actors,
+                          "1 with env.batch_size: environments already step while the policy runs")
     if not algo.takes_older_rollouts:
-        raise ConfigError("env.batch_size", at_once, f"0: {algo.name} learns from its own rollouts, none begun earlier")
+        raise ConfigError("env.batch_size", at_once,
+                          f"0: {algo.name} learns from its own rollouts, none begun earlier")
     for size in sizes:
         each = f"the {size} environments of an actor" if config.actors > 1 else f"num_envs = {size}"
         if size % at_once or size == at_once < algo.num_envs:
-            raise ConfigError("env.batch_size", at_once, f"a divisor of {each} and less, or 0 for all at once")
+            raise ConfigError("env.batch_size", at_once,
+                              f"a divisor of {each} and less, or 0 for all at once")
 
 
-def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any, parts: Any, t: jax.Array, learns: bool):
+def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any,
+          parts: Any, t: jax.Array, learns: bool):
     """Learn in one iteration -> (agent, memory, metrics added to `totals`)."""
     run = dataclasses.replace(run, source=FromActors(join(parts)))
     state = RunState(agent, (), (), (), mem, (), root)
     state, metrics = iteration.iteration(run, state, iteration.draw(run, root, t), t, learns)
-    return state.agent, state.memory, jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
+    return (
+        state.agent, state.memory,
+        jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
+    )
 
 
-def _learner(options: dict[str, Any] | None = None) -> Any:
-    donated = "mem", "totals"
-    return jax.jit(learn, static_argnames="learns", donate_argnames=donated, compiler_options=options)
+def _learner(donate: bool, options: dict[str, Any] | None = None) -> Any:
+    donated = ("mem", "totals") if donate else ()
+    return jax.jit(learn, static_argnames="learns", donate_argnames=donated,
+                   compiler_options=options)
 
 
 def seam(run: Run, agent: Any, mem: Any, w: jax.Array):
@@ -126,25 +140,29 @@ class HostPrograms(Programs):
         super().__init__(prepared, context)
         self.env, self.stopping = prepared.env, context.stopping
         self._is_stopping = lambda: context.stopping() is not None
-        self._learn = _learner()
-        self._seam = jax.jit(seam, donate_argnames="mem")
+        self._learn = _learner(self.config.donate)
+        self._seam = jax.jit(seam, donate_argnames="mem" if self.config.donate else ())
         self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)
         self.actors: Handover | None = None
-        self._totals: dict[bool, Any] = {}  # shapes of the metrics in warm-up and learning, traced once each
-        self._taken: tuple[str, ...] | None = None  # metrics of learning, once an environment reports
-        self.games: collections.deque[float] = collections.deque(maxlen=100)  # scores of the last games in training
+        # shapes of the metrics in warm-up and learning, traced once each
+        self._totals: dict[bool, Any] = {}
+        # metrics of learning, once an environment reports
+        self._taken: tuple[str, ...] | None = None
+        # scores of the last games in training
+        self.games: collections.deque[float] = collections.deque(maxlen=100)
 
     def compile(self, keys: jax.Array) -> None:
         """Compile `init`; the others compile at their first call."""
         self.prepared.plan.check()
-        self._start("init", self._init, self.run, keys, options=runtime.once_options(self.population.platform))
+        self._start("init", self._init, self.run, keys,
+                    options=runtime.once_options(self.population.platform))
         self._jobs["init"].result()
 
     def recompile_for_trace(self, state: RunState) -> None:
-        """Let the learner compile anew at its next call if a profiler sees its instructions only so."""
+        """Compile the learner anew at its next call if a profiler sees its instructions only so."""
         if options := runtime.traced_options(self.population.platform):
-            self._learn = _learner(options)
+            self._learn = _learner(self.config.donate, options)
 
     def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
         if t0 < self.grid.warmup:
@@ -159,7 +177,10 @@ class HostPrograms(Programs):
     def _playing(self, t: int, state: RunState) -> Handover:
         if self.actors is None:
             c, ahead = self.config, ahead_of(self.config, self.first.algo)
-            args = self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout, c.restarts
+            args = (
+                self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout,
+                c.restarts
+            )
             if c.actors_on == "ray":
                 from jaxrl_fast.actors.ray import RayActors
             self.actors = (RayActors if c.actors_on == "ray" else Actors)(*args)
@@ -193,7 +214,8 @@ class HostPrograms(Programs):
                 if first:
                     self._totals[learns] = self._measured(state._replace(memory=mem), found, learns)
                 if totals is None:
-                    totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self._totals[learns])
+                    totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
+                                          self._totals[learns])
                 args = self.run, agent, mem, state.key, totals, found.parts, np.int32(t)
                 agent, mem, totals = self._learn(*args, learns=learns)
                 jax.block_until_ready(agent)
@@ -203,7 +225,8 @@ class HostPrograms(Programs):
             lengths += found.lengths
             reports.append(found.reports)
             if found.reports and self._taken is None:  # warm-up has the same names
-                self._taken = tuple(self._measured(state._replace(agent=agent, memory=mem), found, True))
+                learned = state._replace(agent=agent, memory=mem)
+                self._taken = tuple(self._measured(learned, found, True))
             lag += self.first.algo.updates * actors.lag(t, found)
             t += 1
         metrics = dict(jax.device_get(totals or {}))
@@ -213,7 +236,8 @@ class HostPrograms(Programs):
         metrics |= shares(self.clock.lap(), actors.lap())
         metrics |= self.context.reported.metrics(reports, self._taken or ())
         metrics = jax.tree.map(lambda x: np.asarray(x)[None], metrics)
-        return Chunk(state._replace(agent=agent, memory=mem), metrics, None, t, stopped, int(begins and t > t0))
+        return Chunk(state._replace(agent=agent, memory=mem), metrics,
+                     None, t, stopped, int(begins and t > t0))
 
     def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None]) -> Scores:
         c, key, asked = self.config, evaluation_key(state.key, rows), self._is_stopping

@@ -55,7 +55,8 @@ def start_clock() -> Clock:
 def _blank(algo: Algorithm, frame: Any, action: Any, extras: Any) -> Timestep:
     batch = jax.tree.leaves(frame)[0].shape[:1]
     no = jnp.zeros(batch, bool)
-    row = Timestep(frame, action, frame, jnp.zeros(batch, jnp.float32), no, no, extras, reset_only=no)
+    row = Timestep(frame, action, frame, jnp.zeros(batch, jnp.float32),
+                   no, no, extras, reset_only=no)
     return jax.tree.map(lambda x: jnp.zeros((algo.num_steps, *x.shape), x.dtype), row)
 
 
@@ -65,23 +66,28 @@ def _write(rows: Any, row: Any, i: jax.Array) -> Any:
         return jax.tree.map(put, rows, row)
 
 
-def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen, i: jax.Array) -> tuple[Actor, Timestep]:
+def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen,
+          i: jax.Array) -> tuple[Actor, Timestep]:
     done = seen.terminated | seen.truncated
     columns = seen.columns() | ({} if seen.real is None else {"reset_only": ~seen.real})
-    steps = steps._replace(**{name: _write(getattr(steps, name), x, i) for name, x in columns.items()})
+    steps = steps._replace(
+        **{name: _write(getattr(steps, name), x, i) for name, x in columns.items()}
+    )
     return see(algo, actor, seen.obs, done), steps
 
 
 @functools.partial(jax.jit, static_argnames="mode", donate_argnames="steps")
 def step(
-    algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None, noise: Any, clock: Clock, i: Any,
+    algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None,
+    seen: Seen | None, noise: Any, clock: Clock, i: Any,
     mode: str,
 ) -> tuple[Actor, Timestep, Any]:  # fmt: skip
     """Write row i - 1's results (none at first), act in row i -> (actor, rows [T, B], action)."""
     if seen is not None:
         actor, steps = _look(algo, actor, steps, seen, i - 1)
     with scope(POLICY):
-        carry, action, extras = algo.act(agent, actor.carry, actor.obs, tree.take(noise, i), clock, mode)
+        carry, action, extras = algo.act(agent, actor.carry, actor.obs,
+                                         tree.take(noise, i), clock, mode)
     frame = stacking.newest(actor.obs, algo.spec.stack)
     if steps is None:
         steps = _blank(algo, frame, action, extras)
@@ -94,7 +100,8 @@ def step(
 
 
 @functools.partial(jax.jit, donate_argnames="steps")
-def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen, i: Any) -> tuple[Actor, Trajectory]:
+def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep,
+        seen: Seen, i: Any) -> tuple[Actor, Trajectory]:
     """Write the last row's results and return (actor, the whole rollout)."""
     actor, steps = _look(algo, actor, steps, seen, i)
     return actor, Trajectory(steps, start.carry, start.obs, actor.obs)
@@ -104,7 +111,10 @@ def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep, seen: Seen
 def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> Actor:
     """Begin episodes with first frames `obs` [B, ...], environments from `first` among `of`."""
     batch = jax.tree.leaves(obs)[0].shape[0]
-    carry = algo.evaluation_carry(batch) if of is None else tree.take(algo.init_carry(of), slice(first, first + batch))
+    carry = (
+        algo.evaluation_carry(batch) if of is None
+        else tree.take(algo.init_carry(of), slice(first, first + batch))
+    )
     return Actor((), stacking.start(obs, algo.spec.stack), carry)
 
 
@@ -120,7 +130,8 @@ def see(algo: Algorithm, actor: Actor, obs: Any, done: jax.Array) -> Actor:
 
 
 @functools.partial(jax.jit, static_argnames="mode")
-def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None, key: jax.Array, i: Any, mode: str):
+def _act(algo: Algorithm, agent: Any, actor: Actor, seen: tuple[Any, Any] | None,
+         key: jax.Array, i: Any, mode: str):
     if seen is not None:
         actor = see(algo, actor, *seen)
     batch = jax.tree.leaves(actor.obs)[0].shape[0]
@@ -139,7 +150,8 @@ def playable(space: Space, action: np.ndarray) -> tuple[np.ndarray, np.ndarray |
     return np.where(sound, action, 0).astype(action.dtype), ~sound.reshape(len(action), -1).all(1)
 
 
-def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str, watch: Watch) -> Iterator[HostStep]:
+def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array,
+         mode: str, watch: Watch) -> Iterator[HostStep]:
     """Step `vector` under a fixed policy, endlessly; a step with a non-finite action scores NaN."""
     agent = acting(algo, agent)
     with watch.asked():
@@ -158,7 +170,8 @@ def play(algo: Algorithm, agent: Any, vector: Vector, key: jax.Array, mode: str,
 
 
 def evaluate(
-    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, max_steps: int | None = None,
+    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, episodes: int,
+    mode: str, max_steps: int | None = None,
     watch: Watch | None = None, stopping: Callable[[], bool] = lambda: False,
     told: Callable[[int, int], None] = lambda played, episodes: None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
@@ -193,7 +206,8 @@ def evaluate(
 
 
 def frames(
-    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float = 120.0
+    env: HostEnv, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int,
+    patience: float = 120.0
 ) -> list[np.ndarray] | None:
     """Return a game's frames, uint8 [H, W, 3] each, `max_steps` at most, or None."""
     watch = Watch(env.spec.name, patience)

@@ -40,7 +40,8 @@ class Actor:
     """An actor in a Ray process: some environments, and the agent that it is sent."""
 
     def __init__(
-        self, modules: Sequence[str], env: HostEnv, run: Run, like: Any, root: tuple[Any, str], warmup: int, place: tuple
+        self, modules: Sequence[str], env: HostEnv, run: Run, like: Any,
+        root: tuple[Any, str], warmup: int, place: tuple
     ):
         for module in modules:
             imports.import_user_module(module)
@@ -55,7 +56,8 @@ class Actor:
         """Play the rollout of iteration t. read: the agent's leaves for acting, None for others."""
         self.clock.switch("transfer")
         leaves, structure = jax.tree.flatten(self.agent)
-        leaves = [kept if new is None else jax.device_put(new) for kept, new in zip(leaves, read, strict=True)]
+        leaves = [kept if new is None else jax.device_put(new)
+                  for kept, new in zip(leaves, read, strict=True)]
         agent = jax.tree.unflatten(structure, leaves)
         played = rollout([self.group], self.root, agent, t, self.warmup, self.clock)
         self.clock.switch("transfer")
@@ -80,7 +82,8 @@ class RayActors(Handover):
 
     def __init__(self, *args: Any, **settings: Any):
         super().__init__(*args, **settings)
-        self.run = jax.tree.map(np.asarray, dataclasses.replace(self.run, experience=None))  # the learner's
+        # the learner's
+        self.run = jax.tree.map(np.asarray, dataclasses.replace(self.run, experience=None))
         self.limits, self.first_limits = Limits(self.patience), Limits(max(self.patience, START))
         self.own, self._seconds = False, {}  # own: the cluster is ours
 
@@ -92,17 +95,22 @@ class RayActors(Handover):
             _begin_cluster(len(self.sizes))
         cpus = int(ray.cluster_resources().get("CPU", 0))
         if cpus < len(self.sizes):
-            raise ConfigError("actors", len(self.sizes), f"at most {cpus}: the Ray cluster has no more CPUs")
+            raise ConfigError("actors", len(self.sizes),
+                              f"at most {cpus}: the Ray cluster has no more CPUs")
         self.like, self.read = jax.eval_shape(lambda: agent), read_in_acting(self.run, agent)
-        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)  # this process; any before it
+        # this process; any before it
+        self.answered, self.began = [False] * len(self.sizes), [False] * len(self.sizes)
         super().start(t, agent)
 
     def open(self, i: int, t: int) -> Any:
         import ray
 
         self.answered[i] = False
-        variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "NPROC": "1"}  # one CPU, one thread
-        kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1}, runtime_env={"env_vars": variables})
+        # one CPU, one thread
+        variables = {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", ""),
+                     "NPROC": "1"}
+        kind = ray.remote(num_cpus=1, max_restarts=0, concurrency_groups={"watch": 1},
+                          runtime_env={"env_vars": variables})
         root = np.asarray(jax.random.key_data(self.root)), str(jax.random.key_impl(self.root))
         about = self.env, self.run, self.like, root, self.warmup, self.place(i, t)
         return kind(Actor).remote(tuple(imports.named), *about)
@@ -110,7 +118,8 @@ class RayActors(Handover):
     def sent(self, agent: Any) -> Any:
         import ray
 
-        return ray.put([np.asarray(x) if read else None for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
+        return ray.put([np.asarray(x) if read else None
+                        for x, read in zip(jax.tree.leaves(agent), self.read, strict=True)])
 
     def ask(self, i: int, t: int, agent: Any) -> Any:
         return self.workers[i].rollout.remote(t, agent)
@@ -131,19 +140,27 @@ class RayActors(Handover):
         who = f"actor {i} of {self.env.spec.name}"
         try:
             while not ray.wait([asked], timeout=1.0)[0]:
-                since, answer = time.monotonic(), self.workers[i].silent.options(concurrency_group="watch").remote()
+                since, answer = (
+                    time.monotonic(),
+                    self.workers[i].silent.options(concurrency_group="watch").remote()
+                )
                 while not ray.wait([answer], timeout=1.0)[0]:
-                    limit = (self.limits if self.answered[i] else self.first_limits).over(since, stopping())
+                    limit = (self.limits if self.answered[i]
+                             else self.first_limits).over(since, stopping())
                     if limit is not None:
                         raise HostError(f"{who} has not answered for {limit:g} s (host_timeout)")
                 silent, longest = ray.get(answer)
                 limit = self.limits.over(time.monotonic() - silent, stopping(), longest)
                 if limit is not None:
-                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for {limit:g} s (host_timeout)")
+                    raise HostError(f"{self.env.spec.name} has not answered actor {i} for "
+                                    f"{limit:g} s (host_timeout)")
                 self.answered[i] = self.began[i] = True
             found = ray.get(asked)
         except ray.exceptions.RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, HostError) else HostError(f"{who} failed: {brief(error, -1)}")
+            cause = (
+                error.cause if isinstance(error.cause, HostError)
+                else HostError(f"{who} failed: {brief(error, -1)}")
+            )
             raise cause from error
         except ray.exceptions.RayError as error:
             raise HostError(f"{who} died: {brief(error, -1)}") from error
@@ -165,7 +182,8 @@ class RayActors(Handover):
         import ray
 
         with contextlib.suppress(Exception):
-            ray.wait([worker.close.remote() for worker in self.workers], num_returns=len(self.workers), timeout=5.0)
+            ray.wait([worker.close.remote() for worker in self.workers],
+                     num_returns=len(self.workers), timeout=5.0)
         for i in range(len(self.workers)):
             self.leave(i)
         self.workers = []
@@ -183,7 +201,8 @@ def read_in_acting(run: Run, agent: Any) -> list[bool]:
         noise = tree.take(algo.draw(jax.random.key(0), 1, algo.num_envs), 0)
         acting = algo.acting(agent)
         clock = play.start_clock()
-        return [algo.act(acting, actor.carry, actor.obs, noise, clock, mode) for mode in ("random", "sample")]
+        return [algo.act(acting, actor.carry, actor.obs, noise, clock,
+                         mode) for mode in ("random", "sample")]
 
     return used_inputs(jax.make_jaxpr(act)(agent).jaxpr)
 
@@ -192,11 +211,15 @@ def _begin_cluster(actors: int) -> None:
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
-    given = {"address": address} if address else {"address": "local", "num_cpus": max(actors, os.cpu_count() or 1)}
+    given = (
+        {"address": address} if address
+        else {"address": "local", "num_cpus": max(actors, os.cpu_count() or 1)}
+    )
     with warnings.catch_warnings(), _own_signals():
         warnings.simplefilter("ignore")
         try:
-            ray.init(include_dashboard=False if not address else None, log_to_driver=False, logging_level=logging.ERROR, **given)
+            ray.init(include_dashboard=False if not address else None, log_to_driver=False,
+                     logging_level=logging.ERROR, **given)
         except (ConnectionError, RuntimeError, ValueError) as error:
             if address:
                 valid = f"the address of a Ray cluster that runs: {brief(error, -1)}"

@@ -40,7 +40,8 @@ class Watch:
 
     closing = 10.0  # seconds for environments to close; then they are left behind
 
-    def __init__(self, name: str, patience: float = 120.0, now: Callable[[], float] = time.monotonic):
+    def __init__(self, name: str, patience: float = 120.0,
+                 now: Callable[[], float] = time.monotonic):
         self.name, self.limits, self.now, self.stopped = name, Limits(patience, now), now, False
         self.since: float | None = None
         self.longest = 0.0  # seconds of an answer
@@ -74,7 +75,9 @@ class Watch:
         if now - self.looked > ASLEEP:
             self.awake = now
         self.looked = now
-        limit = None if since is None else self.limits.over(max(since, self.awake), hurry, self.longest)
+        limit = (
+            None if since is None else self.limits.over(max(since, self.awake), hurry, self.longest)
+        )
         if limit is not None:
             self.stopped = True
             raise HostError(f"{self.name} has not answered for {limit:g} s (host_timeout)")
@@ -98,7 +101,8 @@ def close(vector: Vector) -> None:
         warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)
 
 
-def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = lambda: False) -> Any:
+def watched(watch: Watch, f: Callable[[], Any],
+            stopping: Callable[[], bool] = lambda: False) -> Any:
     """Run f() in a thread, which then closes its environments. Raises HostError if late."""
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)
     asked = math.inf
@@ -107,7 +111,8 @@ def watched(watch: Watch, f: Callable[[], Any], stopping: Callable[[], bool] = l
             watch.check(hurry=stopping())
             asked = min(asked, watch.now()) if stopping() else asked
             if watch.now() - asked > watch.limits.hurry:
-                raise HostError(f"{watch.name} was played for {watch.limits.hurry:g} s more, and not to the end")
+                raise HostError(f"{watch.name} was played for {watch.limits.hurry:g} s more, and "
+                                "not to the end")
     except BaseException:
         watch.end(thread)
         raise

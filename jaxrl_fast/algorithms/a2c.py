@@ -62,7 +62,9 @@ class A2C(PolicyGradient):
 
     def prepare(self, agent, trajectory) -> Rows:
         """Compute values and advantages of the whole rollout in one batch."""
-        value_of = lambda obs: self.networks.value(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
+        value_of = lambda obs: self.networks.value(
+            agent.params, normalize_obs(self.spec.observation, agent.moments, obs)
+        )
         steps, obs = trajectory.steps, stacking.observations(trajectory, self.spec.stack)
         value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
         reward = self.learned_reward(agent, steps.reward)
@@ -78,7 +80,10 @@ class A2C(PolicyGradient):
             obs = normalize_obs(self.spec.observation, agent.moments, batch.obs)
             dist, value = networks.policy_and_value(params, obs)
             log_prob = dist.log_prob(batch.action)
-            advantage = returns.standardize(batch.advantage) if self.normalize_advantage else batch.advantage
+            advantage = (
+                returns.standardize(batch.advantage) if self.normalize_advantage
+                else batch.advantage
+            )
             policy_loss = losses.policy_gradient(log_prob, advantage)
             value_loss = losses.value_loss(value, batch.advantage + batch.value)
             policy_loss, value_loss = policy_loss.mean(), value_loss.mean()

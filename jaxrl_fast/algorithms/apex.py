@@ -81,19 +81,25 @@ class ApeX(DQN):
     def __post_init__(self):
         super().__post_init__()
         if not self.prioritized:
-            raise ConfigError("prioritized", False, f"True: {self.name} is about priorities; dqn goes without")
+            raise ConfigError("prioritized", False,
+                              f"True: {self.name} is about priorities; dqn goes without")
         if self.noisy:
-            raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; rainbow has noisy layers")
+            raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; "
+                                             "rainbow has noisy layers")
 
     def init_carry(self, num_envs):
-        return Explorer(jnp.linspace(0.0, 1.0, num_envs, dtype=jnp.float32), jnp.zeros(num_envs, jnp.float32))
+        return Explorer(jnp.linspace(0.0, 1.0, num_envs, dtype=jnp.float32),
+                        jnp.zeros(num_envs, jnp.float32))
 
     def evaluation_carry(self, num_envs):
         """Return the last actor's exploration, but with enough epsilon to end a game that waits."""
-        return Explorer(jnp.ones(num_envs, jnp.float32), jnp.full(num_envs, self.evaluation_epsilon, jnp.float32))
+        return Explorer(jnp.ones(num_envs, jnp.float32),
+                        jnp.full(num_envs, self.evaluation_epsilon, jnp.float32))
 
     def epsilon(self, carry, clock):
-        return jnp.maximum(super().epsilon(carry, clock) ** (1.0 + self.epsilon_exponent * carry.place), carry.least)
+        return jnp.maximum(super().epsilon(carry, clock) ** (
+            1.0 + self.epsilon_exponent * carry.place
+        ), carry.least)
 
     def act(self, agent, carry, obs, noise, clock, mode):
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)

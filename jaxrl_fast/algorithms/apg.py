@@ -65,7 +65,8 @@ class APG(PolicySearch):
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)
-        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
+        check_bounded(spec, "environment", spec.name,
+                      f"one that {self.name} can act in: {self.name} needs bounded actions")
         return super().bind(spec)
 
     def check_env(self, env):
@@ -78,7 +79,8 @@ class APG(PolicySearch):
     def init(self, key: jax.Array) -> Agent:
         params, moments = self.init_policy(key)
         if self.stochastic:
-            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),),
+                                         self.initial_log_std, jnp.float32)
         return self.begin(params, moments)
 
     def begin(self, params, moments=()):
@@ -101,7 +103,8 @@ class APG(PolicySearch):
             return -jnp.mean(played.trajectory.steps.reward), played
 
         (loss, played), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, iteration.clock(), agent.params, grads, agent.opt_state)
+        params, opt_state = gradient_step(self, iteration.clock(), agent.params,
+                                          grads, agent.opt_state)
         metrics = {"policy_loss": loss, "grad_norm": optim.global_norm(grads)}
         if self.stochastic:
             metrics["policy_std"] = jnp.mean(jnp.exp(agent.params["log_std"]))

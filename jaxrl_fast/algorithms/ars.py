@@ -42,7 +42,8 @@ class ARS(Evolution):
     def __post_init__(self):
         super().__post_init__()
         if self.top_directions > self.directions:
-            raise ConfigError("top_directions", self.top_directions, f"at most directions = {self.directions}")
+            raise ConfigError("top_directions", self.top_directions,
+                              f"at most directions = {self.directions}")
 
     def bind(self, spec):
         check_descends(None, self.learning_rate)

@@ -25,7 +25,8 @@ from jaxrl_fast.scopes import PREPROCESS, STORE, scope
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 
-IN_NETWORKS, IN_STEPS = "override `networks`, a part", "override `act`, `prepare` or `update`"  # see `Algorithm.removed`
+# see `Algorithm.removed`
+IN_NETWORKS, IN_STEPS = "override `networks`, a part", "override `act`, `prepare` or `update`"
 
 
 @tree.settings
@@ -38,12 +39,15 @@ class Algorithm:
 
     name: ClassVar[str] = "algorithm"
     action_spaces: ClassVar[tuple[type, ...]] = ()  # what `bind` accepts
-    takes_older_rollouts: ClassVar[bool] = True  # `ahead` on the host: its loss allows actions of an older policy
-    whole_rollouts: ClassVar[bool] = False  # `learn` plays rollouts of its own agents and stores no rows
+    # `ahead` on the host: its loss allows actions of an older policy
+    takes_older_rollouts: ClassVar[bool] = True
+    # `learn` plays rollouts of its own agents and stores no rows
+    whole_rollouts: ClassVar[bool] = False
     rematerialize: ClassVar[bool] = False  # recompute each step in a gradient through a rollout
 
     removed: ClassVar[dict[str, str]] = {  # of older versions
-        "improve": "override `learn`, one whole iteration", "fresh_start": "call `iteration.begin` in `learn`"
+        "improve": "override `learn`, one whole iteration",
+        "fresh_start": "call `iteration.begin` in `learn`"
     }  # fmt: skip
 
     precision: str = setting("highest", choices=PRECISIONS, kw_only=True)
@@ -88,7 +92,8 @@ class Algorithm:
     def bind(self, spec: EnvSpec) -> Algorithm:
         """Return these settings bound to an environment. Raises ConfigError for a misfit."""
         if jax.tree_util.all_leaves([self]):
-            raise ConfigError("algorithm", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
+            raise ConfigError("algorithm", type(self).__name__,
+                              "a class with @jf.settings above it, as every subclass needs")
         _check_kind(spec, self.name, self.action_spaces)
         check_int("num_envs * num_steps", self.steps_per_iteration)
         _check_mask(spec)
@@ -118,7 +123,8 @@ class Algorithm:
 
     def begin(self, params: PyTree, moments: PyTree = ()) -> PyTree:
         """Return an agent with these parameters and statistics, the rest as `init` makes it."""
-        raise ConfigError("start_from", self.name, f"None: {type(self).__name__} has no method begin(params, moments)")
+        raise ConfigError("start_from", self.name,
+                          f"None: {type(self).__name__} has no method begin(params, moments)")
 
     def draw(self, key: jax.Array, num_steps: int, num_envs: int) -> PyTree:
         """Return the randomness of `num_steps` calls of `act`, [T, ...]."""
@@ -128,7 +134,8 @@ class Algorithm:
         """Return the agent for `act`, once a rollout: for work that every step would repeat."""
         return agent
 
-    def act(self, agent: PyTree, carry: PyTree, obs: PyTree, noise: PyTree, clock: Clock, mode: str) -> tuple:
+    def act(self, agent: PyTree, carry: PyTree, obs: PyTree, noise: PyTree,
+            clock: Clock, mode: str) -> tuple:
         """Return (carry, action, extras); mode: "random", "sample" or "greedy"."""
         raise NotImplementedError
 
@@ -136,7 +143,8 @@ class Algorithm:
         """Return the memory that `prepare` writes and `update` reads."""
         raise NotImplementedError
 
-    def learn(self, agent: PyTree, mem: PyTree, iteration: Iteration) -> tuple[PyTree, PyTree, Metrics, Played]:
+    def learn(self, agent: PyTree, mem: PyTree,
+              iteration: Iteration) -> tuple[PyTree, PyTree, Metrics, Played]:
         """Learn from one rollout -> (agent, memory, metrics, rollout).
 
         Environments and log continue from the rollout that it returns.
@@ -150,7 +158,8 @@ class Algorithm:
                 mem = iteration.memory.add(mem, rows, iteration.t)
         if iteration.learns:
             agent, mem, metrics = update_all(self, agent, mem, iteration)
-        if played.trajectory is not None:  # in warm-up too: the first batches are drawn from its rows
+        # in warm-up too: the first batches are drawn from its rows
+        if played.trajectory is not None:
             with scope(PREPROCESS):
                 agent = self.finish(agent, rows)
         return agent, mem, metrics, played
@@ -167,7 +176,8 @@ class Algorithm:
         """Return rows [T, B], exactly what the memory stores."""
         raise NotImplementedError
 
-    def update(self, agent: PyTree, batch: Any, key: jax.Array, clock: Clock) -> tuple[PyTree, Metrics, Any]:
+    def update(self, agent: PyTree, batch: Any, key: jax.Array,
+               clock: Clock) -> tuple[PyTree, Metrics, Any]:
         """Take one optimizer step -> (agent, metrics, priority [b] or ())."""
         raise NotImplementedError
 
@@ -214,7 +224,9 @@ def _check_mask(spec: EnvSpec) -> None:
     """Raise ConfigError for an `action_mask` without Discrete actions."""
     masked = isinstance(spec.observation, Dict) and "action_mask" in spec.observation
     if masked and not isinstance(spec.action, Discrete):
-        valid = f"one without action_mask: action_mask needs Discrete actions, this has {spec.action}"
+        valid = (
+            f"one without action_mask: action_mask needs Discrete actions, this has {spec.action}"
+        )
         raise ConfigError("environment", spec.name, valid)
 
 

@@ -24,9 +24,11 @@ def function_of(path: str, name: str) -> Any:
 
     found, home = imports.look_up(path, name)
     layers = isinstance(found, type) and issubclass(found, (linen.Module, np.generic))
-    if not callable(found) or not (layers or imports.is_function(home, getattr(found, "__name__", ""))):
+    function = imports.is_function(home, getattr(found, "__name__", ""))
+    if not callable(found) or not (layers or function):
         libraries = "jax.nn, jax.numpy, jax.lax, flax.linen or optax"
-        raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a module of yours, which {NAMED}")
+        raise ConfigError(name, path, f"a function of {libraries}, a class of layers, or of a "
+                                      f"module of yours, which {NAMED}")
     return found
 
 
@@ -43,10 +45,13 @@ def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
     fields = {f.name: f for f in dataclasses.fields(cls) if f.name != "spec"}
     for key, value in settings.items():
         if key not in fields:
-            raise ConfigError(f"algo.{key}", value, f"a setting of {cls.name}{nearest(key, fields)}")
+            raise ConfigError(f"algo.{key}", value,
+                              f"a setting of {cls.name}{nearest(key, fields)}")
         if _names_code(fields[key], value):
             network = "Module" in type_name(fields[key])
-            settings = settings | {key: (_user_network if network else function_of)(value, f"algo.{key}")}
+            settings = (
+                settings | {key: (_user_network if network else function_of)(value, f"algo.{key}")}
+            )
     return cls(**settings)
 
 

@@ -36,11 +36,16 @@ class C51(DQN):
             raise ConfigError("v_min", self.v_min, f"a number below v_max = {self.v_max}")
         if numbers and self.v_max - self.v_min > float(np.finfo(np.float32).max):
             raise ConfigError("v_max", self.v_max, "such that v_max - v_min is finite in float32")
-        if numbers and not (np.diff(support(np.float32(self.v_min), np.float32(self.v_max), self.num_atoms, np)) > 0).all():
-            valid = f"farther below v_max = {self.v_max}: float32 cannot tell {self.num_atoms} atoms between them apart"
+        ends = np.float32([self.v_min, self.v_max]) if numbers else ()
+        if numbers and not (np.diff(support(*ends, self.num_atoms, np)) > 0).all():
+            valid = (
+                f"farther below v_max = {self.v_max}: float32 cannot tell {self.num_atoms} atoms "
+                "between them apart"
+            )
             raise ConfigError("v_min", self.v_min, valid)
         if self.munchausen:
-            raise ConfigError("munchausen", True, f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")
+            raise ConfigError("munchausen", True,
+                              f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")
 
     @property
     def outputs(self) -> int:
@@ -60,7 +65,8 @@ class C51(DQN):
     def regression(self, z, taus, target):
         """Return the cross-entropy and the Kullback-Leibler divergence (priority, as Rainbow)."""
         loss = -jnp.sum(target * jax.nn.log_softmax(z), axis=-1)
-        entropy = -jnp.sum(jnp.where(target > 0, target * jnp.log(jnp.maximum(target, 1e-30)), 0.0), axis=-1)
+        entropy = -jnp.sum(jnp.where(target > 0, target * jnp.log(jnp.maximum(target, 1e-30)), 0.0),
+                           axis=-1)
         return loss, jnp.maximum(loss - entropy, 0.0)
 
 

@@ -40,11 +40,14 @@ class CrossQ(SAC):
     def __post_init__(self):
         super().__post_init__()
         if is_number(self.target_tau) and self.target_tau != SAC.target_tau:
-            raise ConfigError("target_tau", self.target_tau, f"left at {SAC.target_tau}: crossq has no target networks")
+            raise ConfigError("target_tau", self.target_tau,
+                              f"left at {SAC.target_tau}: crossq has no target networks")
         if self.batch_size == 1:
-            raise ConfigError("batch_size", 1, "at least 2: batch normalisation leaves nothing of a single row")
+            raise ConfigError("batch_size", 1,
+                              "at least 2: batch normalisation leaves nothing of a single row")
         if self.layer_norm:
-            raise ConfigError("layer_norm", True, "False: the critics of crossq have batch normalisation instead")
+            raise ConfigError("layer_norm", True,
+                              "False: the critics of crossq have batch normalisation instead")
 
     @property
     def default_optimizer(self):
@@ -72,13 +75,18 @@ class CrossQ(SAC):
 
     def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
         """Update the critics on (s, a) and (s', a') in one normalised pass (section 4)."""
-        boot_action, log_prob = self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
+        boot_action, log_prob = self.sample(
+            self.networks.actor_output(agent.params["actor"], boot_obs), key
+        )
         action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
-        x = {"action": action, "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}
+        x = {"action": action,
+             "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}
         modules = self._networks(train=True).critic
 
         def loss_fn(critics):
-            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x, self.precision))(critics)
+            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x, self.precision))(
+                critics
+            )
             z, boot_z = jnp.split(z, 2, axis=1)
             target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))
             loss, aux = self.critic_loss(z, target, batch)
@@ -95,7 +103,9 @@ class CrossQ(SAC):
         return agent._replace(params=agent.params | {name: part | {"torso": part["torso"] | seen}})
 
 
-def apply_learning(modules: dict[str, Any], params: Any, x: Any, precision: str) -> tuple[jax.Array, dict[str, Any]]:
+def apply_learning(modules: dict[str, Any], params: Any, x: Any,
+                   precision: str) -> tuple[jax.Array, dict[str, Any]]:
     """Apply with the batch's own statistics -> (outputs, the torso's new running statistics)."""
-    features, seen = forward(modules["torso"], params["torso"], x, precision, mutable=["batch_stats"])
+    features, seen = forward(modules["torso"], params["torso"], x,
+                             precision, mutable=["batch_stats"])
     return forward(modules["head"], params["head"], features), dict(seen)

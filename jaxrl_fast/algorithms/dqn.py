@@ -78,7 +78,8 @@ class DQN(ValueBased):
         super().__post_init__()
         replay.check(self)
         if self.munchausen and self.n_step > 1:
-            raise ConfigError("n_step", self.n_step, "1 with munchausen: its bonus belongs to each single step")
+            raise ConfigError("n_step", self.n_step,
+                              "1 with munchausen: its bonus belongs to each single step")
         if self.huber and not self.has_huber:
             raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
 
@@ -112,7 +113,10 @@ class DQN(ValueBased):
         real = (batch.weight > 0).astype(jnp.float32)
         metrics = {"q_value": q, "td_error": jnp.abs(error)}
         metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
-        return Agent(params, target_params, opt_state), {"loss": Mean.of(loss)} | metrics, jnp.abs(error)
+        return (
+            Agent(params, target_params, opt_state), {"loss": Mean.of(loss)} | metrics,
+            jnp.abs(error)
+        )
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""
@@ -128,7 +132,8 @@ class DQN(ValueBased):
             log_policy = jax.nn.log_softmax(self.legal(self.expected(z), batch.boot_obs) / tau)
             z = jnp.sum(jnp.exp(log_policy)[..., None] * (z - tau * log_policy[..., None]), axis=-2)
             taken = jax.nn.log_softmax(self.action_values(agent.target, batch.obs, keys[1]) / tau)
-            bonus = jnp.clip(tau * at_action(taken[..., None], batch.action)[..., 0], self.munchausen_clip, 0.0)
+            bonus = jnp.clip(tau * at_action(taken[..., None], batch.action)[..., 0],
+                             self.munchausen_clip, 0.0)
             ret = ret + self.munchausen_alpha * bonus
         else:
             if self.double:
@@ -154,11 +159,15 @@ class DQN(ValueBased):
             new = self.init_params(key) | {"torso": params["torso"]}
             return new, init_optimizer(self, new)
 
-        return jax.lax.cond((clock.update + 1) % self.reset_period == 0, fresh, lambda: (params, opt_state))
+        return jax.lax.cond((clock.update + 1) % self.reset_period == 0,
+                            fresh, lambda: (params, opt_state))
 
 
 def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
     """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
-    by_rows = lambda z, action: jnp.sum(z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2)
-    by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0) for i in range(z.shape[-2]))
+    by_rows = lambda z, action: jnp.sum(
+        z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2
+    )
+    by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0)
+                                     for i in range(z.shape[-2]))
     return distributions.few(by_terms, by_rows, z, action, axis=-2)

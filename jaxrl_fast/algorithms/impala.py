@@ -10,9 +10,14 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step, rmsprop_or_adam
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
+from jaxrl_fast.algorithms.common.policy_gradient import (
+    PolicyGradient,
+    approx_kl,
+    check_minibatches,
+    sampled_actions,
+)
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.types import Mean
@@ -59,6 +64,8 @@ class IMPALA(PolicyGradient):
     """passes over a rollout"""
     num_minibatches: int = setting(1)
     """minibatches a pass; must divide num_envs"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     rho_bar: float = setting(1.0, low=0, open_low=True)
     """rho-bar: clips importance weights; decides which policy V converges to"""
     c_bar: float = setting(1.0, low=0)
@@ -77,7 +84,8 @@ class IMPALA(PolicyGradient):
         return self.num_epochs * self.num_minibatches
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=True)
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             True, self.shuffle)
 
     default_optimizer = property(rmsprop_or_adam)
 
@@ -98,7 +106,9 @@ class IMPALA(PolicyGradient):
 
         def loss_fn(params):
             # step by step: modules take one batch axis, and b may be divided over devices
-            dist, value = jax.vmap(lambda obs: networks.policy_and_value(params, normalized(obs)))(batch.obs)
+            dist, value = jax.vmap(lambda obs: networks.policy_and_value(params, normalized(obs)))(
+                batch.obs
+            )
             log_prob = dist.log_prob(batch.action)
             baseline, log_ratio = jax.lax.stop_gradient((value, log_prob - batch.log_prob))
             ratio = jnp.exp(log_ratio)
@@ -106,21 +116,24 @@ class IMPALA(PolicyGradient):
                 baseline, value_of(successors(-1)), batch.truncated, value_of, successors
             )
             target, advantage = returns.vtrace(
-                batch.reward, batch.terminated, batch.terminated | batch.truncated, baseline, next_value, ratio,
+                batch.reward, batch.terminated, batch.terminated | batch.truncated,
+                baseline, next_value, ratio,
                 self.discount, self.gae_lambda, self.rho_bar, self.c_bar,
             )  # fmt: skip
             advantage = returns.standardize(advantage) if self.normalize_advantage else advantage
             policy_loss = losses.policy_gradient(log_prob, advantage)
             metrics = {
                 "rho": ratio.mean(),
-                "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),  # rounding lifts ratios of 1 above it
+                # rounding lifts ratios of 1 above it
+                "rho_clipped": jnp.mean(ratio > 1.001 * self.rho_bar),
                 "approx_kl": approx_kl(ratio, log_ratio).mean(),
             }
             value_loss = losses.value_loss(value, target)
             policy_loss, value_loss = policy_loss.mean(), value_loss.mean()
             entropy = distributions.entropy(dist, key).mean()
             loss = policy_loss + self.value_coefficient * value_loss - bonus * entropy
-            return loss, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy} | metrics
+            return loss, {"policy_loss": policy_loss, "value_loss": value_loss,
+                          "entropy": entropy} | metrics
 
         agent, (_, metrics) = agent_step(self, clock, agent, loss_fn, networks.layers)
         return agent, {name: Mean.of(x) for name, x in metrics.items()}, ()

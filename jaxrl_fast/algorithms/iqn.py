@@ -39,11 +39,14 @@ class IQN(DQN):
         return z.mean(axis=-1)
 
     def more_modules(self, features):
-        return {"fractions": (Dense(features.shape[-1]), jnp.zeros((1, self.num_cosines), jnp.float32))}
+        return {"fractions": (Dense(features.shape[-1]),
+                              jnp.zeros((1, self.num_cosines), jnp.float32))}
 
     def quantiles(self, params, obs, taus, key=None) -> jax.Array:
         """Return Z at fractions [b or 1, N] -> [b, n, N], features times phi(tau) (eq. 4)."""
-        cosines = jnp.cos(math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None])
+        cosines = jnp.cos(
+            math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None]
+        )
         width = params["fractions"]["params"]["bias"].shape[0]
         phi = jax.nn.relu(forward(Dense(width), params["fractions"], cosines))  # [b, N, F]
         features = self.networks.features(params, obs, key)
@@ -51,7 +54,9 @@ class IQN(DQN):
         return jnp.swapaxes(z[..., 0], -1, -2)
 
     def action_values(self, params, obs, key=None):
-        return self.legal(self.expected(self.quantiles(params, obs, midpoints(self.num_act_fractions), key)), obs)
+        return self.legal(
+            self.expected(self.quantiles(params, obs, midpoints(self.num_act_fractions), key)), obs
+        )
 
     def predict(self, params, obs, key):
         batch = jax.tree.leaves(obs)[0].shape[0]

@@ -10,9 +10,14 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, check_minibatches, sampled_actions
+from jaxrl_fast.algorithms.common.policy_gradient import (
+    PolicyGradient,
+    approx_kl,
+    check_minibatches,
+    sampled_actions,
+)
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.statistics import means
 from jaxrl_fast.types import Mean
@@ -48,6 +53,8 @@ class PPO(PolicyGradient):
     """passes over a rollout"""
     num_minibatches: int = setting(4)
     """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     clip_ratio: float = setting(0.2, low=0, open_low=True)
     """epsilon of the clipped surrogate"""
     clip_value: bool = setting(True)
@@ -60,7 +67,8 @@ class PPO(PolicyGradient):
     def __post_init__(self):
         super().__post_init__()
         if self.recompute_advantage:
-            check_minibatches(self, self.num_envs, "num_envs (recompute_advantage takes whole environments)")
+            check_minibatches(self, self.num_envs,
+                              "num_envs (recompute_advantage takes whole environments)")
         else:
             check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
 
@@ -69,7 +77,9 @@ class PPO(PolicyGradient):
         return self.num_epochs * self.num_minibatches
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches, by_env=self.recompute_advantage)
+        by_env = self.recompute_advantage
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             by_env, self.shuffle)
 
     @property
     def default_optimizer(self):
@@ -77,18 +87,23 @@ class PPO(PolicyGradient):
 
     def prepare(self, agent, trajectory) -> Rows:
         """Compute log-probabilities, values and advantages of the whole rollout in one batch."""
-        value_of = lambda obs: self.networks.value(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
+        value_of = lambda obs: self.networks.value(
+            agent.params, normalize_obs(self.spec.observation, agent.moments, obs)
+        )
         obs = stacking.observations(trajectory, self.spec.stack)
         action, log_prob = sampled_actions(trajectory, self.spec.action)
         value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
         steps = trajectory.steps
-        steps = Steps(self.learned_reward(agent, steps.reward), steps.terminated, steps.done, next_value)
-        return Rows(obs, action, log_prob, value, self.gae(steps, value), steps if self.recompute_advantage else ())
+        steps = Steps(self.learned_reward(agent, steps.reward), steps.terminated,
+                      steps.done, next_value)
+        return Rows(obs, action, log_prob, value, self.gae(steps, value),
+                    steps if self.recompute_advantage else ())
 
     def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
         """Return generalised advantage estimates [T, B] for V(obs) = `value`."""
         gamma, lambda_ = self.discount, self.gae_lambda
-        return returns.gae(steps.reward, steps.terminated, steps.done, value, steps.next_value, gamma, lambda_)
+        return returns.gae(steps.reward, steps.terminated, steps.done,
+                           value, steps.next_value, gamma, lambda_)
 
     def targets(self, batch, value):
         """Return value targets and advantages: the rollout's [b], or new from `value` [T, b]."""
@@ -99,7 +114,8 @@ class PPO(PolicyGradient):
         steps = steps._replace(next_value=jnp.where(steps.done, steps.next_value, following))
         target = value + self.gae(steps, value)
         return target, returns.target_advantages(
-            steps.reward, steps.terminated, steps.done, value, steps.next_value, target, self.discount
+            steps.reward, steps.terminated, steps.done, value, steps.next_value,
+            target, self.discount
         )
 
     def update(self, agent, batch, key, clock):
@@ -115,7 +131,9 @@ class PPO(PolicyGradient):
             target, advantage = self.targets(batch, value)
             log_prob = dist.log_prob(batch.action)
             advantage = returns.standardize(advantage) if self.normalize_advantage else advantage
-            policy_loss, ratio = losses.clipped_surrogate(log_prob, batch.log_prob, advantage, self.clip_ratio)
+            policy_loss, ratio = losses.clipped_surrogate(
+                log_prob, batch.log_prob, advantage, self.clip_ratio
+            )
             clip = self.clip_ratio if self.clip_value else None
             value_loss = losses.value_loss(value, target, batch.value, clip)
             terms = {

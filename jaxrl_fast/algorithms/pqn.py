@@ -13,7 +13,7 @@ from jaxrl_fast.algorithms.common.descent import agent_step, init_optimizer
 from jaxrl_fast.algorithms.common.policy_gradient import check_minibatches
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import RolloutMemory
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, optim, returns, stacking
 from jaxrl_fast.types import Mean
 
@@ -53,6 +53,8 @@ class PQN(ValueBased):
     """passes over a rollout"""
     num_minibatches: int = setting(32)
     """minibatches a pass; must divide num_envs * num_steps"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     return_lambda: float = setting(0.65, low=0, high=1)
     """lambda of the return"""
     anneal_learning_rate: bool = setting(True)
@@ -75,7 +77,8 @@ class PQN(ValueBased):
         return optim.radam(self.max_grad_norm, self.adam_epsilon)
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches)
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             shuffle=self.shuffle)
 
     def begin(self, params, moments=()):
         rewards = normalize.Rewards.init(self.normalize_reward, self.num_envs)

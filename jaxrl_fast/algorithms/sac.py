@@ -81,12 +81,17 @@ class SAC(ActorCritics):
 
     def update(self, agent, batch, key, clock):
         target_key, actor_key = random.split(key)
-        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x) for x in (batch.obs, batch.boot_obs))
-        agent, metrics, priority = self.learn_critics(agent, clock, batch, obs, boot_obs, target_key)
-        agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs, actor_key))
+        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x)
+                         for x in (batch.obs, batch.boot_obs))
+        agent, metrics, priority = self.learn_critics(
+            agent, clock, batch, obs, boot_obs, target_key
+        )
+        agent, more = self.delayed(agent, clock,
+                                   lambda: self.update_policy(agent, clock, obs, actor_key))
         return agent, metrics | more, priority
 
-    def learn_critics(self, agent: Agent, clock: Clock, batch: Any, obs: Any, boot_obs: Any, key: jax.Array):
+    def learn_critics(self, agent: Agent, clock: Clock, batch: Any,
+                      obs: Any, boot_obs: Any, key: jax.Array):
         """Update the critics and their targets -> (agent, metrics, priorities [b])."""
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
         agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
@@ -95,8 +100,11 @@ class SAC(ActorCritics):
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
         """Return r + gamma (min Q'(s', a') - alpha log pi), a' ~ pi (eq. 3 and 5 of 2018b)."""
-        action, log_prob = self.sample(self.networks.actor_output(agent.params["actor"], boot_obs), key)
-        return self.backup(agent, batch, self.networks.critic_output(agent.target, boot_obs, action), log_prob)
+        action, log_prob = self.sample(
+            self.networks.actor_output(agent.params["actor"], boot_obs), key
+        )
+        return self.backup(agent, batch,
+                           self.networks.critic_output(agent.target, boot_obs, action), log_prob)
 
     def backup(self, agent: Agent, batch: Any, z: jax.Array, log_prob: jax.Array) -> jax.Array:
         """Return targets [b, outputs] from all critics' outputs z at (s', a')."""
@@ -112,7 +120,8 @@ class SAC(ActorCritics):
         """Return the actor's objective [b]."""
         return jnp.min(jnp.mean(z, axis=-1), axis=0)
 
-    def update_policy(self, agent: Agent, clock: Clock, obs: Any, key: jax.Array) -> tuple[Agent, dict[str, Mean]]:
+    def update_policy(self, agent: Agent, clock: Clock, obs: Any,
+                      key: jax.Array) -> tuple[Agent, dict[str, Mean]]:
         """Update the actor up Q - alpha log pi, then the temperature (eq. 9 and 18 of 2018b)."""
         temperature = jnp.exp(agent.params["log_temperature"])
 
@@ -127,7 +136,8 @@ class SAC(ActorCritics):
         metrics = {"actor_loss": loss, "entropy": -jnp.mean(log_prob), "temperature": temperature}
         if self.autotune:
             excess = -jnp.mean(log_prob) - self.target_entropy * self.action_size
-            agent, _ = self.gradient_step(agent, clock, "log_temperature", lambda x: (jnp.exp(x) * excess, ()))
+            agent, _ = self.gradient_step(agent, clock, "log_temperature",
+                                          lambda x: (jnp.exp(x) * excess, ()))
         return agent, {name: Mean.of(x) for name, x in metrics.items()}
 
     def learning_output(self, params: Any, obs: Any) -> tuple[jax.Array, Any]:

@@ -60,7 +60,8 @@ class TD3(ActorCritics):
         return action if greedy else jnp.clip(action + self.exploration_noise * noise, -1.0, 1.0)
 
     def update(self, agent, batch, key, clock):
-        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x) for x in (batch.obs, batch.boot_obs))
+        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x)
+                         for x in (batch.obs, batch.boot_obs))
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
         agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
         agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs))
@@ -71,7 +72,8 @@ class TD3(ActorCritics):
         action = self.policy(agent.target["actor"], boot_obs)
         noise = self.target_noise * random.normal(key, action.shape)
         noise = jnp.clip(noise, -self.target_noise_clip, self.target_noise_clip)
-        z = self.networks.critic_output(agent.target["critics"], boot_obs, jnp.clip(action + noise, -1.0, 1.0))
+        z = self.networks.critic_output(agent.target["critics"], boot_obs,
+                                        jnp.clip(action + noise, -1.0, 1.0))
         ret, factor = returns.window_return(batch, self.discount)
         return self.reward_scale * ret[:, None] + factor[:, None] * jnp.min(z, axis=0)
 
@@ -79,7 +81,11 @@ class TD3(ActorCritics):
         """Update the actor up the first critic, then both targets (the end of algorithm 1)."""
 
         def loss_fn(actor):
-            return -jnp.mean(self.networks.critic_output(agent.params["critics"], obs, self.policy(actor, obs))[0]), ()
+            return (
+                -jnp.mean(self.networks.critic_output(agent.params["critics"],
+                                                      obs, self.policy(actor, obs))[0]),
+                ()
+            )
 
         agent, (loss, _) = self.gradient_step(agent, clock, "actor", loss_fn)
         agent = agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau))

@@ -34,7 +34,8 @@ class TQC(SAC):
     def __post_init__(self):
         super().__post_init__()
         if self.drop_quantiles >= self.num_quantiles:
-            raise ConfigError("drop_quantiles", self.drop_quantiles, f"below num_quantiles = {self.num_quantiles}")
+            raise ConfigError("drop_quantiles", self.drop_quantiles,
+                              f"below num_quantiles = {self.num_quantiles}")
 
     @property
     def critic_outputs(self) -> int:
@@ -43,7 +44,9 @@ class TQC(SAC):
     def pool(self, z):
         """Return the lowest num_critics * (num_quantiles - drop_quantiles) atoms (eq. 8-10)."""
         atoms = jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)
-        return -jax.lax.top_k(-atoms, self.num_critics * (self.num_quantiles - self.drop_quantiles))[0]
+        return (
+            -jax.lax.top_k(-atoms, self.num_critics * (self.num_quantiles - self.drop_quantiles))[0]
+        )
 
     def value(self, z):
         """Return the mean of all atoms (eq. 13)."""

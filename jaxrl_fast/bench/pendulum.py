@@ -26,7 +26,8 @@ _COMMON: dict[str, Any] = dict(
 
 def sac(jf):
     """Return our SAC at rejax's settings."""
-    own: dict[str, Any] = dict(learning_starts=256, batch_size=256, learning_rate=0.01, target_tau=0.02)
+    own: dict[str, Any] = dict(learning_starts=256, batch_size=256,
+                               learning_rate=0.01, target_tau=0.02)
     return jf.SAC(**_COMMON, **own)
 
 

@@ -68,7 +68,8 @@ REJAX_BREAKOUT: dict[str, Any] = DQN_CARTPOLE | {  # its benchmark/breakout_1m.y
     "HIDDEN": (128,),
     "ACTIVATION": "tanh",
 }
-PQN_CARTPOLE: dict[str, Any] = {  # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
+# purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
+PQN_CARTPOLE: dict[str, Any] = {
     "TOTAL_TIMESTEPS": 500_000,
     "TOTAL_TIMESTEPS_DECAY": 500_000,
     "NUM_ENVS": 32,

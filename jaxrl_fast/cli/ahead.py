@@ -20,13 +20,17 @@ def compile_ahead(plan: Plan, given: dict[str, Any]) -> None:
     """Compile the programs of the run that `train` would start with these flags."""
     algo, env, config = resolve(plan, given)
     if not backend_of(env).one_program:
-        valid = "one on the device: programs of host environments are compiled while their actors play"
+        valid = (
+            "one on the device: programs of host environments are compiled while their actors play"
+        )
         raise ConfigError("environment", env.spec.name, valid)
     folder = runtime.enable_compile_cache()
     if folder is None:
         off = os.environ.get("JAXRL_FAST_CACHE")
-        raise ConfigError("JAXRL_FAST_CACHE", off, "a folder or unset: compile fills the compile cache")
+        raise ConfigError("JAXRL_FAST_CACHE", off,
+                          "a folder or unset: compile fills the compile cache")
     prepared, began = prepare(algo, env, config, outline=True), time.perf_counter()
     names = ", ".join(compile_programs(prepared))
-    print(f"{algo.name} on {plan.environment or env.spec.name}: {plan.source}\n{on_device(algo, config.deterministic)}")
+    print(f"{algo.name} on {plan.environment or env.spec.name}: "
+          f"{plan.source}\n{on_device(algo, config.deterministic)}")
     print(f"compiled in {time.perf_counter() - began:.1f} s: {names}\ncompile cache: {folder}")

@@ -20,15 +20,18 @@ from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.values import convert
 
 _METAVARS = {
-    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT", "word": "TEXT", "ints": "INT INT...", "number": "NUMBER",
-    "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH", "file": "FILE", "mesh": "AXES", "devices": "N|all",
+    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT",
+    "word": "TEXT", "ints": "INT INT...", "number": "NUMBER",
+    "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH",
+    "file": "FILE", "mesh": "AXES", "devices": "N|all",
 }  # fmt: skip
 ALL = "--help-all"
 HELP_FLAGS = ("-h", "--help", ALL)
 LEAST_HELP = 20  # characters of a flag's help beside which its default stands
 SCREEN = 14  # flags that fit a screen, so that --help shows all of them
 FIRST = {  # settings that the first screen of more flags shows
-    "total_steps", "seeds", "seed", "video_every", "eval_every", "algo.learning_rate", "algo.num_envs", "algo.discount",
+    "total_steps", "seeds", "seed", "video_every", "eval_every",
+    "algo.learning_rate", "algo.num_envs", "algo.discount",
 }  # fmt: skip
 SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 
@@ -65,24 +68,30 @@ class Option:
 
 
 PROG = "jaxrl-fast"
-IMPORT = Option("import", "append", help="module of yours to import first", metavar="MODULE", hint="repeatable")
+IMPORT = Option("import", "append", help="module of yours to import first",
+                metavar="MODULE", hint="repeatable")
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT], mlflow[:URI], "
+    Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], "
+                                 "wandb[:PROJECT], mlflow[:URI], "
            "trackio[:PROJECT], or a package's",
            metavar="KIND:TARGET", hint="repeatable"),
     Option("tensorboard", "bool", True, "write TensorBoard events", panel="logging"),
-    Option("wandb", "word", help="the same as --log wandb:PROJECT", metavar="[PROJECT]", hint="default: off",
+    Option("wandb", "word", help="the same as --log wandb:PROJECT",
+           metavar="[PROJECT]", hint="default: off",
            panel="logging"),
 )
 DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in (
-    Option("distributed", "bool", False, "run as one of several processes, on a TPU pod, under Slurm or elsewhere"),
-    Option("coordinator", "word", help="address of the first process", metavar="HOST:PORT", hint="default: found by JAX"),
+    Option("distributed", "bool", False,
+           "run as one of several processes, on a TPU pod, under Slurm or elsewhere"),
+    Option("coordinator", "word", help="address of the first process",
+           metavar="HOST:PORT", hint="default: found by JAX"),
     Option("processes", "int", help="number of processes", hint="default: found by JAX"),
     Option("process", "int", help="index of this process, from 0", hint="default: found by JAX"),
 ))  # fmt: skip
 
 
-def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
+def parse(prog: str, description: str, options: Sequence[Option],
+          argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: value} of the given flags; prints and exits for `--help`."""
     texts = read_flags(prog, options, argv)
     if any(token in HELP_FLAGS for token in argv):
@@ -99,7 +108,8 @@ def parse(prog: str, description: str, options: Sequence[Option], argv: Sequence
     return given
 
 
-_TITLES = {"run": "flags of a run", "command": "flags of the command", "algo": "flags of the algorithm"}
+_TITLES = {"run": "flags of a run", "command": "flags of the command",
+           "algo": "flags of the algorithm"}
 
 
 def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
@@ -118,7 +128,10 @@ def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
 
 def _line(option: Option, room: int) -> str:
     """Return a flag with as much of its help as fits a line of `room` characters."""
-    flag = option.flag if option.kind == "bool" else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
+    flag = (
+        option.flag if option.kind == "bool"
+        else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
+    )
     start, about = f"  {flag:26} ", option.help.partition(";")[0]
     hint = f" ({option.hint or f'default: {show(option.default)}'})"
     left = room - len(start) - len(hint)
@@ -128,7 +141,10 @@ def _line(option: Option, room: int) -> str:
 
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: text, tuple of texts, or switch state} of the given flags."""
-    flags = {o.flag: (o, True) for o in options} | {o.off: (o, False) for o in options if o.kind == "bool"}
+    flags = (
+        {o.flag: (o, True) for o in options}
+        | {o.off: (o, False) for o in options if o.kind == "bool"}
+    )
     found: dict[str, Any] = {}
     tokens = collections.deque(argv)
     while tokens:
@@ -144,11 +160,13 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         option, on = flags[flag]
         if option.kind == "bool":
             if equals:
-                raise ConfigError(flag, text, f"without a value: {option.flag} switches it on, {option.off} off")
+                raise ConfigError(flag, text, f"without a value: {option.flag} switches it on, "
+                                              f"{option.off} off")
             found[option.key] = on
             continue
         texts = [text] if equals else []
-        while not equals and tokens and not is_flag(tokens[0]) and (option.kind in SEVERAL or not texts):
+        more = lambda: tokens and not is_flag(tokens[0])
+        while not equals and more() and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
         if not texts:
             valid = f"given a value: {flag} {option.shown_metavar}; all flags: {prog} {ALL}"
@@ -172,9 +190,11 @@ class UnknownFlag(ConfigError):
 def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
     """Return the error for an unknown flag, with the nearest one."""
     flag = token.partition("=")[0].replace("_", "-")
-    inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]  # --algo.discount
+    # --algo.discount
+    inner = [k for k in known if k.partition(".")[2] and k.partition(".")[2] == flag.lstrip("-")]
     if inner:
-        return ConfigError("flag", token, f"one of those in `{prog} {ALL}`; did you mean {inner[0]!r}?")
+        return ConfigError("flag", token,
+                           f"one of those in `{prog} {ALL}`; did you mean {inner[0]!r}?")
     return UnknownFlag(prog, token, known)
 
 
@@ -182,10 +202,12 @@ def show_help(prog: str, description: str, options: Sequence[Option]) -> None:
     """Print the flags, laid out by tyro, and exit."""
     import tyro
 
-    names = {o.key: f"option_{i}" for i, o in enumerate(options)}  # a flag's name may be no identifier
+    # a flag's name may be no identifier
+    names = {o.key: f"option_{i}" for i, o in enumerate(options)}
     fields = [field_of(names[o.key], o) for o in options if not (o.group or o.panel)]
     for panel in dict.fromkeys(o.group or o.panel for o in options if o.group or o.panel):
-        part = dataclasses.make_dataclass(panel, [field_of(names[o.key], o) for o in options if panel == (o.group or o.panel)])
+        part = dataclasses.make_dataclass(panel, [field_of(names[o.key], o) for o in options
+                                                  if panel == (o.group or o.panel)])
         fields.append((panel, part, dataclasses.field(default_factory=part)))
     shape = dataclasses.make_dataclass("Options", fields)
     tyro.cli(shape, prog=prog, description=description, args=["--help"], config=())
@@ -200,7 +222,8 @@ def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
     if option.kind == "append":
         kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
     arg = tyro.conf.arg(
-        name=option.name.replace("_", "-"), prefix_name=bool(option.group), help=option.help or None,
+        name=option.name.replace("_", "-"), prefix_name=bool(option.group),
+        help=option.help or None,
         metavar=None if option.kind == "bool" else option.shown_metavar,
         help_behavior_hint=f"({option.hint or f'default: {show(option.default)}'})",
     )  # fmt: skip
@@ -209,7 +232,9 @@ def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
 
 def heading(text: str) -> str:
     """Return a title, bold on a terminal that has not NO_COLOR."""
-    return f"\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+    return (
+        f"\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+    )
 
 
 def is_flag(token: str) -> bool:
@@ -223,7 +248,8 @@ def is_flag(token: str) -> bool:
     return False
 
 
-def positionals(argv: Sequence[str], limit: int, switches: Iterable[str] = ()) -> tuple[list[str], list[str]]:
+def positionals(argv: Sequence[str], limit: int,
+                switches: Iterable[str] = ()) -> tuple[list[str], list[str]]:
     """Return (up to `limit` positional arguments before `--algo.` and `--env.`, the rest)."""
     found: list[str] = []
     rest: list[str] = []

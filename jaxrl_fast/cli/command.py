@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import math
 import os
 import sys
 import warnings
@@ -19,12 +18,32 @@ from typing import Any
 
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli import args, failures, overview
-from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, has_flag, parse, peek, positionals
-from jaxrl_fast.errors import ConfigError, SubstituteWarning, UserError, debugging, expected, nearest, one_line
-from jaxrl_fast.values import convert, devices, integer, mesh, path
+from jaxrl_fast.cli.args import (
+    DISTRIBUTED,
+    IMPORT,
+    OUTPUT,
+    PROG,
+    Option,
+    has_flag,
+    parse,
+    peek,
+    positionals,
+)
+from jaxrl_fast.cli.before_jax import SAME_BITS, join, spread
+from jaxrl_fast.errors import (
+    ConfigError,
+    SubstituteWarning,
+    UserError,
+    debugging,
+    expected,
+    nearest,
+    one_line,
+)
+from jaxrl_fast.values import path
 
 TRAINERS = ("train", "sweep", "ladder")  # a resume goes on from any whole checkpoint
-NO_BACKEND = ("list", "new", "completion", "plot", "compare", "doctor")  # no flag of XLA's ends them
+# no flag of XLA's ends them
+NO_BACKEND = ("list", "new", "completion", "plot", "compare", "doctor")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debugging():
             raise
         code = failures.report(error)
-        processes, programs = (sys.modules.get(f"jaxrl_fast.{name}") for name in ("distributed", "engine.programs"))
+        processes, programs = (sys.modules.get(f"jaxrl_fast.{name}")
+                               for name in ("distributed", "engine.programs"))
         # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
         waits = not isinstance(error, UserError) and processes and processes.several()
         if waits or (argv is None and programs and programs.compiling()):
@@ -67,7 +87,10 @@ def _plain_warnings() -> Iterator[set[type[Warning]]]:
         text = str(message)
         if "persistent compilation cache" in text:  # JAX warns of it for every program
             folder, reason = runtime.enable_compile_cache(), text.rpartition(": ")[2]
-            text = f"the compile cache {folder} is damaged or full ({reason}): programs compile anew until it is removed"
+            text = (
+                f"the compile cache {folder} is damaged or full ({reason}): programs compile anew "
+                "until it is removed"
+            )
             if text in said:
                 return
             said.add(text)
@@ -77,18 +100,23 @@ def _plain_warnings() -> Iterator[set[type[Warning]]]:
 
     with warnings.catch_warnings():
         warnings.showwarning = show
-        warnings.simplefilter("always", SubstituteWarning)  # the reason of an exit code, even with PYTHONWARNINGS=ignore
+        # the reason of an exit code, even with PYTHONWARNINGS=ignore
+        warnings.simplefilter("always", SubstituteWarning)
         yield shown
 
 
 def _dispatch(argv: list[str]) -> None:
     commands: dict[str, Callable[[list[str]], None]] = {
-        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"), "plan": _about_run("plan", "plan", "print_plan"),
-        "compile": _about_run("compile", "ahead", "compile_ahead"), "forecast": _about_run("forecast", "forecast", "tell"),
+        "train": _train, "sweep": _sweep, "compare": _of("runs", "compare"),
+        "plan": _about_run("plan", "plan", "print_plan"),
+        "compile": _about_run("compile", "ahead", "compile_ahead"),
+        "forecast": _about_run("forecast", "forecast", "tell"),
         "tune-speed": _about_run("tune-speed", "tune_speed", "tune"),
-        "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"), "experience": _of("experience", "keep"),
+        "eval": _of("runs", "evaluate"), "plot": _of("runs", "plot"),
+        "experience": _of("experience", "keep"),
         "list": _of("list", "show"), "doctor": _of("doctor", "examine"), "profile": _profile,
-        "bench": _of("bench", "compare"), "ladder": _of("ladder.command", "ladder"), "report": _of("report", "report"),
+        "bench": _of("bench", "compare"), "ladder": _of("ladder.command", "ladder"),
+        "report": _of("report", "report"),
         "export": _of("export", "export"), "push": _of("push", "push"),
         "new": _of("new", "new"), "completion": _of("completion", "completion"),
     }  # fmt: skip
@@ -100,7 +128,9 @@ def _dispatch(argv: list[str]) -> None:
         found = runtime.versions()
         print(f"{PROG} {__version__} (jax {found.get('jax')}, python {found['python']})")
     elif argv[0] in commands:
-        if runtime.has_own_flags() and argv[0] not in NO_BACKEND and not {*argv} & {*args.HELP_FLAGS}:
+        if runtime.has_own_flags() and argv[0] not in NO_BACKEND and not {
+            *argv
+        } & {*args.HELP_FLAGS}:
             from jaxrl_fast.doctor.ready import check_flags
 
             check_flags()
@@ -111,7 +141,8 @@ def _dispatch(argv: list[str]) -> None:
 
             raise with_command(error) from None
     else:
-        raise ConfigError("command", argv[0], f"one of {', '.join(commands)}{nearest(argv[0], commands)}")
+        raise ConfigError("command", argv[0],
+                          f"one of {', '.join(commands)}{nearest(argv[0], commands)}")
 
 
 PLACE = ("devices", "mesh")  # where a run is resumed
@@ -122,7 +153,7 @@ def _train(argv: list[str]) -> None:
     from jaxrl_fast.runs.config_json import read_config
 
     argv = _wandb_project(argv)
-    _join(argv, read_config)
+    join(argv, read_config)
     if has_flag(argv, "--resume"):
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
@@ -134,16 +165,19 @@ def _sweep(argv: list[str]) -> None:
     from jaxrl_fast.cli import sweep as cli_sweep
     from jaxrl_fast.cli.train import again
 
-    _join(argv, lambda folder: cli_sweep.read_folder(folder).get("base", {}))
+    join(argv, lambda folder: cli_sweep.read_folder(folder).get("base", {}))
     cores = runtime.cpu_count()  # a sweep has members for all cores
     if has_flag(argv, "--resume"):
-        folder = Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required")
+        folder = Option("resume", "path", help="folder of the sweep",
+                        metavar="DIR", hint="required")
         options = [folder, *again(*PLACE), IMPORT, *DISTRIBUTED]
         given = parse(f"{PROG} sweep --resume", "Resume a sweep.", options, argv)
-        _spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
-        return cli_sweep.resume(given["resume"], given.get("import", ()), {name: given[name] for name in PLACE if name in given})
+        spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
+        return cli_sweep.resume(given["resume"], given.get("import", ()),
+                                {name: given[name] for name in PLACE if name in given})
     switches, leave = ("--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
-    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED), leave, cores))
+    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED),
+                                   leave, cores))
 
 
 def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], None]:
@@ -152,7 +186,8 @@ def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], No
     def act(argv: list[str]) -> None:
         found = importlib.import_module(f"jaxrl_fast.cli.{module}")
         switches = [option.flag for option in found.OPTIONS if option.kind == "bool"]
-        getattr(found, name)(*_describe(argv, command, switches, found.OPTIONS, leave=("out", "resume")))
+        getattr(found, name)(*_describe(argv, command, switches, found.OPTIONS,
+                                        leave=("out", "resume")))
 
     return act
 
@@ -169,17 +204,20 @@ def _of(module: str, name: str) -> Callable[[list[str]], None]:
 
 
 def _describe(
-    argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option], leave=(), members: int | None = None
+    argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option],
+    leave=(), members: int | None = None
 ) -> tuple:
     """Return the plan of a command line for a new run, and its given flags."""
     from jaxrl_fast.cli.train import describe_train
     from jaxrl_fast.runs import config_json as configs
 
-    (names, flags), file = positionals(argv, 2, ("--preset", SAME_BITS[0], *switches)), peek(argv, "--config")
+    (names, flags), file = (
+        positionals(argv, 2, ("--preset", SAME_BITS[0], *switches)), peek(argv, "--config")
+    )
     if not file and has_flag(argv, "--config"):
         raise expected("--config", "the config.json of a run, or its run directory", "no value")
     content = configs.read_config(path("--config", file[-1])) if file else None
-    _spread(argv, content, members, names[1:])
+    spread(argv, content, members, names[1:])
     for module in peek(argv, "--import"):
         imports.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None, command)
@@ -188,12 +226,14 @@ def _describe(
 
 
 def _resume(argv: list[str]) -> None:
-    from jaxrl_fast.cli.train import again, logs_of, print_end, sinks_of
+    from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
+    from jaxrl_fast.cli.train import again
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
 
     changed = ("total_steps", "horizon", *PLACE, *HOST)
-    folder = Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required")
+    folder = Option("resume", "path", help="run directory to resume",
+                    metavar="RUN", hint="required")
     options = [folder, *again(*changed), IMPORT, *OUTPUT, *DISTRIBUTED]
     prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
     names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
@@ -205,80 +245,18 @@ def _resume(argv: list[str]) -> None:
     if not run.is_dir():
         raise ConfigError("--resume", str(run), "an existing run directory")
     content = configs.read_config(run)
-    _spread(argv, content)
+    spread(argv, content)
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     settings = {name: given[name] for name in changed if name in given}
-    run = resume_run(run, "--resume", modules=given.get("import", ()), sinks=sinks, tensorboard=tensorboard,
+    run = resume_run(run, "--resume", modules=given.get("import", ()),
+                     sinks=sinks, tensorboard=tensorboard,
                      progress=True, **settings)  # fmt: skip
     print_end(run)
 
 
-def _spread(argv: list[str], content: dict[str, Any] | None, members: int | None = None, environment: Sequence[str] = ()) -> None:
-    """Ask for CPU devices for a population before JAX's backend starts.
-
-    --mesh or --devices give the number, else one a core and at most one a member; one for host
-    environments. No effect on accelerators.
-    """
-    if "--distributed" in argv:
-        return  # `_join` has started the backend
-    with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):  # refused later, with a message
-        run = (content or {}).get("run", {})
-        _set_gpu(argv, run)
-        if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
-            run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}  # the devices of this process, not the old run's
-        read = lambda flag, of, otherwise: of(flag, peek(argv, flag)[-1]) if peek(argv, flag) else otherwise
-        axes = read("--mesh", mesh, run.get("mesh"))
-        count = read("--devices", devices, run.get("devices"))
-        if axes or count:
-            count = math.prod(axes.values()) if count in (None, "all") else count
-            runtime.request_host_devices(min(int(count), runtime.cpu_count()))
-            return
-        named = [*environment, str((content or {}).get("environment", {}).get("name", ""))]
-        from jaxrl_fast.envs import registry
-
-        if any(map(registry.on_host, named)):
-            return  # members train one after another
-        count = members or int(read("--seeds", integer, run.get("seeds", 1)))
-        runtime.request_host_devices(min(count, runtime.cpu_count()))
-
-
-SAME_BITS = ("--deterministic", "--no-deterministic")
-
-
-def _set_gpu(argv: list[str], run: dict[str, Any]) -> None:
-    """Set what a GPU's backend reads at its start, of the flags or the settings of `run`."""
-    switches, texts = [a for a in argv if a in SAME_BITS], peek(argv, "--memory-fraction")
-    deterministic = switches[-1] == SAME_BITS[0] if switches else run.get("deterministic") is True
-    runtime.set_gpu(deterministic, convert("--memory-fraction", "float", texts[-1]) if texts else run.get("memory_fraction"))
-
-
-def _join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
-    """Join the other processes of --distributed; only the first one prints more than errors.
-
-    read: returns the content of config.json for the value of --resume or --config.
-    """
-    found = {o.name: (o, peek(argv, o.flag)) for o in DISTRIBUTED[1:]}
-    given = {name: convert(option.flag, option.kind, texts[-1]) for name, (option, texts) in found.items() if texts}
-    if "--distributed" not in argv:
-        if given:
-            name, value = next(iter(given.items()))
-            raise ConfigError(f"--{name}", value, "left out without --distributed")
-        return
-    from jaxrl_fast import distributed
-
-    stored, runs = {}, [*peek(argv, "--config"), *peek(argv, "--resume")]
-    with contextlib.suppress(UserError):  # refused later, with a message
-        stored = read(runs[-1]).get("run", {}) if runs else {}
-    _set_gpu(argv, stored)
-    runtime.request_host_devices(runtime.cpu_count())
-    distributed.start(**given)
-    if not distributed.is_first():
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, to the end of the process
-        warnings.simplefilter("ignore", UserWarning)
-
-
 def _wandb_project(argv: list[str]) -> list[str]:
     """Return the flags with the project jaxrl_fast for a bare `--wandb`."""
-    alone = [i for i, a in enumerate(argv) if a == "--wandb" and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
+    alone = [i for i, a in enumerate(argv) if a == "--wandb"
+             and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
     return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]

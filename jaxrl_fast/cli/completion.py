@@ -24,7 +24,10 @@ SHELLS = {
 def completion(argv: list[str]) -> None:
     """Print the script of a shell."""
     names, flags = positionals(argv, 2)
-    about = "Print a script that completes commands, names and flags.\n\n" + "\n\n".join(SHELLS.values())
+    about = (
+        "Print a script that completes commands, names and flags.\n\n"
+        + "\n\n".join(SHELLS.values())
+    )
     parse(f"{PROG} completion {'|'.join(SHELLS)}", about, (), flags)
     if len(names) != 1:
         raise expected("SHELL", f"given: {PROG} completion bash", " ".join(names) or "none")
@@ -34,19 +37,24 @@ def completion(argv: list[str]) -> None:
     from jaxrl_fast.cli.other_flags import commands
 
     known = commands() | {"list": (), "new": (), "completion": ()}
-    parts = (Annotated[_shape(name, known[name]), tyro.conf.subcommand(name)] for name in known if " " not in name)
+    parts = (Annotated[_shape(name, known[name]), tyro.conf.subcommand(name)]
+             for name in known if " " not in name)
     everything: Any = functools.reduce(operator.or_, parts)
     with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
         tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
     named = script.getvalue().replace(_ASKS, f"{_NAMES.replace('KNOWN', repr(_names()))}{_ASKS}")
-    sourced = f"[[ $zsh_eval_context[-1] == loadautofunc ]] && {_ZSH} || compdef _tyro_jaxrl_fast {PROG}"
+    sourced = (
+        f"[[ $zsh_eval_context[-1] == loadautofunc ]] && {_ZSH} || compdef _tyro_jaxrl_fast {PROG}"
+    )
     print(named.replace(_ZSH, sourced), end="")
 
 
-_ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"  # of tyro's Python, in every shell's script
-_ZSH = '_tyro_jaxrl_fast "$@"'  # right in a folder of `fpath`; a script that is sourced registers the function
+# a line of tyro's Python, in every shell's script
+_ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"
+# right in a folder of `fpath`; a script that is sourced registers the function
+_ZSH = '_tyro_jaxrl_fast "$@"'
 _NAMES = """\
-    # words before the first flag; without quotes of two strokes, which the script of fish cannot hold
+    # words before the first flag; without double quotes, which the script of fish cannot hold
     places = KNOWN.get(words[1], ()) if current_index > 1 else ()
     typed = words[current_index] if current_index < len(words) else str()
     if 0 <= current_index - 2 < len(places) and not typed.startswith('-'):
@@ -61,10 +69,14 @@ def _names() -> dict[str, list[list[str]]]:
     from jaxrl_fast.algorithms import list_algorithms
     from jaxrl_fast.envs import registry
 
-    run = [list(list_algorithms()), [name for name in registry.list_environments() if ":" not in name]]
-    known = dict.fromkeys(("train", "sweep", "plan", "forecast", "tune-speed", "compile", "profile"), run)
-    known |= {name: [[]] * 9 for name in ("eval", "report", "export", "push", "plot", "compare", "experience")}
-    return known | {"new": [["algorithm", "environment", "project"]], "completion": [list(SHELLS)], "ladder": [["pong"]],
+    run = [list(list_algorithms()),
+           [name for name in registry.list_environments() if ":" not in name]]
+    known = dict.fromkeys(("train", "sweep", "plan", "forecast",
+                           "tune-speed", "compile", "profile"), run)
+    known |= {name: [[]] * 9 for name in ("eval", "report", "export",
+                                          "push", "plot", "compare", "experience")}
+    return known | {"new": [["algorithm", "environment", "project"]],
+                    "completion": [list(SHELLS)], "ladder": [["pong"]],
                     "list": [list(PARTS)]}  # fmt: skip
 
 

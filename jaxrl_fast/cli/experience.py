@@ -28,7 +28,8 @@ SOURCE is one of
                     or transitions in any order: {", ".join(SHUFFLED)}
   {MINARI}NAME       an installed Minari dataset (pip install 'jaxrl_fast[minari]')"""
 OPTIONS = (
-    Option("environment", "word", help="environment with the dataset's spaces", metavar="ENV", hint="datasets need it"),
+    Option("environment", "word", help="environment with the dataset's spaces",
+           metavar="ENV", hint="datasets need it"),
     Option("member", "int", 0, "member of a population"),
     IMPORT,
 )
@@ -37,7 +38,8 @@ OPTIONS = (
 def keep(argv: list[str]) -> None:
     """Write the folder and print its content."""
     names, flags = positionals(argv, 2)
-    given = parse(f"{PROG} experience SOURCE FOLDER", HELP, [*OPTIONS, *_environment_options(flags)], flags)
+    given = parse(f"{PROG} experience SOURCE FOLDER", HELP,
+                  [*OPTIONS, *_environment_options(flags)], flags)
     if len(names) != 2:
         valid = f"a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay"
         raise ConfigError("SOURCE FOLDER", names or None, valid)
@@ -55,7 +57,8 @@ def keep(argv: list[str]) -> None:
         found = _dataset(source, given)
     else:
         if "environment" in given:
-            raise ConfigError("--environment", given["environment"], "left out: the run has its own")
+            raise ConfigError("--environment", given["environment"],
+                              "left out: the run has its own")
         from jaxrl_fast.runs.load import experience
 
         found = experience(source, given.get("member", 0), tuple(given.get("import", ())))
@@ -76,8 +79,10 @@ def _environment_options(flags: list[str]) -> list[Option]:
     asked = [flag for flag in flags if flag.startswith("--env.")]
     if asked and not named:
         raise ConfigError("--environment", None, f"the environment with the setting {asked[0]}")
-    found = [(k, x) for name in named for k, x in registry.settings_of(name).items() if k == "stack" or k not in wrappers.COMMON]
-    return [Option(k, kind_of_value(x), x, "the dataset's value; only the spaces matter", group="env") for k, x in found]
+    found = [(k, x) for name in named for k, x in registry.settings_of(name).items() if k == "stack"
+             or k not in wrappers.COMMON]
+    return [Option(k, kind_of_value(x), x, "the dataset's value; only the spaces matter",
+                   group="env") for k, x in found]
 
 
 def _dataset(source: str, given: dict[str, Any]) -> Any:
@@ -86,7 +91,8 @@ def _dataset(source: str, given: dict[str, Any]) -> Any:
 
     if "environment" not in given:
         raise ConfigError("--environment", None, "the dataset's environment, such as CartPole-v1")
-    settings = {name.removeprefix("env."): value for name, value in given.items() if name.startswith("env.")}
+    settings = {name.removeprefix("env."): value for name, value in given.items()
+                if name.startswith("env.")}
     spec = registry.make(given["environment"], **settings).spec
     if source.startswith(MINARI):
         rows = episodes_to_rows(_minari(source.removeprefix(MINARI)), spec)
@@ -96,9 +102,12 @@ def _dataset(source: str, given: dict[str, Any]) -> Any:
         wanted = SHUFFLED if shuffled else ORDERED
         missing = [name for name in wanted if name not in arrays]
         if missing:
-            raise ConfigError("SOURCE", source, f"a file with {', '.join(wanted)}; it has no {', '.join(missing)}")
+            raise ConfigError("SOURCE", source,
+                              f"a file with {', '.join(wanted)}; it has no {', '.join(missing)}")
         parts = {name: arrays[name] for name in wanted}
-        rows = transitions_to_rows(**parts, spec=spec) if shuffled else episodes_to_rows([parts], spec)
+        rows = (
+            transitions_to_rows(**parts, spec=spec) if shuffled else episodes_to_rows([parts], spec)
+        )
     return hold(UniformMemory(2 * (1 + spec.stack), 1, 1, 1, 1, spec.stack), rows)
 
 
@@ -109,7 +118,8 @@ def _arrays(source: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError("SOURCE", source, "an existing .npz file") from None
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ConfigError("SOURCE", source, f"a whole .npz file of plain arrays; reading it failed: {brief(error)}") from error
+        raise ConfigError("SOURCE", source, "a whole .npz file of plain arrays; reading it "
+                                            f"failed: {brief(error)}") from error
 
 
 def _minari(name: str) -> Iterator[Any]:

@@ -11,11 +11,14 @@ from jaxrl_fast.runs.export.formats import FORMATS
 from jaxrl_fast.values import path as path_of
 
 OPTIONS = (
-    Option("format", "str", "stablehlo", "for JAX alone; for onnxruntime; for `jf.load`", metavar=f"{{{','.join(FORMATS)}}}"),
+    Option("format", "str", "stablehlo", "for JAX alone; for onnxruntime; for `jf.load`",
+           metavar=f"{{{','.join(FORMATS)}}}"),
     Option("out", "path", None, "file, or folder for safetensors, to write", metavar="PATH",
            hint="default: policy.stablehlo, policy.onnx or policy in RUN"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last", metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
+    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
+           metavar="{auto,best,last}"),
+    Option("member", "int", None, "member of a population",
+           hint="default: the one that evaluated best"),
     IMPORT,
 )  # fmt: skip
 READS = {
@@ -28,7 +31,9 @@ READS = {
 def export(argv: list[str]) -> None:
     """Write the policy of a run, with its normalisation, frame stack and memory."""
     names, flags = positionals(argv, 2)
-    about = "Write the trained policy for other programs, as one file that takes a batch of any size."
+    about = (
+        "Write the trained policy for other programs, as one file that takes a batch of any size."
+    )
     given = parse(f"{PROG} export RUN", about, OPTIONS, flags)
     if len(names) != 1:
         raise expected("RUN", f"given once: {PROG} export RUN", " ".join(names) or "none")
@@ -37,6 +42,7 @@ def export(argv: list[str]) -> None:
     runtime.enable_compile_cache()
     from jaxrl_fast.runs.load import load
 
-    agent = load(path_of("run", names[0]), given.get("which", "auto"), given.get("member"), given.get("import", ()))
+    agent = load(path_of("run", names[0]), given.get("which", "auto"),
+                 given.get("member"), given.get("import", ()))
     path = agent.export(Path(given.get("out", Path(names[0]) / FORMATS[format])), format)
     print(path, "what comes next, in Python:", f"  {READS[format].format(str(path))}", sep="\n")

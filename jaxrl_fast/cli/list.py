@@ -15,7 +15,10 @@ FEW = 3  # names of a source or of presets that the short list shows
 def show(argv: list[str]) -> None:
     """Print the names of one part, or the first ones of every part."""
     words, flags = positionals(argv, 2)
-    about = f"Names of algorithms, environments, logs, samplers and presets; all of one part: {PROG} list PART"
+    about = (
+        f"Names of algorithms, environments, logs, samplers and presets; all of one part: {PROG} "
+        "list PART"
+    )
     given = parse(f"{PROG} list [{'|'.join(PARTS)}]", about, [IMPORT], flags)
     if len(words) > 1:
         raise ConfigError("PART", " ".join(words), "given once")
@@ -28,7 +31,8 @@ def show(argv: list[str]) -> None:
     for part in words or PARTS:
         print(heading(part), *PARTS[part](bool(words)), sep="\n")
     if not words:
-        print(f"all of a part:  {PROG} list {'|'.join(PARTS)}\nsettings of one:  {PROG} train ppo CartPole-v1 --help-all")
+        print(f"all of a part:  {PROG} list {'|'.join(PARTS)}\nsettings of one:  {PROG} train ppo "
+              "CartPole-v1 --help-all")
 
 
 def _algorithms(whole: bool) -> list[str]:
@@ -44,9 +48,13 @@ def _environments(whole: bool) -> list[str]:
 
     sources: dict[str, list[str]] = {}
     for name, entry in (registry.list_environments() | registry.list_families()).items():
-        title = entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
+        title = (
+            entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
+        )
         sources.setdefault(title, []).append(name)
-    return [line for title, names in sources.items() for line in (f"  {title}", _some(names, whole))]
+    return (
+        [line for title, names in sources.items() for line in (f"  {title}", _some(names, whole))]
+    )
 
 
 def _of(kind: str) -> Callable[[bool], list[str]]:
@@ -54,8 +62,13 @@ def _of(kind: str) -> Callable[[bool], list[str]]:
         from jaxrl_fast.logs.sinks import SINKS
         from jaxrl_fast.sweeps.samplers import SAMPLERS
 
-        known = {cls.form or name: cls for name, cls in (SINKS if kind == "logs" else SAMPLERS).items()}
-        return [f"  {form:19} {_first_line(cls)}" for form, cls in known.items()] if whole else [_side_by_side([*known])]
+        known = (
+            {cls.form or name: cls for name, cls in (SINKS if kind == "logs" else SAMPLERS).items()}
+        )
+        return (
+            [f"  {form:19} {_first_line(cls)}" for form, cls in known.items()] if whole
+            else [_side_by_side([*known])]
+        )
 
     return lines
 
@@ -67,7 +80,8 @@ def _presets(whole: bool) -> list[str]:
 
 
 PARTS = {
-    "algorithms": _algorithms, "environments": _environments, "logs": _of("logs"), "samplers": _of("samplers"),
+    "algorithms": _algorithms, "environments": _environments, "logs": _of("logs"),
+    "samplers": _of("samplers"),
     "presets": _presets,
 }  # fmt: skip
 

@@ -55,9 +55,11 @@ jaxrl-fast train {dashed} CartPole-v1
 def new(argv: list[str]) -> None:
     """Write the skeleton, and print what to type next."""
     names, flags = positionals(argv, 3)
-    parse(f"{PROG} new KIND NAME", f"Write a working skeleton here: KIND is {', '.join(KINDS)}.", (), flags)
+    parse(f"{PROG} new KIND NAME", f"Write a working skeleton here: KIND is {', '.join(KINDS)}.",
+          (), flags)
     if len(names) != 2:
-        raise expected("KIND NAME", f"given: {PROG} new environment my_env", " ".join(names) or "none")
+        raise expected("KIND NAME", f"given: {PROG} new environment my_env",
+                       " ".join(names) or "none")
     kind, name = names
     check_choice("KIND", kind, KINDS)
     files, hints = (_project if kind == "project" else _module)(kind, _checked(name))
@@ -72,15 +74,19 @@ def new(argv: list[str]) -> None:
 
 
 def _checked(name: str) -> str:
-    """Return the module's name. Raises ConfigError for one that Python or the library cannot take."""
+    """Return the module's name. Raises ConfigError for a name that Python or we cannot take."""
     module = name.replace("-", "_")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", module) or keyword.iskeyword(module) or module.startswith("test_"):
-        raise ConfigError("NAME", name, "the name of a module: lower-case letters, digits and _, such as my_env")
-    if name in ALGORITHMS or module in ALGORITHMS or module == "jaxrl_fast" or name in registry.list_environments():
+    if not re.fullmatch(r"[a-z][a-z0-9_]*",
+                        module) or keyword.iskeyword(module) or module.startswith("test_"):
+        raise ConfigError("NAME", name,
+                          "the name of a module: lower-case letters, digits and _, such as my_env")
+    ours = {*ALGORITHMS, *registry.list_environments(), "jaxrl_fast"}
+    if name in ours or module in ours:
         raise ConfigError("NAME", name, "a name that jaxrl_fast does not use itself")
     found = None if module in sys.stdlib_module_names else importlib.util.find_spec(module)
     if module in sys.stdlib_module_names or (found and found.origin and is_installed(found.origin)):
-        raise ConfigError("NAME", name, f"a name that is not installed: {module}.py would hide that module here")
+        raise ConfigError("NAME", name,
+                          f"a name that is not installed: {module}.py would hide that module here")
     return module
 
 
@@ -96,7 +102,8 @@ def _text(file: str, module: str) -> str:
 
 
 def _module(kind: str, module: str) -> tuple[dict[Path, str], list[str]]:
-    files = {Path(f"{module}.py"): _text(f"{kind}.py", module), Path(f"test_{module}.py"): _text(f"test_{kind}.py", module)}
+    files = {Path(f"{module}.py"): _text(f"{kind}.py", module),
+             Path(f"test_{module}.py"): _text(f"test_{kind}.py", module)}
     subject = f"{module} CartPole-v1" if kind == "algorithm" else f"ppo {module}"
     return files, [f"{PROG} train {subject} --import {module}", f"pytest test_{module}.py"]
 
@@ -104,16 +111,21 @@ def _module(kind: str, module: str) -> tuple[dict[Path, str], list[str]]:
 def _project(_: str, module: str) -> tuple[dict[Path, str], list[str]]:
     """Return a package with one of each, found by entry points."""
     dashed, cls, root = module.replace("_", "-"), _class(module), Path(module.replace("_", "-"))
-    algorithm = _text("algorithm.py", module).replace("@jf.register_algorithm\n", "").replace(f'"{module}"', f'"{dashed}"')
+    algorithm = _text("algorithm.py", module).replace("@jf.register_algorithm\n",
+                                                      "").replace(f'"{module}"', f'"{dashed}"')
     environment, walk = _text("environment.py", module), f"{dashed}/walk"
-    environment = environment.replace(f'jf.register("{module}", {cls})', f'SOURCE = table("{dashed}/", {{"{walk}": {cls}}})')
+    environment = environment.replace(f'jf.register("{module}", {cls})',
+                                      f'SOURCE = table("{dashed}/", {{"{walk}": {cls}}})')
     environment = environment.replace(f'"{module}"', f'"{walk}"')
     line = "from jaxrl_fast import random\n"
     environment = environment.replace(line, f"{line}from jaxrl_fast.envs import table\n")
-    of_algorithm = _text("test_algorithm.py", module).replace(f"from {module} import", f"from {module}.algorithm import")
-    of_environment = _text("test_environment.py", module).replace(f"\nimport {module}  # noqa: F401 - registers it\n", "")
+    of_algorithm = _text("test_algorithm.py",
+                         module).replace(f"from {module} import", f"from {module}.algorithm import")
+    of_environment = _text("test_environment.py",
+                           module).replace(f"\nimport {module}  # noqa: F401 - registers it\n", "")
     files = {
-        "pyproject.toml": PYPROJECT.format(dashed=dashed, module=module, cls=cls), "README.md": README.format(dashed=dashed),
+        "pyproject.toml": PYPROJECT.format(dashed=dashed, module=module, cls=cls),
+        "README.md": README.format(dashed=dashed),
         f"{module}/__init__.py": '"""An algorithm and an environment for jaxrl_fast."""\n',
         f"{module}/algorithm.py": algorithm, f"{module}/environment.py": environment,
         "tests/test_algorithm.py": of_algorithm,

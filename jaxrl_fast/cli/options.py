@@ -9,18 +9,21 @@ from jaxrl_fast.cli.args import Option
 from jaxrl_fast.fields import help_of, type_name, value_type
 
 
-def option_of(cls: type, name: str, default: Any, hint: str = "", group: str = "", panel: str = "") -> Option:
-    """Return the flag of a settings class's field; hint: the help's default, "": the meaning of None."""
+def option_of(cls: type, name: str, default: Any, hint: str = "",
+              group: str = "", panel: str = "") -> Option:
+    """Return the flag of a settings class's field; hint: its default in the help."""
     field = cls.__dataclass_fields__[name]
     meta = field.metadata
     metavar = meta.get("metavar") or choices_text(meta.get("choices"))
     if not metavar and "Module" in type_name(field):
         metavar = "NAME|MODULE:CLASS"
-    elif not metavar and group and meta.get("convert") is not None:  # an optimizer or a learning rate
+    elif not metavar and group and meta.get("convert") is not None:
+        # an optimizer or a learning rate
         metavar = ("FLOAT" if type_name(field) == "float" else "NAME") + "|CALL|MODULE:NAME"
     if not hint and default is None and meta.get("none"):
         hint = f"default: {meta['none']}"
-    return Option(name, kind_of_field(field), default, help_of(cls, name), hint, group, metavar, panel)
+    return Option(name, kind_of_field(field), default, help_of(cls, name),
+                  hint, group, metavar, panel)
 
 
 def choices_text(values: tuple | None) -> str:

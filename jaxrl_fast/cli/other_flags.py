@@ -29,10 +29,13 @@ def commands() -> dict[str, Sequence[args.Option]]:
     run = train.run_options(train.Plan("", "", []))
     return {
         "train": [*run, *train.OTHER, *args.OUTPUT, *args.DISTRIBUTED, args.IMPORT],
-        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, *plan.OPTIONS], "forecast": [*run, *forecast.OPTIONS],
+        "sweep": [*run, *sweep.OPTIONS], "plan": [*run, *plan.OPTIONS],
+        "forecast": [*run, *forecast.OPTIONS],
         "compile": run, "profile": [*run, *profile.OPTIONS], "eval": runs.EVAL, "plot": runs.PLOT,
-        "compare": runs.COMPARE, "report": report.OPTIONS, "export": export.OPTIONS, "push": push.OPTIONS,
-        "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS, "doctor": doctor.OPTIONS, "bench": bench.OPTIONS,
+        "compare": runs.COMPARE, "report": report.OPTIONS, "export": export.OPTIONS,
+        "push": push.OPTIONS,
+        "experience": experience.OPTIONS, "ladder pong": ladder.OPTIONS,
+        "doctor": doctor.OPTIONS, "bench": bench.OPTIONS,
         "tune-speed": [*run, *tune.OPTIONS],
     }  # fmt: skip
 
@@ -48,4 +51,5 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
     if not near or near[0] in error.known:
         return error
     names = " and ".join(f"`{args.PROG} {command}`" for command in takers[near[0]][:2])
-    return args.UnknownFlag(error.prog, error.value, error.known, f"; {near[0]} is a flag of {names}")
+    return args.UnknownFlag(error.prog, error.value, error.known,
+                            f"; {near[0]} is a flag of {names}")

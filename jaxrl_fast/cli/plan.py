@@ -25,7 +25,8 @@ def print_plan(plan: Plan, given: dict[str, Any]) -> None:
     if not given.get("compile") or not forecast.fits:
         print(forecast, flush=True)
         if in_turn(env, config):
-            print(f"{config.seeds} seeds train one after another: memory is for one seed, checkpoints are for each")
+            print(f"{config.seeds} seeds train one after another: memory is for one seed, "
+                  "checkpoints are for each")
         return forecast.check()
     compiled = compile_programs(prepared)
     forecast = forecast.compiled(compiled.values())

@@ -34,7 +34,8 @@ from jaxrl_fast.runs.config_json import write_text
 OPTIONS = (
     Option("out", "path", help="folder for profile.png and profile.json", metavar="DIR",
            hint="default: profiles/ALGO-ENV-N; the run's own folder"),
-    Option("trace", "path", help="also keep a trace for https://ui.perfetto.dev", metavar="FOLDER", hint="default: none"),
+    Option("trace", "path", help="also keep a trace for https://ui.perfetto.dev",
+           metavar="FOLDER", hint="default: none"),
     Option("try", "bool", False, "run each suggestion and report what it gained"),
     Option("ablation", "bool", False, "also time pieces of the iteration alone, as a check"),
     Option("busy", "bool", False, "measure although other processes use the device"),
@@ -89,7 +90,8 @@ def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
         pieces = ablation.shares(ablation.alone(one))
         found = dataclasses.replace(found, alone=pieces)
     settings = registry.settings_of(plan.environment) if plan.environment else {}
-    own = {name.removeprefix("env."): value for name, value in given.items() if name.startswith("env.")}
+    own = {name.removeprefix("env."): value for name, value in given.items()
+           if name.startswith("env.")}
     case = Case(found, prepared, jax.default_backend(), settings | plan.env | own)
     suggestions = advise(case)
     print(report.table(found), flush=True)
@@ -110,9 +112,10 @@ def _prepared(plan: Plan, given: dict[str, Any]) -> Prepared:
 
 
 def _folders(plan: Plan, given: dict[str, Any]) -> tuple[Path, Path | None]:
-    """Return where the results and the trace go. Raises ConfigError for a folder that takes none."""
+    """Return the folders of results and trace. Raises ConfigError for one that takes none."""
     stem = "-".join([plan.cls.name, plan.environment or "run"]).replace("/", "-").replace(":", "-")
-    free = (path for n in itertools.count(1) if not (path := Path("profiles") / f"{stem}-{n}").exists())
+    free = (path for n in itertools.count(1)
+            if not (path := Path("profiles") / f"{stem}-{n}").exists())
     out = folders.folder_path("--out", given["out"] if "out" in given else next(free))
     folders.check_writable("--out", out)
     if "trace" not in given:
@@ -128,5 +131,6 @@ def _trials(described: Described, suggestions: Sequence[Suggestion], seconds: fl
     """Run each suggestion in turns with the settings without it; the best first."""
     opened = lambda flags: started(_prepared(*described(flags)))
     with with_scopes(), opened(()) as base:
-        found = [tried(one, base, lambda one=one: opened(one.flags), seconds) for one in suggestions]
+        found = [tried(one, base, lambda one=one: opened(one.flags), seconds)
+                 for one in suggestions]
     return sorted(found, key=lambda trial: -(trial.gain or 1.0))

@@ -9,8 +9,10 @@ from jaxrl_fast.values import path as path_of
 
 OPTIONS = (
     Option("private", "bool", False, "make a new repository private"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last", metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
+    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
+           metavar="{auto,best,last}"),
+    Option("member", "int", None, "member of a population",
+           hint="default: the one that evaluated best"),
     IMPORT,
 )
 
@@ -21,7 +23,8 @@ def push(argv: list[str]) -> None:
     about = "Upload the policy of a run, with scores, video, curve and settings as its model card."
     given = parse(f"{PROG} push RUN hf://OWNER/NAME", about, OPTIONS, flags)
     if len(names) != 2:
-        raise expected("RUN hf://OWNER/NAME", f"given: {PROG} push RUN hf://OWNER/NAME", " ".join(names) or "none")
+        raise expected("RUN hf://OWNER/NAME", f"given: {PROG} push RUN hf://OWNER/NAME",
+                       " ".join(names) or "none")
     runtime.enable_compile_cache()
     from jaxrl_fast.runs import hub
     from jaxrl_fast.runs.load import load

@@ -14,8 +14,10 @@ from jaxrl_fast.values import path as path_of
 
 PORT = 8787
 OPTIONS = (
-    Option("out", "file", None, "page to write", metavar="FILE", hint="default: report.html in the folder"),
-    Option("serve", "bool", False, "show the page at a local address, anew while the training goes on"),
+    Option("out", "file", None, "page to write", metavar="FILE",
+           hint="default: report.html in the folder"),
+    Option("serve", "bool", False,
+           "show the page at a local address, anew while the training goes on"),
     Option("port", "int", PORT, "port of --serve; 0: a free one"),
     IMPORT,
 )
@@ -47,7 +49,8 @@ def report(argv: list[str]) -> None:
     try:
         write_text(out, content)
     except OSError as error:
-        raise ConfigError("--out", str(out), f"a file that can be written: {error.strerror}") from error
+        raise ConfigError("--out", str(out),
+                          f"a file that can be written: {error.strerror}") from error
     print(f"{out} ({len(content.encode()) / 1e6:.1f} MB)")
 
 

@@ -22,9 +22,12 @@ from jaxrl_fast.runs import config_json as configs
 EVAL = (
     Option("episodes", "int", 128, "episodes to play"),
     Option("seed", "int", 0, "seed of these episodes"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last", metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population", hint="default: the one that evaluated best"),
-    Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES), hint="default: as in training"),
+    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
+           metavar="{auto,best,last}"),
+    Option("member", "int", None, "member of a population",
+           hint="default: the one that evaluated best"),
+    Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES),
+           hint="default: as in training"),
     IMPORT,
 )
 PLOT = (
@@ -33,7 +36,8 @@ PLOT = (
            hint="default: curve.png in the run; curves.png here for several"),
 )  # fmt: skip
 COMPARE = (
-    Option("out", "file", None, "plot of the learning curves to write", metavar="FILE", hint="default: none"),
+    Option("out", "file", None, "plot of the learning curves to write",
+           metavar="FILE", hint="default: none"),
     Option("csv", "file", None, "the table as a file", metavar="FILE", hint="default: none"),
 )
 
@@ -72,11 +76,15 @@ def evaluate(argv: list[str]) -> None:
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
     bad = int(np.sum(~np.isfinite(found.ret)))
     if bad:
-        raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a reward, an observation or an "
-                             "action was not")  # fmt: skip
-    print(f"{agent.algo.name} on {agent.environment}, {given.get('mode') or agent.config.eval_mode} actions")
-    print(f"return {found.ret.mean():.2f} over {found.ret.size} episodes{aggregate.span(found.ret)}")
-    print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length {found.length.mean():.1f}")
+        raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a "
+                             "reward, an observation or an action was not")  # fmt: skip
+    print(f"{agent.algo.name} on {agent.environment}, "
+          f"{given.get('mode') or agent.config.eval_mode} actions")
+    print(
+        f"return {found.ret.mean():.2f} over {found.ret.size} episodes{aggregate.span(found.ret)}"
+    )
+    print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length "
+          f"{found.length.mean():.1f}")
     cut = int(np.sum(~found.finished))
     if cut:
         print(f"{cut} episodes were cut at the step limit")
@@ -97,7 +105,8 @@ def plot(argv: list[str]) -> None:
         names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
         rows[run] = read_jsonl(path / "metrics.jsonl")
         if not rows[run]:
-            raise ConfigError("run", run, f"one that has logged a row; {path / 'metrics.jsonl'} has none")
+            raise ConfigError("run", run,
+                              f"one that has logged a row; {path / 'metrics.jsonl'} has none")
     same = len(set(names.values())) < len(names)  # then the folders tell the runs apart
     rows = {f"{names[run]} ({run})" if same else names[run]: found for run, found in rows.items()}
     metric = given.get("metric", "episode_return")

@@ -12,7 +12,14 @@ from jaxrl_fast.cli.args import SEVERAL, Option
 from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, expected, nearest
+from jaxrl_fast.errors import (
+    ConfigError,
+    NonFiniteError,
+    check_choice,
+    check_int,
+    expected,
+    nearest,
+)
 from jaxrl_fast.sweeps.configurations import grid_of
 from jaxrl_fast.sweeps.parts import read_folder
 from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
@@ -28,16 +35,21 @@ def _declared(cls: type, field: str, name: str, hint: str = "") -> Option:
 
 OF_PBT = ("pbt_every", "pbt_fraction")
 OPTIONS = (
-    Option("grid", "append", help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
+    Option("grid", "append",
+           help="a setting and its values: algo.learning-rate=1e-4,1e-3; several: all combinations",
            metavar="SETTING=A,B,...", hint="repeatable"),
-    Option("sample", "append", help=f"a setting and its sampler: {', '.join(cls.form for cls in SAMPLERS.ours.values())}",
+    Option("sample", "append", help="a setting and its sampler: "
+                                    f"{', '.join(cls.form for cls in SAMPLERS.ours.values())}",
            metavar="SETTING=SAMPLER", hint="repeatable"),
-    Option("members", "int", None, "number of draws from the samplers", hint="required with --sample"),
+    Option("members", "int", None, "number of draws from the samplers",
+           hint="required with --sample"),
     Option("pbt", "bool", False, "population based training of the --sample settings"),
     *(_declared(PBT, flag.removeprefix("pbt_"), flag) for flag in OF_PBT),
-    Option("optuna", "int", None, "trials that Optuna suggests, --members at a time", hint="default: no search"),
+    Option("optuna", "int", None, "trials that Optuna suggests, --members at a time",
+           hint="default: no search"),
     _declared(Halving, "rungs", "halving", "default: no configuration is dropped"),
-    Option("wave", "int", None, "members that train at once, at most", hint="default: as many as the memory plan allows"),
+    Option("wave", "int", None, "members that train at once, at most",
+           hint="default: as many as the memory plan allows"),
     _declared(Halving, "eta", "eta"),
 )  # fmt: skip
 SWITCHES = ("--pbt",)
@@ -54,7 +66,8 @@ def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> d
             raise ConfigError(flag, text, "SETTING=VALUES, such as algo.learning-rate=1e-4,1e-3")
         if name not in known:
             inner = [k for k in known if k.partition(".")[2] == name]
-            raise ConfigError(flag, text, f"a setting of the algorithm or the environment{nearest(name, inner or known)}")
+            raise ConfigError(flag, text, "a setting of the algorithm or the "
+                                          f"environment{nearest(name, inner or known)}")
         if name in found:
             raise ConfigError(flag, text, f"one list for {name}")
         found[name] = value
@@ -74,17 +87,19 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     """Train and compare the configurations of the flags."""
-    from jaxrl_fast.sweeps.sweep import check_folder, sweep
+    from jaxrl_fast.sweeps.folder import check_folder
+    from jaxrl_fast.sweeps.sweep import sweep
 
     algo, env, config = resolve(plan, given)
     prepare(algo, env, config, outline=True)  # refused before anything is printed
     by_name = {o.key: o for o in plan.options}
-    grid = {name: grid_values("--grid", by_name[name], text)
-            for name, text in assignments("--grid", given.get("grid", ()), plan.options).items()}  # fmt: skip
+    texts = assignments("--grid", given.get("grid", ()), plan.options)
+    grid = {name: grid_values("--grid", by_name[name], text) for name, text in texts.items()}
     sample, selection = assignments("--sample", given.get("sample", ()), plan.options), None
     _check_flags(given)
     if given.get("pbt"):
-        selection = PBT(sample, **{flag.removeprefix("pbt_"): given[flag] for flag in OF_PBT if flag in given})
+        selection = PBT(sample, **{flag.removeprefix("pbt_"): given[flag]
+                                   for flag in OF_PBT if flag in given})
         sample = {}
     elif "halving" in given:
         selection = Halving(given["halving"], given.get("eta", Halving.eta))
@@ -97,7 +112,8 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     if "on_nan" not in given:
         run["on_nan"] = "mark"
     check_folder(out)
-    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: {out}\n{on_device(algo, config.deterministic)}", flush=True)
+    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: "
+          f"{out}\n{on_device(algo, config.deterministic)}", flush=True)
     common = {"sample": sample or None, "out": out, "progress": True, "about": about, **run}
     if "optuna" in given:
         from jaxrl_fast.sweeps.tuning import tune
@@ -149,9 +165,11 @@ def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:
 def print_result(result: Any) -> None:
     """Print the table and the next commands."""
     print(result)
-    print(f"in {result.path}: table.csv, {', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
+    print(f"in {result.path}: table.csv, "
+          f"{', '.join(sorted(p.name for p in result.path.glob('*.png')))}")
     if (result.path / "best.json").exists():
         print(f"what comes next:\n  jaxrl-fast report {shlex.quote(str(result.path))}")
-        print(f"  jaxrl-fast train --config {shlex.quote(str(result.path / 'best.json'))}  # the best configuration")
+        print(f"  jaxrl-fast train --config {shlex.quote(str(result.path / 'best.json'))}  # the "
+              "best configuration")
     elif not math.isfinite(max(result.final.flat, key=math.isfinite)):
         raise NonFiniteError(f"no member of {result.path} has a score: all were lost")

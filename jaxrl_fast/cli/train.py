@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli.args import HELP_FLAGS, Option, show
 from jaxrl_fast.cli.options import choices_text, kind_of_value, option_of
+from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
@@ -25,15 +23,16 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.ops.precision import in_force
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import check_outside, device_name, numbered, seed_folder
+from jaxrl_fast.runs.description import device_name
+from jaxrl_fast.runs.rundir import check_outside, numbered
 
 OTHER = (
     Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
            hint="default: runs/ALGO-ENV-sSEED-N"),
-    Option("config", "path", help="repeat this run, other flags override", metavar="FILE", hint="config.json or a run"),
+    Option("config", "path", help="repeat this run, other flags override",
+           metavar="FILE", hint="config.json or a run"),
     Option("resume", "path", help="resume this run; see `train --resume RUN --help`", metavar="RUN",
            hint="default: a new run"),
     Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
@@ -44,7 +43,8 @@ EXAMPLES = {
               "dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout"),
     "sweep": ("ppo CartPole-v1 --seeds 4 --grid algo.learning-rate=3e-4,1e-3",
               "ppo CartPole-v1 --sample algo.learning-rate=loguniform:1e-4,1e-2 --members 8"),
-    "plan": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3", "dqn Breakout-MinAtar --env.sticky-actions 0.1"),
+    "plan": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
+             "dqn Breakout-MinAtar --env.sticky-actions 0.1"),
 }  # of the help; the other commands have those of plan
 
 
@@ -65,18 +65,24 @@ class Plan:
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-def describe_train(names: list[str], flags: list[str], file: str | None, command: str = "train") -> Plan:
+def describe_train(names: list[str], flags: list[str], file: str | None,
+                   command: str = "train") -> Plan:
     """Return the plan: algorithm, environment, settings, and the source of the defaults."""
     asks_help = any(f in HELP_FLAGS for f in flags)
     prog = " ".join([f"jaxrl-fast {command}", *names])
-    late = "; both come before --algo. and --env. flags" if any(f.startswith(("--algo.", "--env.")) for f in flags) else ""
+    late = (
+        "; both come before --algo. and --env. flags"
+        if any(f.startswith(("--algo.", "--env.")) for f in flags)
+        else ""
+    )
     if file is not None:
         if names:
             valid = f"left out: --config {file} names the algorithm and the environment"
             raise ConfigError("ALGO ENV", " ".join(names), valid)
         algo, env, run, content = configs.load(file)
         origin = registry.describe(env)
-        plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.", [], type(algo), source=file)
+        plan = Plan(f"{prog} --config {file}", f"Repeat {algo.name} on {env.spec.name}.",
+                    [], type(algo), source=file)
         plan.algo = algorithm_settings(algo)
         plan.environment, plan.env = origin or (None, {})
         plan.env_object, plan.run = env, run.settings()
@@ -88,8 +94,11 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             right = f"jaxrl-fast {command} {names[1]} {names[0]}{late}"
             raise ConfigError("ALGO", names[0], f"an algorithm, which comes first: {right}")
         cls = algorithm_class(names[0]) if names else None
-        plan = Plan(prog, _overview(cls, names, command), [], cls, names[1] if len(names) == 2 else None)
-        found = presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
+        plan = Plan(prog, _overview(cls, names, command), [], cls,
+                    names[1] if len(names) == 2 else None)
+        found = (
+            presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
+        )
         if found:
             plan.algo, plan.run, plan.env = dict(found.algo), dict(found.run), dict(found.env)
             plan.source, plan.about = f"preset {found.name}", {"preset": found.name}
@@ -97,13 +106,16 @@ def describe_train(names: list[str], flags: list[str], file: str | None, command
             plan.source = "defaults"
     elif len(names) == 1:
         algorithm_class(names[0])
-        valid = f"an environment: {prog} CartPole-v1; `jaxrl-fast list environments` shows them{late}"
+        valid = (
+            f"an environment: {prog} CartPole-v1; `jaxrl-fast list environments` shows them{late}"
+        )
         raise expected("ENV", valid, "none")
     else:
         valid = f"an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}"
         raise expected("ALGO ENV", valid, "none")
     other = [o for o in OTHER if o.name != "resume" or plan.environment is None]
-    plan.options = [*run_options(plan), *other, *_algorithm_options(plan), *_environment_options(plan)]
+    plan.options = [*run_options(plan), *other, *_algorithm_options(plan),
+                    *_environment_options(plan)]
     return plan
 
 
@@ -111,7 +123,8 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:3])
-    examples = "".join(f"\n  jaxrl-fast {command} {flags}" for flags in EXAMPLES.get(command, EXAMPLES["plan"]))
+    examples = "".join(f"\n  jaxrl-fast {command} {flags}"
+                       for flags in EXAMPLES.get(command, EXAMPLES["plan"]))
     return (
         f"jaxrl-fast {command} ALGO ENV [flags]\n\n"
         f"algorithms: {', '.join(list_algorithms())}\n\n"
@@ -123,13 +136,16 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
     """Return the help's text about a default from a preset."""
-    return f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
+    return (
+        f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
+    )
 
 
 def run_options(plan: Plan) -> list[Option]:
     """Return the flags of every setting of a run, in the groups of `RunConfig`."""
     return [
-        option_of(group, f.name, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name), panel=group.__name__.lower())
+        option_of(group, f.name, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name),
+                  panel=group.__name__.lower())
         for group, fields in by_group(RunConfig).items()
         for f in fields
         if f.metadata.get("flag", "") is not None
@@ -158,20 +174,25 @@ def _algorithm_options(plan: Plan) -> list[Option]:
 def _environment_options(plan: Plan) -> list[Option]:
     if not plan.environment:
         return []
-    options, settings, about = [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
+    options, settings, about = (
+        [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
+    )
     for name, default in settings.items():
         hint, value = _hint(plan, plan.env, name), plan.env.get(name, default)
         if name in COMMON:
             options.append(option_of(Common, name, value, hint, "env"))
             continue
-        text, metavar = (about[name].help, choices_text(about[name].choices)) if name in about else ("", "")
+        text, metavar = (
+            (about[name].help, choices_text(about[name].choices)) if name in about else ("", "")
+        )
         options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
     return options
 
 
 def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfig]:
     """Return algorithm, environment and run settings: the flags on top of the plan."""
-    picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")} for g in ("algo", "env")}
+    picked = {g: {k.partition(".")[2]: v for k, v in given.items() if k.startswith(g + ".")}
+              for g in ("algo", "env")}
     for option in plan.options:
         if option.hint == "required" and option.key not in given:
             raise ConfigError(option.flag, None, "given: it has no default")
@@ -180,7 +201,9 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     env = plan.env_object
     if env is None or picked["env"]:
         env = registry.make(plan.environment, **plan.env | picked["env"])
-    run = plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
+    run = (
+        plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
+    )
     if "experience" in given:
         run["experience_id"] = None  # config.json's belongs to another folder
     return algo, env, RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
@@ -213,82 +236,21 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
     """Return a header's words about the device and its programs."""
     platform = platform or jax.default_backend()
-    cost = "; deterministic: without autotuning, scatters in order, slower" if deterministic and platform == "gpu" else ""
+    cost = (
+        "; deterministic: without autotuning, scatters in order, slower"
+        if deterministic and platform == "gpu"
+        else ""
+    )
     return f"device: {device_name()}, {in_force(algo.precision, platform)}{cost}"
 
 
 def out_of(given: dict[str, Any], folder: str, *parts: str) -> Path:
     """Return the directory of `--out`; by default FOLDER/PART-PART-N with the first free N."""
-    return folders.folder_path("--out", given["out"] if "out" in given else numbered(folder, *parts))
+    return folders.folder_path("--out", given["out"] if "out" in given
+                               else numbered(folder, *parts))
 
 
 def about_of(plan: Plan, given: dict[str, Any]) -> dict[str, Any]:
     """Return config.json's keys beside the settings: the preset, and modules to import."""
     modules = [*plan.about.get("imports", ()), *given.get("import", ())]
     return dict(plan.about) | ({"imports": list(dict.fromkeys(modules))} if modules else {})
-
-
-def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
-    """Return the texts "KIND:TARGET" of --log and --wandb, and whether TensorBoard is on."""
-    texts = [*given.get("log", ()), *(f"wandb:{project}" for project in [given.get("wandb")] if project is not None)]
-    return texts, given.get("tensorboard", True) and "tensorboard" not in texts
-
-
-def sinks_of(
-    texts: Sequence[str], run: Path, content: dict[str, Any], seeds: int, parts: Sequence[RunConfig] = (), resumed: bool = False
-) -> Any:
-    """Return the sinks of `texts` as a function of a run's settings, for seeds in turn.
-
-    Raises ConfigError for a bad text, before anything is written. content: config.json's, for
-    sinks.  seeds: of the whole run.  parts: the settings of runs that train one after another.
-    """
-    whole = LoggedRun(run, content, group=run.name if resumed else None, resumed=resumed)
-
-    def make(part: RunConfig) -> list[Sink]:
-        logged = whole
-        if part.seeds != seeds:
-            own = content | {"run": configs.encode_run(part)}
-            logged = LoggedRun(seed_folder(run, part.seed), own, run.name, part.seed, resumed)
-        return [sink_of(text, logged) for text in texts]
-
-    written: dict[str, str] = {}
-    for text in texts:
-        file = getattr(sink_of(text, whole), "path", None)
-        if isinstance(file, Path):
-            real = os.path.realpath(file)
-            if real in written:
-                raise ConfigError("--log", text, f"a file of its own: --log {written[real]} writes the same")
-            written[real] = text
-    for part in parts:
-        make(part)
-    return make if texts else ()
-
-
-def print_end(s: Any) -> None:
-    """Print the score and the next commands."""
-    from jaxrl_fast.ops.aggregate import interval, span
-    from jaxrl_fast.runs.report import imported
-
-    mean, *_ = interval(s.eval_return)
-    kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
-    if s.config.members == 1:
-        print(f"return {mean:.2f}, {kind}")
-    else:
-        what = "members" if s.config.population else "seeds"
-        print(f"return {mean:.2f}{span(s.eval_return)} over {s.config.members} {what}, each the {kind}")
-        if s.config.seeds == s.config.members <= 16:
-            print("  by seed: " + "  ".join(f"{s.config.seed + i}: {x:.2f}" for i, x in enumerate(s.eval_return)))
-    for member, where in s.lost.items():
-        print(f"member {member} ({s.config.label(member)}) was lost at {where['env_steps']:,} steps: {where['reason']}")
-    if s.config.target_return is not None and all(s.reached[i] for i in s.live):
-        print(f"every member has reached {s.config.target_return:g}")
-    what = "updates" if s.config.offline else "steps"
-    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} {what}/s")
-    print("what comes next:")
-    run, imports = shlex.quote(str(s.out.path)), imported(configs.read_config(s.out.path))
-    # past its horizon an annealed rate is 0
-    anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
-    horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
-    print(f"  jaxrl-fast eval {run}{imports}")
-    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}{imports}")
-    print(f"  jaxrl-fast report {run}{imports}")

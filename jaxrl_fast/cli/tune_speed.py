@@ -1,4 +1,4 @@
-"""`jaxrl-fast tune-speed`: search settings that change speed and not numbers, and keep the best."""
+"""`jaxrl-fast tune-speed`: search settings that change speed and not learning; keep the best."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from jaxrl_fast.values import new_picture
 
 OPTIONS = (
     Option("busy", "bool", False, "measure although other processes use the device"),
+    Option("other_numbers", "bool", False,
+           "also take choices with other rounding or draws: other numbers, the same learning"),
     Option("picture", "path", help="draw what was tried into this file", metavar="FILE",
            hint="default: none"),
 )  # fmt: skip
@@ -43,7 +45,8 @@ def tune(plan: Plan, given: dict[str, Any]) -> None:
 
     title = f"{algo.name} on {plan.environment or env.spec.name}"
     print(f"{title}: {plan.source}", flush=True)
-    found, tried = search(prepared, lambda text: print(f"  {text}", flush=True))
+    log = lambda text: print(f"  {text}", flush=True)
+    found, tried = search(prepared, log, given.get("other_numbers", False))
     if picture:
         draw(title, tried, picture)
     if not found.settings:

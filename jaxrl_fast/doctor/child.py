@@ -77,7 +77,7 @@ def without_unknown(environment: Mapping[str, str]) -> Backend:
 
 
 def takes_flags() -> bool:
-    """Return whether XLA reads XLA_FLAGS in a fork of this process: milliseconds, by jaxlib alone."""
+    """Return whether XLA reads XLA_FLAGS, in a fork of this process: by jaxlib, milliseconds."""
     if not hasattr(os, "fork"):
         return False
     from jaxlib import xla_client

@@ -84,9 +84,9 @@ def shortest(
 
 
 def sides_of(platform: str, memory: int, sizes: Sizes) -> tuple[int, ...]:
-    """Return the sides of the matrices to multiply: two of them take a quarter of the memory at most.
+    """Return the sides of the matrices to multiply; two take at most a quarter of the memory.
 
-    A product of small ones on an accelerator measures its start.
+    A product of small matrices on an accelerator measures its start.
     """
     fits = lambda side: 2 * 4 * side**2 <= memory // 4
     if platform == "cpu":

@@ -12,7 +12,7 @@ from jaxrl_fast import runtime
 from jaxrl_fast.doctor.facts import Unmet
 from jaxrl_fast.doctor.known import PLUGINS, VARIABLES
 
-PACKAGES = ("jaxrl_fast", "jax", "flax", "optax", "chex", "orbax-checkpoint", "gymnax", "brax")
+PACKAGES = ("jaxrl_fast", "jax", "flax", "optax", "orbax-checkpoint", "gymnax", "brax")
 
 
 def version(name: str) -> str:

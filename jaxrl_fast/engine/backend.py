@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from jaxrl_fast.engine.programs import Context, Programs
     from jaxrl_fast.envs.api import Env
 
-_BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice", "host": "jaxrl_fast.actors.on_host:OnHost"}
+_BACKENDS = {"device": "jaxrl_fast.engine.on_device:OnDevice",
+             "host": "jaxrl_fast.actors.on_host:OnHost"}
 
 
 class Film(NamedTuple):
@@ -39,9 +41,11 @@ class Backend(Protocol):
     """How a run treats environments in one place.
 
     one_program: whether all members train in one program; otherwise one after another.
+    stills: whether environments can be drawn as they train, by `still`.
     """
 
     one_program: bool
+    stills: bool
 
     def check(self, env: Environment, algo: Algorithm, config: RunConfig) -> None:
         """Raise ConfigError for settings that do not suit `env`; `algo` is bound to its spec."""
@@ -56,18 +60,28 @@ class Backend(Protocol):
         """Return the programs of a run, not compiled."""
 
     def evaluate(
-        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, episodes: int, mode: str, config: RunConfig
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
+        episodes: int, mode: str, config: RunConfig
     ) -> Evaluation:
         """Play whole episodes of one member's agent. Returns NumPy arrays [episodes]."""
 
     def film(
-        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int, patience: float,
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
+        max_steps: int, patience: float,
         most: int | None = None,
     ) -> Film:  # fmt: skip
         """Play and draw one greedy episode.
 
         patience: seconds to wait for a host environment. most: pictures, evenly spread over the
         episode; None: one of every state.
+        """
+
+    def still(self, env: Environment, states: Any,
+              index: tuple[int, ...]) -> Callable[[], np.ndarray | None] | None:
+        """Return a function that draws `states[index]`, one environment's; None: not drawable.
+
+        The states may be donated after this call; any thread may call the function. Only of a
+        backend with `stills`.
         """
 
 

@@ -17,7 +17,8 @@ from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.types import Mean, RunState
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"], meta_fields=["structure"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"],
+                   meta_fields=["structure"])
 @dataclasses.dataclass(frozen=True)
 class LogRows:
     """Metrics of log rows as one array: each array that a program writes is a kernel to compile."""
@@ -27,17 +28,24 @@ class LogRows:
 
     def by_name(self) -> dict[str, Mean]:
         """Return {name: Mean [..., rows]}."""
-        return jax.tree.unflatten(self.structure, [self.sums[..., i] for i in range(self.structure.num_leaves)])
+        return jax.tree.unflatten(self.structure,
+                                  [self.sums[..., i] for i in range(self.structure.num_leaves)])
 
 
-def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array, row: int) -> tuple[RunState, LogRows, jax.Array]:
+def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array,
+          row: int) -> tuple[RunState, LogRows, jax.Array]:
     """Run `rows` (at most ROWS) log rows of `row` iterations -> (state, metrics [ROWS], finite)."""
-    structure = jax.tree.structure(jax.eval_shape(lambda s: iteration.iterations(run, s, t0, row, True)[1], state))
+    structure = jax.tree.structure(
+        jax.eval_shape(lambda s: iteration.iterations(run, s, t0, row, True)[1], state)
+    )
 
     def body(i, carry):
         state, buffer = carry
         state, metrics = iteration.iterations(run, state, t0 + i * row, row, True)
-        return state, jax.lax.dynamic_update_index_in_dim(buffer, jnp.stack(jax.tree.leaves(metrics)), i, 0)
+        return (
+            state,
+            jax.lax.dynamic_update_index_in_dim(buffer, jnp.stack(jax.tree.leaves(metrics)), i, 0)
+        )
 
     buffer = jnp.zeros((ROWS, structure.num_leaves), jnp.float32)
     state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))
@@ -64,7 +72,8 @@ class Chunk(NamedTuple):
     metrics: dict[str, Mean] | LogRows  # sums and counts [lanes, rows], of this call only
     finite: Any  # bool [lanes]: the agent is finite; None after a warm-up
     iterations: int  # finished iterations of the run
-    stopped: int | Exception | None = None  # reason of an early end: the signal, or the environments' error
+    # reason of an early end: the signal, or the environments' error
+    stopped: int | Exception | None = None
     untimed: int = 0  # iterations of this call while host environments started
 
     @property

@@ -31,14 +31,18 @@ def _path(valid: str, name: str, value: Any) -> str:
 
 def _mesh(name: str, value: Any) -> Mapping[str, int]:
     if not isinstance(value, Mapping) or not value or not set(value) <= {"population", "env"}:
-        raise ConfigError(name, value, 'axes "population" and "env", such as {"population": 4, "env": 2}')
+        raise ConfigError(name, value,
+                          'axes "population" and "env", such as {"population": 4, "env": 2}')
     for axis, size in value.items():
         check_int(f"{name} {axis}", size)
     return value
 
 
 def _population(name: str, value: Any) -> dict[str, Any]:
-    valid = 'a mapping such as {"algo.learning_rate": [1e-4, 1e-3]}, as many values for each setting, at least one'
+    valid = (
+        'a mapping such as {"algo.learning_rate": [1e-4, 1e-3]}, as many values for each setting, '
+        'at least one'
+    )
     if not isinstance(value, Mapping) or not value or not all(isinstance(k, str) for k in value):
         raise ConfigError(name, value, valid)
     columns = {k: _column(k, v) for k, v in value.items()}
@@ -105,10 +109,12 @@ class Training:
 
     def settings_of(self, member: int) -> dict[str, Any]:
         """Return this member's own settings; empty where only seeds differ."""
-        return {name: values[member // self.seeds] for name, values in (self.population or {}).items()}
+        return {name: values[member // self.seeds]
+                for name, values in (self.population or {}).items()}
 
     def member_settings(self) -> dict[str, list[Any]]:
-        return {name: [v for v in values for _ in range(self.seeds)] for name, values in (self.population or {}).items()}
+        return {name: [v for v in values for _ in range(self.seeds)]
+                for name, values in (self.population or {}).items()}
 
     def label(self, member: int) -> str:
         """Return a member's name, such as `seed 3, algo.learning_rate = 0.001`."""
@@ -130,7 +136,7 @@ class Logging:
     chunk_seconds: float = setting(1.0, low=0, open_low=True)
     """seconds of device work between two syncs with the host"""
     pictures: bool = setting(True)
-    """draw the learning curve and the trained agent at the end"""
+    """draw the curve and the agent at the end, and in a notebook the newest rollout"""
     video_every: int | None = setting(None, low=0, high=MOST_STEPS, none="no videos")
     """environment steps between videos of an episode; 0: at evaluations alone"""
     video_format: str = setting("gif", choices=("gif", "mp4"))
@@ -178,6 +184,8 @@ class Placement:
     """part of a GPU's memory to take at the start; 0: as it is needed"""
     unroll: int | None = setting(None, low=1, high=1024, none="1, on a GPU up to 8")
     """rollout steps compiled in a row"""
+    donate: bool = setting(True)
+    """write a chunk's state over the last one's; without it the state takes its memory twice"""
     tuned: bool = setting(True)
     """take the settings that `jaxrl-fast tune-speed` found for this program here"""
 
@@ -239,13 +247,16 @@ class RunConfig(Experience, Host, Placement, Evaluation, Logging, Training):
         check_settings(self)
         check_int("members", self.members, 1, MOST_MEMBERS)
         if self.seed + self.seeds > 2**32:
-            raise ConfigError("seed", self.seed, f"at most {2**32 - self.seeds} with seeds = {self.seeds}")
+            raise ConfigError("seed", self.seed,
+                              f"at most {2**32 - self.seeds} with seeds = {self.seeds}")
         if self.sampling_groups % self.env_devices:
             raise ConfigError("groups", self.groups, f"a multiple of mesh env = {self.env_devices}")
         if self.target_return is not None and self.eval_every == 0:
-            raise ConfigError("target_return", self.target_return, "None where eval_every = 0: evaluations test it")
+            raise ConfigError("target_return", self.target_return,
+                              "None where eval_every = 0: evaluations test it")
         if self.experience is None and self.experience_fraction != RunConfig.experience_fraction:
-            raise ConfigError("experience_fraction", self.experience_fraction, "left out without experience")
+            raise ConfigError("experience_fraction", self.experience_fraction,
+                              "left out without experience")
 
     def settings(self) -> dict[str, Any]:
         """Return {name: value} of every setting, objects unchanged, as keywords of `train`."""
@@ -256,12 +267,14 @@ def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
     """Return {group: its fields}; the first class that declares a field owns it."""
     found: dict[type, list[dataclasses.Field]] = {}
     for field in dataclasses.fields(cls):
-        owner = next(base for base in reversed(cls.__mro__) if field.name in getattr(base, "__dataclass_fields__", ()))
+        owner = next(base for base in reversed(cls.__mro__)
+                     if field.name in getattr(base, "__dataclass_fields__", ()))
         found.setdefault(owner, []).append(field)
     return found
 
 
-def check_names(names: Iterable[str], settings: Mapping[str, Any], prefix: str = "", owner: str = "") -> None:
+def check_names(names: Iterable[str], settings: Mapping[str, Any],
+                prefix: str = "", owner: str = "") -> None:
     """Raise ConfigError for a setting outside `names`, and list them."""
     for name, value in settings.items():
         if name not in names:

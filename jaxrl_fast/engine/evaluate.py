@@ -37,13 +37,15 @@ class Evaluation(NamedTuple):
         ret, length, finished = map(np.asarray, self)
         cut = int(np.sum(~finished))
         return (
-            f"Evaluation({len(ret)} episodes: return {ret.mean():.4g} ({ret.min():.4g} to {ret.max():.4g}), "
-            f"length {length.mean():.4g}{f', {cut} cut at the step limit' if cut else ''})"
+            f"Evaluation({len(ret)} episodes: return {ret.mean():.4g} ({ret.min():.4g} to "
+            f"{ret.max():.4g}), length "
+            f"{length.mean():.4g}{f', {cut} cut at the step limit' if cut else ''})"
         )
 
 
 def evaluate(
-    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128,
+    mode: str = "greedy",
     max_steps: int | None = None,
 ) -> Evaluation:  # fmt: skip
     """Play `episodes` episodes with frozen parameters and statistics; pure."""
@@ -66,11 +68,13 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
     start_key, play_key = random.split(key)
     start = rollout.init(env, algo, start_key, episodes)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    nothing = Evaluation(jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int32), jnp.zeros(episodes, bool))
+    nothing = Evaluation(jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int32),
+                         jnp.zeros(episodes, bool))
 
     def play(carry, noise):
         t, actor, score, lost, fault = carry
-        actor, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, mode, watch=True, most=BLOCK)
+        actor, trajectory = rollout.collect(env, algo, agent, actor,
+                                            noise, clock, mode, watch=True, most=BLOCK)
         steps = len(trajectory.steps.reward)
         within = t + jnp.arange(steps) < limit  # which may be no multiple of BLOCK
         done = trajectory.steps.done & within[:, None]
@@ -88,6 +92,11 @@ def judge(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None):
         return (t < limit) & ~jnp.all(score.finished)
 
     draw = lambda i: rollout.draw_frozen(env, algo, random.keys_at(play_key, i, 2), BLOCK, start)
-    begin = jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32), jnp.zeros(episodes, jnp.int8)
-    *_, score, _, fault = lowering.while_at_most(goes_on, play, begin, -(-limit // BLOCK), draw, PARTS, _part)
+    begin = (
+        jnp.int32(0), start, nothing, jnp.zeros(episodes, jnp.float32),
+        jnp.zeros(episodes, jnp.int8)
+    )
+    *_, score, _, fault = lowering.while_at_most(
+        goes_on, play, begin, -(-limit // BLOCK), draw, PARTS, _part
+    )
     return score._replace(ret=jnp.where(fault > 0, jnp.nan, score.ret)), fault

@@ -40,27 +40,41 @@ class Grid:
 
 def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     """Plan whole log rows that cover `total_steps`: the run is rounded up, by at most one row."""
-    steps, warmup = (algo.updates, 0) if config.offline else (algo.steps_per_iteration, algo.warmup_iterations)
+    steps, warmup = (
+        (algo.updates, 0) if config.offline else (algo.steps_per_iteration, algo.warmup_iterations)
+    )
     total = -(-config.total_steps // steps)
     if warmup >= total:
-        valid = f"more than the {warmup * steps:,} steps of random actions at the start (algo.learning_starts)"
+        valid = (
+            f"more than the {warmup * steps:,} steps of random actions at the start "
+            "(algo.learning_starts)"
+        )
         raise ConfigError("total_steps", config.total_steps, valid)
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # a longer or resumed run has the same rows
-    row = max(1, planned // 100 if config.log_every is None else min(config.log_every // steps, planned))
+    row = max(1, planned // 100 if config.log_every is None
+              else min(config.log_every // steps, planned))
     rows = max(1, -(-(total - warmup) // row))
-    per_eval = max(1, planned // row // 10) if config.eval_every is None else -(-config.eval_every // (row * steps))
+    per_eval = (
+        max(1, planned // row // 10) if config.eval_every is None
+        else -(-config.eval_every // (row * steps))
+    )
     iterations = warmup + rows * row
-    counted = {"updates": algo.updates} | ({} if config.offline else {"the rows of an environment": algo.num_steps})
+    counted = (
+        {"updates": algo.updates}
+        | ({} if config.offline else {"the rows of an environment": algo.num_steps})
+    )
     what, most = max(counted.items(), key=lambda item: item[1])
     if iterations * max(most, 1) >= 2**31:
         limit = (2**31 // max(most, 1)) * steps
-        raise ConfigError("total_steps", config.total_steps, f"at most {limit:,} with these settings: {what} are int32")
+        raise ConfigError("total_steps", config.total_steps,
+                          f"at most {limit:,} with these settings: {what} are int32")
     return Grid(steps, warmup, row, rows, per_eval, horizon)
 
 
 def next_rows(
-    grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float, row_seconds: float | None
+    grid: Grid, done: int, boundaries: Collection[int], chunk_seconds: float,
+    row_seconds: float | None
 ) -> int:
     """Return the log rows of a chunk of `chunk_seconds`, one if `row_seconds` is None.
 

@@ -40,8 +40,10 @@ class Run:
 
     env: Env  # () without environment steps
     algo: Algorithm  # bound to `env.spec`
-    horizon: Any  # iterations with warm-up, float32, for schedules; a leaf: all lengths share a program
-    groups: int = 1  # of environments, each sampled by itself (`memory.grouped`); divides `num_envs`
+    # iterations with warm-up, float32, for schedules; a leaf: all lengths share a program
+    horizon: Any
+    # groups of environments, each sampled by itself (`memory.grouped`); divides `num_envs`
+    groups: int = 1
     unroll: int | None = None  # rollout steps compiled in a row; None: by the platform
     experience: Filled | None = None  # as `fraction`, see `memory.with_experience`
     fraction: float = 0.5
@@ -53,7 +55,8 @@ class Run:
 
     def memory(self) -> Memory:
         own = self.algo.memory()
-        return grouped(own if self.experience is None else with_experience(own, self.experience, self.fraction), self.groups)
+        return grouped(own if self.experience is None
+                       else with_experience(own, self.experience, self.fraction), self.groups)
 
 
 jax.tree_util.register_dataclass(
@@ -64,7 +67,8 @@ jax.tree_util.register_dataclass(
 def check_types(algo: Any, env: Any) -> None:
     """Raise ConfigError unless these are an algorithm and an environment."""
     if not isinstance(algo, Algorithm):
-        raise ConfigError("algo", algo, 'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
+        raise ConfigError("algo", algo,
+                          'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
     for field in dataclasses.fields(algo):
         value = getattr(algo, field.name)
         if type_name(field) == "float" and np.ndim(value):
@@ -92,7 +96,8 @@ def init(run: Run, key: jax.Array) -> RunState:
     rows = jax.eval_shape(lambda: _rows(run, agent, actor, jax.random.key(0)))
     zeros = lambda dtype: jnp.zeros(algo.num_envs, dtype)
     episodes = Episodes(zeros(jnp.float32), zeros(jnp.int32))
-    state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows), episodes, key)
+    state = RunState(agent, actor.env, actor.obs, actor.carry, run.memory().init(rows),
+                     episodes, key)
     return tree.strong(state)
 
 
@@ -123,19 +128,24 @@ def clock_at(run: Run, t: jax.Array, i: jax.Array | int = 0) -> Clock:
     return Clock(t, t * updates + i, progress, jnp.int32(warmup * updates))
 
 
-def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics]:
+def iteration(run: Run, state: RunState, draws: Draws, t: jax.Array,
+              learn: bool) -> tuple[RunState, Metrics]:
     """Run one iteration: the algorithm learns from one rollout. learn: static, False in warm-up."""
     after, metrics, reported = _iteration(run, state, draws, t, learn)
     if not reported:
         return after, metrics
-    taken = metrics if learn else jax.eval_shape(lambda: _iteration(run, state, draws, t, True)[1])  # the same in every row
+    # the same in every row
+    taken = metrics if learn else jax.eval_shape(lambda: _iteration(run, state, draws, t, True)[1])
     return after, metrics | reports.metrics(reported, reports.log_names(reported, taken))
 
 
-def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array, learn: bool) -> tuple[RunState, Metrics, dict]:
+def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array,
+               learn: bool) -> tuple[RunState, Metrics, dict]:
     algo, source, memory = run.algo, run.source, run.memory()
     clock, mode = functools.partial(clock_at, run, t), "sample" if learn else "random"
-    collect = lambda agent, start=None: source.collect(run, state, agent, draws.rollout, clock(), mode, start)
+    collect = lambda agent, start=None: source.collect(
+        run, state, agent, draws.rollout, clock(), mode, start
+    )
     begin = lambda key: source.begin(run, state, key, t)
     it = Iteration(t, learn, clock, memory, draws.plan, draws.keys, collect, begin)
     agent, mem, learned, played = algo.learn(state.agent, state.memory, it)
@@ -151,7 +161,7 @@ DRAW_AHEAD_ITERATIONS = 64
 
 
 def drawn_together(run: Run, count: int) -> int:
-    """Return how many of `count` iterations draw together: a divisor; for few, the next up to twice as many."""
+    """Return how many of `count` iterations draw together: a divisor, for few one above."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     if sum(x.size * 4 for x in jax.tree.leaves(shapes)) > DRAW_AHEAD_BYTES:
         return 1
@@ -166,11 +176,14 @@ def drawn_together(run: Run, count: int) -> int:
 
 
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
-def iterations(run: Run, state: RunState, t0: jax.Array, count: int, learn: bool) -> tuple[RunState, Metrics]:
+def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
+               learn: bool) -> tuple[RunState, Metrics]:
     """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
     block = drawn_together(run, count)
-    divided = run.groups > 1  # maybe over devices: what lies there must not be packed with the agent
-    physics = len(jax.tree.leaves(state.env)) > 16  # its steps are inner loops, whose operands are arrays of their own
+    # members divided over devices: what lies there must not be packed with the agent
+    divided = run.groups > 1
+    # steps of physics are inner loops, whose operands are arrays of their own
+    physics = len(jax.tree.leaves(state.env)) > 16
     apart = RunState(*[divided] * len(state))._replace(env=divided or physics)
 
     def one(state, x):
@@ -194,8 +207,10 @@ def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
     return iterations(run, state, jnp.int32(0), run.algo.warmup_iterations, learn=False)
 
 
-def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
-               eval_every: int | None = None, eval_episodes: int = 128, unroll: int | None = None):  # fmt: skip
+def make_train(
+    algo: Algorithm, env: Env, total_steps: int = 500_000, log_every: int | None = None,
+    eval_every: int | None = None, eval_episodes: int = 128, unroll: int | None = None,
+):  # fmt: skip
     """Return a whole run as one pure function, `train(key) -> (RunState, metrics)`.
 
     `jit` it; `vmap` it over keys. Float settings of `algo` and `env` are traced: to sweep them,
@@ -217,7 +232,8 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
     env = env.on_device()  # refuses one on the host
     algo = algo.bind(env.spec)
     algo.check_env(env)
-    config = RunConfig(total_steps=total_steps, log_every=log_every, eval_every=eval_every or 0, eval_episodes=eval_episodes,
+    config = RunConfig(total_steps=total_steps, log_every=log_every,
+                       eval_every=eval_every or 0, eval_episodes=eval_episodes,
                        unroll=unroll)  # fmt: skip
     grid = plan_grid(algo, config)
     run = tree.as_float32(Run(env, algo, float(grid.horizon), unroll=config.unroll))
@@ -233,11 +249,14 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
             faults = metrics.pop(FAULTS)
             values = {name: m.total / m.count for name, m in metrics.items()}
             shown = [jnp.isfinite(values[name]) | (m.count == 0) for name, m in metrics.items()]
-            sound = jnp.all(jnp.stack(shown)) & (faults.total + faults.count == 0) & tree.all_finite(state.agent)
+            faultless = faults.total + faults.count == 0
+            sound = jnp.all(jnp.stack(shown)) & faultless & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
-                score = lambda: jnp.mean(evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret)
+                score = lambda: jnp.mean(
+                    evaluate(run.env, run.algo, state.agent, eval_key, eval_episodes).ret
+                )
                 values["eval_return"] = jax.lax.cond(evaluates, score, lambda: jnp.float32(jnp.nan))
                 sound &= jnp.isfinite(values["eval_return"]) | ~evaluates
             return state, values | {"finite": sound}
@@ -245,6 +264,8 @@ def make_train(algo: Algorithm, env: Env, total_steps: int = 500_000, log_every:
         state, metrics = jax.lax.scan(row, state, jnp.arange(grid.rows, dtype=jnp.int32))
         steps = np.array([grid.env_steps(r + 1) for r in range(grid.rows)])
         fits = steps[-1] < 2**31  # JAX's integers are 32 bits wide
-        return state, metrics | {"env_steps": jnp.asarray(steps, jnp.int32 if fits else jnp.float32)}
+        return (
+            state, metrics | {"env_steps": jnp.asarray(steps, jnp.int32 if fits else jnp.float32)}
+        )
 
     return train

@@ -26,7 +26,8 @@ class SweepSettings(TypedDict, total=False):
     chunk_seconds: float
     """Seconds of device work between two syncs with the host. Default: 1.0."""
     pictures: bool
-    """Draw the learning curve and the trained agent at the end. Default: True."""
+    """Draw the curve and the agent at the end, and in a notebook the newest rollout. Default:
+    True."""
     video_every: int | None
     """Environment steps between videos of an episode; 0: at evaluations alone. Default: no
     videos."""
@@ -56,6 +57,9 @@ class SweepSettings(TypedDict, total=False):
     """Part of a GPU's memory to take at the start; 0: as it is needed. Default: JAX's, 0.75."""
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
+    donate: bool
+    """Write a chunk's state over the last one's; without it the state takes its memory twice.
+    Default: True."""
     tuned: bool
     """Take the settings that `jaxrl-fast tune-speed` found for this program here. Default: True."""
     actors: int

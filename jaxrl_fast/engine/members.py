@@ -22,7 +22,8 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run, check_types
 from jaxrl_fast.engine.offline import check_data, check_spaces, replay_of
-from jaxrl_fast.engine.population import Members, spread
+from jaxrl_fast.engine.placement import spread
+from jaxrl_fast.engine.population import Members
 from jaxrl_fast.engine.sources import FromDataset, FromEnvironments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
@@ -31,14 +32,16 @@ from jaxrl_fast.memory import Filled, identity, load_experience, outline_experie
 from jaxrl_fast.memory.experience.filled import check_batch
 
 
-def configure(algo: Algorithm, env: Environment, settings: Mapping[str, Any]) -> tuple[Algorithm, Environment]:
+def configure(algo: Algorithm, env: Environment,
+              settings: Mapping[str, Any]) -> tuple[Algorithm, Environment]:
     """Return `algo` and `env` with other settings. Raises ConfigError for unknown or bad ones."""
     parts: dict[str, dict[str, Any]] = {"algo": {}, "env": {}}
     for name, value in settings.items():
         part, _, field = name.partition(".")
         if part not in parts or not field:
             known = setting_names(algo, env)
-            raise ConfigError("population", name, f"a setting such as algo.learning_rate{nearest(name, known)}")
+            raise ConfigError("population", name,
+                              f"a setting such as algo.learning_rate{nearest(name, known)}")
         parts[part][field] = value
     if parts["algo"]:
         algo = build_algorithm(type(algo), algorithm_settings(algo) | parts["algo"])
@@ -49,7 +52,10 @@ def configure(algo: Algorithm, env: Environment, settings: Mapping[str, Any]) ->
 
 def setting_names(algo: Algorithm, env: Environment) -> list[str]:
     """Return the names that `configure` takes."""
-    return [f"algo.{name}" for name in algorithm_settings(algo)] + [f"env.{name}" for name in _names_of(env)]
+    return (
+        [f"algo.{name}" for name in algorithm_settings(algo)]
+        + [f"env.{name}" for name in _names_of(env)]
+    )
 
 
 def _names_of(env: Environment) -> list[str]:
@@ -66,7 +72,8 @@ def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
     names = _names_of(env)
     for name, value in settings.items():
         if name not in names:
-            raise ConfigError(f"env.{name}", value, f"a setting of {env.spec.name}{nearest(name, names)}")
+            raise ConfigError(f"env.{name}", value,
+                              f"a setting of {env.spec.name}{nearest(name, names)}")
     return dataclasses.replace(env, **settings)
 
 
@@ -74,7 +81,8 @@ def build_run(algo: Algorithm, env: Environment, config: RunConfig, outline: boo
     return build(algo, env, config, outline)[0]
 
 
-def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = False) -> tuple[Run, Grid]:
+def build(algo: Algorithm, env: Environment, config: RunConfig,
+          outline: bool = False) -> tuple[Run, Grid]:
     """Return one configuration, bound, checked, ready to trace, and its grid.
 
     outline: read only the layout of the experience, enough for a plan.
@@ -85,8 +93,13 @@ def build(algo: Algorithm, env: Environment, config: RunConfig, outline: bool = 
     backend = backend_of(env)
     backend.check(env, algo, config)
     if algo.whole_rollouts and config.sampling_groups > 1:
-        argument, parts = ("mesh env", config.env_devices) if config.groups is None else ("groups", config.groups)
-        reason = f"1: {algo.name} compares or differentiates whole rollouts, which are not divided among devices"
+        argument, parts = (
+            ("mesh env", config.env_devices) if config.groups is None else ("groups", config.groups)
+        )
+        reason = (
+            f"1: {algo.name} compares or differentiates whole rollouts, which are not divided "
+            "among devices"
+        )
         raise ConfigError(argument, parts, f"{reason}; its seeds are: --mesh population=N")
     data = load_data(algo, config, outline) if config.experience is not None else None
     grid = plan_grid(algo, config)
@@ -122,7 +135,8 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
     if distributed.several():
         raise ConfigError("experience", config.experience, "None with several processes")
     if config.experience_id not in (None, identity(config.experience)):
-        raise ConfigError("experience", config.experience, "the folder as it was when the run began: it has been rewritten")
+        raise ConfigError("experience", config.experience,
+                          "the folder as it was when the run began: it has been rewritten")
     replay = replay_of(algo)
     read, check = (outline_experience, check_spaces) if outline else (load_experience, check_data)
     data = read(config.experience, replay, config.experience_fraction)
@@ -159,14 +173,19 @@ def program_of(run: Run) -> tuple:
 
 
 def leaf_names(run: Run) -> list[str]:
-    key = lambda entry: str(getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry))))
+    key = lambda entry: str(
+        getattr(entry, "name", getattr(entry, "key", getattr(entry, "idx", entry)))
+    )
     return [".".join(map(key, path)) for path, _ in jax.tree.leaves_with_path(run)]
 
 
 def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tuple[list[Run], Grid]:
     """Return a population's configurations, experience outlined, and their grid."""
     if config.configurations > 1 and not backend_of(env).one_program:
-        reason = "None: the environments are on the host, so members train one after another: `jf.sweep(grid=...)`"
+        reason = (
+            "None: the environments are on the host, so members train one after another: "
+            "`jf.sweep(grid=...)`"
+        )
         raise ConfigError("population", sorted(config.population), reason)
     built = lambda own: build(*configure(algo, env, own), config, outline=True)
     settings = [config.settings_of(c * config.seeds) for c in range(config.configurations)]
@@ -186,24 +205,34 @@ def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -
     for name in always:
         if name not in names:
             traced = [n for n in names if n.startswith("algo.")]
-            raise ConfigError("setting", name, f"one of the traced settings ({', '.join(traced)}){nearest(name, traced)}")
+            raise ConfigError("setting", name, "one of the traced settings "
+                                               f"({', '.join(traced)}){nearest(name, traced)}")
     columns = list(zip(*map(jax.tree.leaves, runs), strict=True))
-    swept = [i for i, column in enumerate(columns) if names[i] in always or any(_differ(column[0], x) for x in column)]
+    swept = [i for i, column in enumerate(columns) if names[i] in always
+             or any(_differ(column[0], x) for x in column)]
     if config.members == 1:
         swept = []
-    spread = lambda column: np.repeat(np.stack([np.asarray(x) for x in column]), config.seeds, axis=0)
+    spread = lambda column: np.repeat(np.stack([np.asarray(x) for x in column]),
+                                      config.seeds, axis=0)
     leaves = [spread(column) if i in swept else column[0] for i, column in enumerate(columns)]
     return Members(runs[0], jax.tree.unflatten(jax.tree.structure(runs[0]), leaves), tuple(swept))
 
 
 def _differ(a: Any, b: Any) -> bool:
-    return a is not b and not np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.asarray(a).dtype.kind == "f")
+    return (
+        a is not b
+        and not np.array_equal(np.asarray(a), np.asarray(b),
+                               equal_nan=np.asarray(a).dtype.kind == "f")
+    )
 
 
 def _static(program: Callable[[dict], tuple], base: dict[str, Any], own: dict[str, Any]) -> str:
     for name, value in own.items():
         with contextlib.suppress(ConfigError):
             if program(base | {name: value}) != program(base):
-                return f"{name} is part of the program, so `jf.sweep` trains its values as groups, one after another"
+                return (
+                    f"{name} is part of the program, so `jf.sweep` trains its values as groups, "
+                    "one after another"
+                )
     return "they need several programs, and `jf.sweep` trains them as groups, one after another"
 

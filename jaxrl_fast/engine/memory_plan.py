@@ -7,36 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from jaxrl_fast import distributed, random, runtime, tree
+from jaxrl_fast import distributed, runtime
 from jaxrl_fast.doctor.quantities import gib
-from jaxrl_fast.engine import iteration, rollout
-from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.evaluate import BLOCK
-from jaxrl_fast.engine.grid import ROWS, Grid, plan_grid
+from jaxrl_fast.engine.footprint import footprint
+from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import load_data
-from jaxrl_fast.engine.population import Population, plan_population
+from jaxrl_fast.engine.placement import plan_population
+from jaxrl_fast.engine.population import Population
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import html
 from jaxrl_fast.ops import precision
-from jaxrl_fast.types import Clock
 
-_AGENT = {
-    "params": "parameters", "target": "target network", "opt_state": "optimizer", "moments": "statistics",
-    "rewards": "reward statistics",
-}  # fmt: skip
 # Parts that grow with a setting, for the search of one that fits.
 _GROWS = {
-    "buffer_size": ("replay",), "num_envs": ("environments", "rollout", "batch", "actors"), "batch_size": ("batch",),
+    "buffer_size": ("replay",), "num_envs": ("environments", "rollout", "batch", "actors"),
+    "batch_size": ("batch",),
     "eval_episodes": ("evaluation",),
 }  # fmt: skip
 
@@ -51,7 +44,8 @@ class MemoryPlan:
     name: str
     state: dict[str, int]  # kept across iterations and in checkpoints
     agent: int  # bytes of the agent within `state`
-    work: dict[str, int]  # "rollout", "batch", "evaluation" of a program; "metrics" of a chunk; "actors"
+    # "rollout", "batch", "evaluation" of a program; "metrics" of a chunk; "actors"
+    work: dict[str, int]
     settings: int  # of the algorithm and environment, once a device
     population: Population
     have: int | None  # bytes of the device, on a CPU the container's limit; None: unknown
@@ -63,7 +57,8 @@ class MemoryPlan:
     def places(self) -> int:
         """Return the devices that share this memory: on a CPU, all of a host."""
         first, *_ = devices = self.population.devices
-        return sum(d.process_index == first.process_index for d in devices) if first.platform == "cpu" else 1
+        return sum(d.process_index == first.process_index
+                   for d in devices) if first.platform == "cpu" else 1
 
     @property
     def members(self) -> int:
@@ -93,10 +88,13 @@ class MemoryPlan:
         """Return (part, bytes, count) of permanent parts."""
         return [
             *((part, size, self.members) for part, size in self.state.items()),
+            ("the next state, not donated", self.state_bytes,
+             0 if self.config.donate else self.members),
             ("a checkpoint's snapshot", self.state_bytes, self.members),
             ("best agent's snapshot", self.agent, self.members),
             ("rollouts and agents of actors", self.work["actors"], self.members),
-            ("metrics of two chunks", 2 * self.work["metrics"], self.members),  # fetch overlaps a chunk
+            # fetch overlaps a chunk
+            ("metrics of two chunks", 2 * self.work["metrics"], self.members),
             ("settings", self.settings, self.places),
         ]
 
@@ -104,7 +102,8 @@ class MemoryPlan:
         """Return (part, bytes, count) of parts of a running chunk, and last an evaluation's."""
         looped = self.population.size > 1 and self.population.mode == "map"
         return [
-            ("state of the member whose turn it is", self.state_bytes, self.at_once if looped else 0),
+            ("state of the member whose turn it is", self.state_bytes,
+             self.at_once if looped else 0),
             ("rollout", self.work["rollout"], self.at_once),
             ("batch of an update", self.work["batch"], self.at_once),
             ("evaluation", self.work["evaluation"], self.at_once),
@@ -137,20 +136,29 @@ class MemoryPlan:
         """Raise ConfigError, with settings that would fit, for a run that does not fit."""
         if self.fits:
             return
-        if self.temporaries is not None:  # unknown for other settings before another compilation
+        donated = dataclasses.replace(self, config=dataclasses.replace(self.config, donate=True))
+        if donated.fits:
+            advice = "the run fits with donate = True"
+        elif self.temporaries is not None:  # unknown for other settings before another compilation
             which = "lower batch_size, num_envs, buffer_size, seeds or the --wave of a sweep"
             advice = f"{gib(self.temporaries)} of it are XLA's temporaries: {which}"
         else:
             found = " or ".join(f"{name} = {value}" for name, value in self.remedies().items())
-            advice = f"the run fits with {found}" if found else "lower buffer_size, hidden, num_envs or num_steps"
+            advice = (
+                f"the run fits with {found}" if found
+                else "lower buffer_size, hidden, num_envs or num_steps"
+            )
         where = self.population.devices[0].device_kind
-        raise ConfigError("memory", gib(self.need), f"at most the {gib(self.have)} of {where}; {advice}")
+        raise ConfigError("memory", gib(self.need),
+                          f"at most the {gib(self.have)} of {where}; {advice}")
 
     def remedies(self) -> dict[str, int]:
         """Return {setting: largest value found that fits}, each alone; empty if none does."""
         own = lambda name: self._largest(name, vars(self.run.algo).get(name))
-        seeds = _bisect(lambda v: self.of_size(v * self.config.configurations).fits, self.config.seeds)
-        found = {"buffer_size": own("buffer_size"), "seeds": seeds, "num_envs": own("num_envs"), "batch_size": own("batch_size")}
+        seeds = _bisect(lambda v: self.of_size(v * self.config.configurations).fits,
+                        self.config.seeds)
+        found = {"buffer_size": own("buffer_size"), "seeds": seeds, "num_envs": own("num_envs"),
+                 "batch_size": own("batch_size")}
         if not any(found.values()):
             found["eval_episodes"] = self._largest("eval_episodes", self.config.most_episodes)
         return {name: value for name, value in found.items() if value}
@@ -159,8 +167,10 @@ class MemoryPlan:
         """Guess in proportion, round down and plan again, so the advice really fits."""
         if not isinstance(now, int):
             return None
-        scaled = lambda parts, v: {k: math.ceil(x * v / now) if k in _GROWS[name] else x for k, x in parts.items()}
-        guess = lambda v: dataclasses.replace(self, state=scaled(self.state, v), work=scaled(self.work, v))
+        scaled = lambda parts, v: {k: math.ceil(x * v / now) if k in _GROWS[name] else x
+                                   for k, x in parts.items()}
+        guess = lambda v: dataclasses.replace(self, state=scaled(self.state, v),
+                                              work=scaled(self.work, v))
         value = _bisect(lambda v: guess(v).fits, now)
         for _ in range(4):
             value = _round(name, value, now)
@@ -172,13 +182,17 @@ class MemoryPlan:
 
     def of_size(self, members: int) -> MemoryPlan:
         """Return the plan of another number of members on the same devices."""
-        place = plan_population(members, self.config.batching, self.population.devices, self.population.env)
+        place = plan_population(members, self.config.batching, self.population.devices,
+                                self.population.env)
         return dataclasses.replace(self, population=place)
 
     @property
     def most_members(self) -> int:
         """Return the largest population that fits, at most this one; 0 if one member does not."""
-        return self.population.size if self.fits else _bisect(lambda v: self.of_size(v).fits, self.population.size)
+        return (
+            self.population.size if self.fits
+            else _bisect(lambda v: self.of_size(v).fits, self.population.size)
+        )
 
     def _planned(self, name: str, value: int) -> MemoryPlan:
         run, config = self.run, self.config
@@ -188,7 +202,8 @@ class MemoryPlan:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
             if run.experience is not None:  # a replay that starts with experience holds as much
                 run = dataclasses.replace(run, experience=load_data(run.algo, config, outline=True))
-        return memory_plan(run, plan_grid(run.algo, config), self.population, config, self.work["metrics"])
+        return memory_plan(run, plan_grid(run.algo, config), self.population,
+                           config, self.work["metrics"])
 
     def __str__(self) -> str:
         title, lines, (note, *verdict) = cells(self)
@@ -225,16 +240,19 @@ def _round(name: str, value: int, now: int) -> int:
     return now
 
 
-def memory_plan(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> MemoryPlan:
+def memory_plan(run: Run, grid: Grid, population: Population,
+                config: RunConfig, metrics: int | None = None) -> MemoryPlan:
     """Return the plan of a run; its algorithm is bound. metrics: their bytes, if known."""
-    mine = next((d for d in population.devices if d.process_index == jax.process_index()), population.devices[0])
-    have, parts = distributed.tell(runtime.device_memory(mine)), footprint(run, grid, population, config, metrics)
+    mine = next((d for d in population.devices if d.process_index == jax.process_index()),
+                population.devices[0])
+    have = distributed.tell(runtime.device_memory(mine))
+    parts = footprint(run, grid, population, config, metrics)
     name = f"{run.algo.name} on {run.env.spec.name}"
     return MemoryPlan(name, population=population, have=have, run=run, config=config, **parts)
 
 
 def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
-    """Return the plan's title, its lines (a part, one, times, all) from head to total, and notes."""
+    """Return the plan's title, its lines (part, one, times, all) from head to total, and notes."""
     p = plan.population
     devices = f"{len(p.devices)} device{'s' * (len(p.devices) > 1)}"
     many = f"{p.size} members by {p.mode} on {devices}" if p.size > 1 else "one member"
@@ -243,56 +261,22 @@ def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
     if plan.temporaries is not None:
         parts.append(("compiled temporaries", plan.temporaries, plan.places))
     lines = [(part, gib(size), str(count), gib(size * count)) for part, size, count in parts]
-    device = f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
+    device = (
+        f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
+    )
     fits = f"the memory of {device} is not known"
     if plan.have is not None:
         share = f"{100 * plan.need / plan.have:.0f}% of the {gib(plan.have)} of {device}"
         fits = f"{'fits' if plan.fits else 'does not fit'}: {share}"
-    note = "with the compiled temporaries for" if plan.temporaries is not None else "with the larger of"
-    disk = f"checkpoints: at most {gib(plan.disk)} on the disk (keep_checkpoints = {plan.config.keep_checkpoints})"
+    note = (
+        "with the compiled temporaries for" if plan.temporaries is not None
+        else "with the larger of"
+    )
+    disk = (
+        f"checkpoints: at most {gib(plan.disk)} on the disk (keep_checkpoints = "
+        f"{plan.config.keep_checkpoints})"
+    )
     used = precision.in_force(plan.run.algo.precision, p.devices[0].platform)
     notes = [f"({note} training and evaluation, which take turns)", fits, used, disk]
     head, total = ("", "one", "times", "all"), ("total", "", "", gib(plan.need))
     return f"{plan.name}: {many}", [head, *lines, total], notes
-
-
-def footprint(run: Run, grid: Grid, population: Population, config: RunConfig, metrics: int | None = None) -> dict[str, Any]:
-    """Return the bytes of one member, as fields of `MemoryPlan`. metrics: their bytes, if known."""
-    row = grid.row if metrics is None else None
-    key = jax.eval_shape(lambda: jax.random.key(0))
-    with population.tracing():
-        state, played, trajectory, batch, evaluation, means = _shapes.eval_shape(run, key, config.most_episodes, row)
-    agent, size = state.agent, tree.nbytes
-    parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
-    sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}
-    share = population.env  # devices that share one member's environments, rollout and replay
-    sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
-    sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
-    work = {"rollout": size(played) // share, "batch": size(batch) // share, "evaluation": size(evaluation)}
-    work["metrics"] = ROWS * size(means) if metrics is None else metrics
-    here = config.actors_on == "threads" or population.devices[0].platform == "cpu"  # else in the host's memory
-    work["actors"] = backend_of(run.env).actor_bytes(run, config, size(trajectory), size(agent)) if here else 0
-    leaves = size(jax.eval_shape(lambda x: x, tree.as_float32(run)))
-    return {"state": sizes, "agent": size(agent), "work": work, "settings": leaves}
-
-
-@functools.partial(jax.jit, static_argnames=("episodes", "row"))  # one trace for equal runs
-def _shapes(run: Run, key: jax.Array, episodes: int, row: int | None) -> tuple:
-    """Build one iteration's state, rollout, batch and evaluation block, for their shapes."""
-    env, algo, zero = run.env, run.algo, jnp.int32(0)
-    memory, clock = run.memory(), Clock(zero, zero, jnp.float32(0))
-    state = iteration.init(run, key)
-    draws = iteration.draw(run, key, zero)
-    played = run.source.collect(run, state, state.agent, draws.rollout, clock, "sample")
-    trajectory, rows, batch, mem = (played.trajectory, played.report), (), (), state.memory
-    if played.trajectory is not None:
-        rows = algo.prepare(state.agent, played.trajectory)
-        mem = memory.add(mem, rows, zero)
-    if run.updates:
-        batch, _ = memory.fetch(mem, tree.take(draws.plan, 0))
-    once = {id(x): x for x in jax.tree.leaves((trajectory, rows))}  # count arrays that `prepare` passes on once
-    means = iteration.iterations(run, state, zero, row, True)[1] if row else ()
-    players = rollout.init(env, algo, key, episodes)
-    noise = rollout.draw_frozen(env, algo, random.split(key), BLOCK, players)
-    scored = jnp.zeros((BLOCK, episodes), jnp.float32), jnp.zeros((BLOCK, episodes), bool)  # rewards, ends
-    return state, (draws, list(once.values())), trajectory, batch, (noise, players, scored), means

@@ -38,7 +38,8 @@ def replay_of(algo: Algorithm) -> Ring:
     return memory
 
 
-def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, updates: int, log_every: int | None = None):
+def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled,
+                       updates: int, log_every: int | None = None):
     """Return offline training as one pure function, `train(key, store) -> (agent, metrics)`.
 
     It makes `updates` updates from `data`; `store` is `data.store`, an argument so that it is no
@@ -55,10 +56,14 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     algo = algo.bind(spec)
     own = replay_of(algo)
     if own.n_step != data.memory.n_step:
-        raise ConfigError("n_step", own.n_step, f"{data.memory.n_step}, as the memory of the data has it")
+        raise ConfigError("n_step", own.n_step,
+                          f"{data.memory.n_step}, as the memory of the data has it")
     prioritized = isinstance(own, PrioritizedMemory)
     if prioritized != isinstance(data.memory, PrioritizedMemory):
-        valid = f"{not prioritized}: `data` is laid out in a {type(data.memory).__name__} (see `offline_memory`)"
+        valid = (
+            f"{not prioritized}: `data` is laid out in a {type(data.memory).__name__} (see "
+            "`offline_memory`)"
+        )
         raise ConfigError("prioritized", prioritized, valid)
     check_int("updates", updates)
     if log_every is not None:
@@ -73,13 +78,15 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled, update
     def train(key: jax.Array, store: Any) -> tuple[Any, dict[str, jax.Array]]:
         random.check_key("key", key)
         given = dataclasses.replace(data, store=store)
-        run = Run((), algo, horizon, experience=given, fraction=1, source=FromDataset(per_iteration=1))
+        run = Run((), algo, horizon, experience=given, fraction=1,
+                  source=FromDataset(per_iteration=1))
         agent = tree.strong(algo.init(init_key(key)))
         state = RunState(agent, (), (), (), run.memory().init(None), (), key)
 
         def row(state, first):
             state, metrics = iterations(run, state, first, per_row, True)
-            means = {name: m.total / m.count for name, m in metrics.items() if name not in NO_EPISODES}
+            means = {name: m.total / m.count for name, m in metrics.items()
+                     if name not in NO_EPISODES}
             if prioritized:
                 means["max_priority"] = run.memory().watch(state.memory)
             return state, means
@@ -101,7 +108,8 @@ def replay_after(run: Run, store: Any, iterations: int) -> Filled:
     if isinstance(memory, StartFrom):
         memory, w = memory.memory, w + memory.start.w
     if not isinstance(memory, Ring):
-        raise ConfigError("run", run.algo.name, "a run that fills a replay, of an algorithm such as dqn")
+        raise ConfigError("run", run.algo.name,
+                          "a run that fills a replay, of an algorithm such as dqn")
     return Filled(memory, store, w)
 
 
@@ -112,9 +120,12 @@ def check_spaces(argument: str, data: Filled, spec: EnvSpec) -> None:
     for name, found, wanted in (
         ("obs", data.rows.obs, seen), ("action", data.rows.action, spaces.zeros(spec.action, (1,))),
     ):  # fmt: skip
-        kind = lambda x, axes: jax.tree.map(lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x)
+        kind = lambda x, axes: jax.tree.map(
+            lambda a: f"{np.dtype(a.dtype)}{list(a.shape[axes:])}", x
+        )
         if kind(found, 2) != kind(wanted, 1):
-            raise ConfigError(f"{argument}.{name}", kind(found, 2), f"{kind(wanted, 1)}, as {spec.name} has it")
+            raise ConfigError(f"{argument}.{name}", kind(found, 2),
+                              f"{kind(wanted, 1)}, as {spec.name} has it")
     check_windows(argument, data)
 
 
@@ -123,7 +134,11 @@ def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
     check_spaces(argument, data, spec)
     sizes = getattr(spec.action, "n", getattr(spec.action, "nvec", None))
     if sizes is not None:
-        low, high = jnp.min(data.rows.action), jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
+        low, high = (
+            jnp.min(data.rows.action),
+            jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
+        )
         if low < 0 or high >= 0:
             found = f"{low} to {jnp.max(data.rows.action)}"
-            raise ConfigError(f"{argument}.action", found, f"in {spec.action}, as {spec.name} has it")
+            raise ConfigError(f"{argument}.action", found,
+                              f"in {spec.action}, as {spec.name} has it")

@@ -23,20 +23,23 @@ from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock
 
 BLOCK = 50  # steps of a filmed episode in one call: on a GPU each waits for the training program
+_TAKE = jax.jit(tree.take)
 
 
 class OnDevice:
     """See `engine.backend.Backend`."""
 
-    one_program = True
+    one_program = stills = True
 
     def check(self, env, algo, config: RunConfig) -> None:
         for field in dataclasses.fields(Host):
             value = getattr(config, field.name)
             if value != field.default and (field.name, value) != ("ahead", 0):  # 0 is true here
-                raise ConfigError(field.name, value, f"{field.default!r}: {env.spec.name} is on the device, not on the host")
+                raise ConfigError(field.name, value, f"{field.default!r}: {env.spec.name} is on "
+                                                     "the device, not on the host")
         if config.video_every is not None and env.drawing is None:
-            raise ConfigError("video_every", config.video_every, f"None: {env.spec.name} has no pictures")
+            raise ConfigError("video_every", config.video_every,
+                              f"None: {env.spec.name} has no pictures")
 
     def placed(self, env: Env, algo, config: RunConfig) -> Env:
         return env.on_device(config.env_devices)
@@ -49,7 +52,8 @@ class OnDevice:
 
     def evaluate(self, env, algo, agent, key, episodes, mode, config):
         play = jax.jit(evaluate, static_argnames=("episodes", "mode"))
-        found = play(tree.as_float32(env.on_device()), algo, agent, key, episodes=episodes, mode=mode)
+        found = play(tree.as_float32(env.on_device()), algo, agent, key,
+                     episodes=episodes, mode=mode)
         return jax.tree.map(np.asarray, found)
 
     def film(self, env: Env, algo, agent, key, max_steps, patience, most=None) -> Film:
@@ -69,10 +73,19 @@ class OnDevice:
         page = drawing.page and drawing.page(states, drawing.step_seconds)
         return Film(pictures, page, drawing.step_seconds and stride * drawing.step_seconds)
 
+    def still(self, env: Env, states, index):
+        drawing = env.on_device().drawing
+        if drawing is None:
+            return None
+        state = _TAKE(states, index)
+        return lambda: drawing.frame(_on_host(state))
 
-def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int) -> Iterator[Any]:
+
+def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array,
+             max_steps: int) -> Iterator[Any]:
     """Yield the environment's states on the host: every state acted in, and the last."""
-    agent, key = jax.device_put((agent, key), jax.local_devices()[0])  # a member may be on any device
+    # a member may be on any device
+    agent, key = jax.device_put((agent, key), jax.local_devices()[0])
     # Python floats would be weakly typed inputs and so another program.
     traced_env, traced_algo = tree.as_float32((env, algo))
     start_key, play_key = jax.random.split(key)
@@ -86,12 +99,16 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array, max_steps: i
         if ends.size:
             if steps_by_base(env):
                 inside = ends[0] + 1 < BLOCK
-                yield tree.take(states, (ends[0] + 1, 0)) if inside else tree.take(_on_host(actor.env), 0)
+                yield (
+                    tree.take(states, (ends[0] + 1, 0)) if inside
+                    else tree.take(_on_host(actor.env), 0)
+                )
             return
 
 
 @jax.jit
-def _block(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
+def _block(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor,
+           key: jax.Array, t: jax.Array):
     """Play `BLOCK` steps of one environment from step t -> (actor, (states before each, done))."""
 
     def step(actor: rollout.Actor, t: jax.Array):
@@ -101,7 +118,8 @@ def _block(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax
     return jax.lax.scan(step, actor, t + jnp.arange(BLOCK))
 
 
-def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.Array, t: jax.Array):
+def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor,
+          key: jax.Array, t: jax.Array):
     """Step one environment -> (actor, whether the episode ended), if possible without a reset."""
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
     noise = rollout.draw_frozen(env, algo, random.keys_at(key, t, 2), 1, actor)
@@ -112,7 +130,9 @@ def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor, key: jax.
     carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, act, clock, "greedy")
     state, outcome = played(env, step, actor.env, action)
     done = outcome.terminated | outcome.truncated
-    state, obs = tree.strong((state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)))
+    state, obs = tree.strong(
+        (state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack))
+    )
     return rollout.Actor(state, obs, carry), done[0]
 
 

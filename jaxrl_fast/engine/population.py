@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -19,9 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxrl_fast import distributed, runtime
-from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast import distributed
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import RunState
@@ -55,9 +51,15 @@ class Population:
         """Return the text `3 members on 2 devices, 2 on each, 1 of them padding`."""
         if len(self.devices) == 1:
             return f"{self.size} member{'s' * (self.size > 1)} on one device"
-        each = f", {self.padded // self.places} on each" if self.env == 1 else f", each divided over {self.env}"
+        each = (
+            f", {self.padded // self.places} on each" if self.env == 1
+            else f", each divided over {self.env}"
+        )
         padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
-        return f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} devices{each}{padding}"
+        return (
+            f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} "
+            f"devices{each}{padding}"
+        )
 
     @property
     def platform(self) -> str:
@@ -89,12 +91,16 @@ class Population:
     def state_sharding(self) -> RunState:
         """Return a RunState's shardings, a prefix: agent and key whole, environments divided."""
         own = self.sharding
-        by_env = own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1 else self._laid(AXIS, ENV_AXIS)
+        by_env = (
+            own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1
+            else self._laid(AXIS, ENV_AXIS)
+        )
         return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
 
     def abstract_state(self, shapes: RunState) -> RunState:
         laid = jax.tree.broadcast(self.state_sharding, shapes)
-        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, laid)
+        return jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+                            shapes, laid)
 
     def lift(self, fn: Callable, swept: Sequence[int] = ()) -> Callable:
         """Lift fn(run, x, *rest): x, results and `swept` leaves of run become [padded, ...]."""
@@ -104,7 +110,8 @@ class Population:
         def members(own, leaves, xs, *rest, structure):
             def member(own, x, *rest):
                 filled = dict(zip(swept, own, strict=True))
-                run = jax.tree.unflatten(structure, [filled.get(i, leaf) for i, leaf in enumerate(leaves)])
+                run = jax.tree.unflatten(structure,
+                                         [filled.get(i, leaf) for i, leaf in enumerate(leaves)])
                 return fn(run, x, *rest)
 
             if self.mode == "vmap":
@@ -113,13 +120,17 @@ class Population:
 
         def population(run, xs, *rest):
             leaves, structure = jax.tree.flatten(run)
-            own, leaves = [leaves[i] for i in swept], [None if i in swept else x for i, x in enumerate(leaves)]
+            own, leaves = (
+                [leaves[i] for i in swept],
+                [None if i in swept else x for i, x in enumerate(leaves)]
+            )
             place = functools.partial(members, structure=structure)
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()
                 specs = (split, shared, split) + (shared,) * len(rest)
-                # check_vma off: nothing is reduced over the mesh, and its rules reject mixed carries
-                laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split, "axis_names": {AXIS}}
+                # check_vma off: nothing is reduced over the mesh; it rejects mixed carries
+                laid = {"mesh": self.mesh, "in_specs": specs, "out_specs": split,
+                        "axis_names": {AXIS}}
                 place = jax.shard_map(place, **laid, check_vma=False)
             return place(own, leaves, xs, *rest)
 
@@ -129,15 +140,19 @@ class Population:
         """Return root keys on the devices: a member's equals a single run's with its seed."""
         padded = np.asarray([*seeds, *[seeds[0]] * (self.padded - self.size)], np.uint32)
         if jax.config.jax_default_prng_impl == "threefry2x32":  # without a program to compile
-            words = np.stack([np.zeros_like(padded), padded], axis=-1)  # as `jax.random.key` makes them
-            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0], self.sharding))
+            # as `jax.random.key` makes them
+            words = np.stack([np.zeros_like(padded), padded], axis=-1)
+            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0],
+                                                            self.sharding))
         make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 
     def place(self, tree: Any, sharding: Any = None) -> Any:
         """Lay leaves [size, ...] over the devices; the last member fills the padding."""
         index = np.minimum(np.arange(self.padded), self.size - 1)
-        filled = lambda tree: tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
+        filled = lambda tree: (
+            tree if self.size == self.padded else jax.tree.map(lambda leaf: leaf[index], tree)
+        )
         return distributed.put(tree, self.sharding if sharding is None else sharding, filled)
 
     def members(self, tree: Any) -> Any:
@@ -158,13 +173,15 @@ def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:
     def one(leaves, turn):
         nonlocal replaces
         i, own = turn
-        x = jax.tree.unflatten(structure, [jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False) for leaf in leaves])
+        x = jax.tree.unflatten(structure, [jax.lax.dynamic_index_in_dim(leaf, i, keepdims=False)
+                                           for leaf in leaves])
         result = fn(own, x)
         replaces = type(result) is tuple and kind(result[0]) == kind(x)
         if not replaces:
             return leaves, result
         new = jax.tree.leaves(result[0])
-        put = [jax.lax.dynamic_update_index_in_dim(leaf, x, i, 0) for leaf, x in zip(leaves, new, strict=True)]
+        put = [jax.lax.dynamic_update_index_in_dim(leaf, x, i, 0)
+               for leaf, x in zip(leaves, new, strict=True)]
         return put, result[1:]
 
     leaves, rest = jax.lax.scan(one, leaves, (jnp.arange(leaves[0].shape[0], dtype=jnp.int32), own))
@@ -204,90 +221,3 @@ class Members(NamedTuple):
 
 
 _keys = jax.vmap(jax.random.key)  # one function, so that JAX knows its program again
-
-
-def spread(config: RunConfig, size: int | None = None) -> None:
-    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy."""
-    runtime.set_gpu(config.deterministic, config.memory_fraction)
-    if distributed.several():  # too late, and chosen for all processes
-        return
-    size, mode = size or config.members, config.batching
-    if config.mesh or config.devices:
-        wanted = config.devices or math.prod(config.mesh.values())
-        runtime.request_host_devices(min(wanted, runtime.cpu_count()))  # more would need XLA_FLAGS
-        return
-    wanted = min(size, runtime.cpu_count())
-    late = not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0
-    if late and (text := of_idle_cores(size, mode, wanted, jax.local_devices())):
-        _warn_once(text)
-
-
-def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any], jaxlib: str | None = None) -> str | None:
-    """Return the warning of members that take turns on fewer CPU devices than `wanted`, or None."""
-    have, batched = len(devices), mode == "vmap" and runtime.vmap_hangs_on_cpu(jaxlib)
-    if devices[0].platform != "cpu" or have >= wanted or batched:
-        return None
-    longer = math.ceil(size / have) / math.ceil(size / wanted)
-    return (
-        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this process, up to {longer:.2g} times "
-        f"as long as on {wanted} CPU cores: XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of "
-        "Python gives it as many, and so does a first run in a new process"
-    )
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    warnings.warn(text, stacklevel=6)
-
-
-def elsewhere(config: RunConfig, devices: int | str | None, mesh: Mapping[str, int] | None) -> RunConfig:
-    """Return the settings of a run that continues on other devices, with the same groups."""
-    if devices is None and mesh is None:
-        return config
-    env, groups = (mesh or {}).get(ENV_AXIS, 1), config.sampling_groups
-    if not isinstance(env, int) or env < 1 or groups % env:
-        raise ConfigError("mesh env", env, f"a divisor of {groups}, the groups that this run samples in")
-    return dataclasses.replace(config, devices=None if devices == "all" else devices, mesh=mesh, groups=groups)
-
-
-def population_of(config: RunConfig, size: int | None = None) -> Population:
-    """Return the placement of a run's members by its settings; size: members, if not all."""
-    size, env, have = size or config.members, config.env_devices, jax.devices()
-    if config.devices is not None and config.devices > len(have):
-        raise ConfigError("devices", config.devices, f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")
-    places = (config.mesh or {}).get(AXIS, max(1, (config.devices or len(have)) // env))
-    mesh = ",".join(f"{k}={v}" for k, v in (config.mesh or {}).items())  # as typed
-    if mesh and env * places > len(have):
-        raise ConfigError("mesh", mesh, f"at most {len(have)} devices, which JAX has{_more_on_a_cpu(have)}")
-    if config.devices is not None and env * places != config.devices:
-        raise ConfigError("mesh", mesh, f"axes whose product is devices = {config.devices}")
-    if mesh or config.devices:
-        if distributed.several() and env * places < len(have):
-            name, value = ("mesh", mesh) if mesh else ("devices", config.devices)
-            raise ConfigError(name, value, f"all {len(have)} devices of the {jax.process_count()} processes")
-        have = have[: env * places]
-    return plan_population(size, config.batching, have, env)
-
-
-def _more_on_a_cpu(devices: Sequence[Any]) -> str:
-    if devices[0].platform != "cpu":
-        return ""
-    return "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, makes N of it"
-
-
-def plan_population(size: int, mode: str = "auto", devices: Any = None, env: int = 1, jaxlib: str | None = None) -> Population:
-    """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
-    devices = tuple(jax.devices() if devices is None else devices)
-    if len({d.process_index for d in devices}) == 1:
-        devices = devices[: env * max(1, min(size, len(devices) // env))]
-    elif size == 1 and env < len(devices):  # a device without a member would leave its host idle
-        raise ConfigError("seeds", size, f"at least 2 with several processes, or one member divided by --mesh env={len(devices)}")
-    cpu, several = devices[0].platform == "cpu", len({d.process_index for d in devices}) > 1
-    hangs = cpu and runtime.vmap_hangs_on_cpu(jaxlib)
-    if mode == "vmap" and hangs and size > 1 and (env > 1 or several):
-        raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices hang in a batch of members")
-    if mode == "auto":
-        mode = "map" if cpu and (hangs or env > 1 or len(devices) == 1) else "vmap"
-    if mode == "vmap" and hangs and env == 1:
-        devices = devices[:1]  # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
-    return Population(size, mode, devices, env)

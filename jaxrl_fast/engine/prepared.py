@@ -9,13 +9,23 @@ from typing import Any, Unpack
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.footprint import metric_names
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.keywords import RunSettings
-from jaxrl_fast.engine.members import configurations, gather, one_at_a_time, spread_members, with_experience
+from jaxrl_fast.engine.members import (
+    configurations,
+    gather,
+    one_at_a_time,
+    spread_members,
+    with_experience,
+)
 from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan
-from jaxrl_fast.engine.population import Members, Population, population_of
+from jaxrl_fast.engine.placement import population_of
+from jaxrl_fast.engine.population import Members, Population
 from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.logs.rows import FAULTS
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -28,8 +38,10 @@ class Prepared:
     members: Members
     grid: Grid
     population: Population
-    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # keys of config.json beside the settings
-    content: Mapping[str, Any] | None = None  # of config.json, for a run to write (`runs.rundir.described`)
+    # keys of config.json beside the settings
+    about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    # the content of config.json, for a run to write (`runs.description.described`)
+    content: Mapping[str, Any] | None = None
 
     @functools.cached_property
     def bound(self) -> Algorithm:
@@ -37,11 +49,13 @@ class Prepared:
 
     @functools.cached_property
     def plan(self) -> MemoryPlan:
-        return memory_plan(self.members.first, self.grid, self.population, one_at_a_time(self.env, self.config))
+        return memory_plan(self.members.first, self.grid, self.population,
+                           one_at_a_time(self.env, self.config))
 
     def seed(self, member: int) -> Prepared:
         """Return the run of one seed, for seeds that take turns; only the seed differs."""
-        return dataclasses.replace(self, config=one_at_a_time(self.env, self.config, member), content=None)
+        return dataclasses.replace(self, config=one_at_a_time(self.env, self.config, member),
+                                   content=None)
 
     def take(self, lanes: Sequence[int]) -> Prepared:
         if len(lanes) == self.population.size == self.config.members:
@@ -71,16 +85,34 @@ def prepare(
     if at_once.selection:
         at_once.selection.check(at_once)
         traced = at_once.selection.traced
-    runs, grid = configurations(algo, env, at_once) if built is None else ([run for run, _ in built], built[0][1])
+    runs, grid = (
+        configurations(algo, env, at_once) if built is None
+        else ([run for run, _ in built], built[0][1])
+    )
     members, population = gather(runs, at_once, traced), population_of(at_once, size)
     prepared = Prepared(algo, env, config, members, grid, population, about or {})
     if config.experience is None or outline:
         return prepared
     prepared.plan.check()  # there is room for the experience
-    return dataclasses.replace(prepared, members=gather(with_experience(runs, at_once), at_once, traced))
+    return dataclasses.replace(prepared,
+                               members=gather(with_experience(runs, at_once), at_once, traced))
 
 
-def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000, **settings: Unpack[RunSettings]) -> MemoryPlan:
+def check_metric(prepared: Prepared) -> None:
+    """Raise ConfigError if a selection compares members by a metric that no log row will have."""
+    metric = getattr(prepared.config.selection, "metric", "episode_return")
+    if metric == "episode_return":
+        return
+    grid, population, config = prepared.grid, prepared.population, prepared.config
+    found = metric_names(prepared.members.first, grid, population, config)
+    found = [name for name in found if name != FAULTS] + ["eval_return"] * bool(grid.eval_rows)
+    if metric not in found:
+        raise ConfigError("selection.metric", metric,
+                          f"a metric of the log ({', '.join(found)}){nearest(metric, found)}")
+
+
+def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000,
+         **settings: Unpack[RunSettings]) -> MemoryPlan:
     """Forecast the memory that `jf.train` needs with the same arguments.
 
     Print it, or read `need`, `have` and `remedies()`. Seeds of environments on the host take turns:

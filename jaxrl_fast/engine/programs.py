@@ -54,7 +54,8 @@ class Scores(NamedTuple):
 
 def largest_parameter(agent: Any) -> jax.Array:
     """Return the largest magnitude among parameters; statistics may be any number."""
-    leaves = [x for x in jax.tree.leaves(getattr(agent, "params", ())) if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
+    leaves = [x for x in jax.tree.leaves(getattr(agent, "params", ()))
+              if jnp.issubdtype(x.dtype, jnp.floating) and x.size]
     largest = [jnp.max(jnp.abs(x)).astype(jnp.float32) for x in leaves]
     return functools.reduce(jnp.maximum, largest) if largest else jnp.float32(jnp.nan)
 
@@ -72,7 +73,8 @@ class Context:
     returns the number of the signal that asks the run to stop, or None.
     """
 
-    def __init__(self, reported: Reported | None = None, stopping: Callable[[], int | None] = lambda: None):
+    def __init__(self, reported: Reported | None = None,
+                 stopping: Callable[[], int | None] = lambda: None):
         self.clock, self.history = WallTime("compile"), []
         self.reported, self.stopping = reported or Reported(), stopping
 
@@ -90,10 +92,10 @@ _latest: list[Functions] = []
 
 
 def functions(*kind: Any) -> Functions:
-    """Return the functions of a kind of run, the same ones while a run of the kind, or the latest run, lives.
+    """Return the functions of a kind of run: the same while a run of the kind lives.
 
-    JAX finds a program by its function, so the next run of the same kind traces, lowers and compiles
-    nothing. With the functions go their programs.
+    Those of the latest run are kept. JAX finds a program by its function, so the next run of the
+    same kind traces, lowers and compiles nothing. With the functions go their programs.
     """
     found = _alive.get(kind) or _alive.setdefault(kind, _made(*kind))
     _latest[:] = [found]
@@ -101,7 +103,8 @@ def functions(*kind: Any) -> Functions:
 
 
 def _made(
-    p: Population, swept: tuple[int, ...], row: int, rows: int, episodes: int, mode: str, structure: Any
+    p: Population, swept: tuple[int, ...], row: int, rows: int, episodes: int,
+    mode: str, structure: Any
 ) -> Functions:
     """Return new functions. structure, rows: of the run and `ROWS`; they only tell kinds apart."""
     lift = functools.partial(p.lift, swept=swept)
@@ -126,19 +129,27 @@ class Programs:
     """Everything that runs on the device, for one run or a population."""
 
     def __init__(self, prepared: Prepared, context: Context | None = None):
-        members, grid, population, config = prepared.members, prepared.grid, prepared.population, prepared.config
+        members, grid, population, config = (
+            prepared.members, prepared.grid, prepared.population, prepared.config
+        )
         self.prepared, self.grid, self.population, self.config = prepared, grid, population, config
         self.first, self.run = members.first, members.place(population)
         self.context = context or Context()
         self.clock = self.context.clock
-        of_run = grid.row, ROWS, config.most_episodes, config.eval_mode, jax.tree.structure(self.run)
+        of_run = (
+            grid.row, ROWS, config.most_episodes, config.eval_mode, jax.tree.structure(self.run)
+        )
         self._functions = f = functions(population, members.swept, *of_run)
         state, own = population.state_sharding, population.sharding
-        where = lambda *x: {"out_shardings": x if len(x) > 1 else x[0]} if population.env > 1 else {}  # otherwise clear
+        # otherwise clear
+        where = lambda *x: (
+            {"out_shardings": x if len(x) > 1 else x[0]} if population.env > 1 else {}
+        )
         self._init = jax.jit(f["init"], **where(state))
         self._begin = jax.jit(f["begin"], **where(own))
-        self._warmup = jax.jit(f["warmup"], donate_argnums=1, **where(state, own))
-        self._chunk = jax.jit(f["chunk"], donate_argnums=1, **where(state, own, own))
+        donated = {"donate_argnums": 1} if config.donate else {}
+        self._warmup = jax.jit(f["warmup"], **donated, **where(state, own))
+        self._chunk = jax.jit(f["chunk"], **donated, **where(state, own, own))
         self._evaluate = jax.jit(f["evaluate"], **where(own))
         self._snapshot = jax.jit(f["snapshot"])
         self._move = jax.jit(f["move"], out_shardings=own)
@@ -203,7 +214,8 @@ class Programs:
         with self.clock.during("compile"):
             self._compiled[name] = self._jobs[name].result()
             if name == "chunk":  # before training; a later refusal would lose its result
-                done = [job.result() for job in self._jobs.values() if job.done() and not job.cancelled()]
+                done = [job.result() for job in self._jobs.values() if job.done()
+                        and not job.cancelled()]
                 self.prepared.plan.compiled([program.memory_analysis() for program in done]).check()
 
     def _call(self, name: str, fn: Any, *args: Any) -> Any:
@@ -222,21 +234,25 @@ class Programs:
     def begin(self, state: RunState, given: Any) -> RunState:
         """Return `state` with agents that begin with `given`, a `start_from.Given`."""
         params, moments = distributed.put(tuple(given), self.population.replicated)
-        return state._replace(agent=self._call("begin", self._begin, self.run, state.agent, params, moments))
+        return state._replace(agent=self._call("begin", self._begin,
+                                               self.run, state.agent, params, moments))
 
     def chunk(self, state: RunState, t0: int, rows: int) -> Chunk:
         """Run the warm-up (row 0 of the log), or at most `rows` log rows, from iteration t0."""
         if t0 < self.grid.warmup:
             state, metrics = self._call("warmup", self._warmup, self.run, state)
-            return Chunk(state, distributed.together(metrics, self.population.replicated), None, self.grid.warmup)
-        state, *found = self._call("chunk", self._chunk, self.run, state, self._scalar(t0), self._scalar(rows))
+            return Chunk(state, distributed.together(metrics, self.population.replicated),
+                         None, self.grid.warmup)
+        state, *found = self._call("chunk", self._chunk, self.run, state,
+                                   self._scalar(t0), self._scalar(rows))
         found = distributed.together(found, self.population.replicated)
         return Chunk(state, *found, t0 + rows * self.grid.row)
 
     def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None]) -> Scores:
         """Evaluate each lane; keys depend on seed and row alone. told(episodes played, of all)."""
         told(0, self.config.most_episodes)
-        scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key), self._scalar(rows))
+        scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key),
+                            self._scalar(rows))
         return self.population.members(distributed.fetch(scores, self.population.replicated))
 
     def snapshot(self, x: Any) -> Any:
@@ -246,7 +262,8 @@ class Programs:
     def move(self, state: RunState, parent: np.ndarray, whole: np.ndarray) -> RunState:
         """Return `state` with agents of `parent` [size]; where `whole` [size], all but the key."""
         size, padded = self.population.size, self.population.padded
-        index = lambda lanes: distributed.put(np.concatenate([lanes, np.arange(size, padded)]), self.population.replicated)
+        index = lambda lanes: distributed.put(np.concatenate([lanes, np.arange(size, padded)]),
+                                              self.population.replicated)
         if whole.any():
             cloned = self._move_all(state, index(np.where(whole, parent, np.arange(size))))
             state = cloned._replace(agent=state.agent, key=state.key)
@@ -263,4 +280,5 @@ class Programs:
         return unpadded(self.population, x)
 
     def padded(self, x: Any) -> Any:
-        return self.population.place(x, self.population.state_sharding if isinstance(x, RunState) else None)
+        return self.population.place(x, self.population.state_sharding if isinstance(x, RunState)
+                                     else None)

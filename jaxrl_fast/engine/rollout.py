@@ -39,7 +39,8 @@ class Noise(NamedTuple):
 
 
 def init(
-    env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None, before: Any = ()
+    env: Env, algo: Algorithm, key: jax.Array, num_envs: int, t: jax.Array | None = None,
+    before: Any = ()
 ) -> Actor:  # fmt: skip
     """Begin episodes everywhere; `Lasting` parts of `before` continue. t: None in evaluations."""
     if lasting(before):
@@ -61,27 +62,33 @@ def draw_frozen(env: Env, algo: Algorithm, keys: jax.Array, num_steps: int, star
 
 
 def draw(
-    env: Env, algo: Algorithm, keys: Sequence[jax.Array] | jax.Array, num_steps: int, num_envs: int, t: jax.Array
+    env: Env, algo: Algorithm, keys: Sequence[jax.Array] | jax.Array,
+    num_steps: int, num_envs: int, t: jax.Array
 ) -> Noise:  # fmt: skip
     """Draw the noise of a rollout in iteration t. keys: the environments' and the policy's."""
     drawn = env.draw(keys[0], num_steps, num_envs, t)
     if not isinstance(drawn, resets.Noise):
-        raise expected(f"{env.spec.name}: draw", "the Noise of `Env.draw`", f"a {type(drawn).__name__}")
+        raise expected(f"{env.spec.name}: draw", "the Noise of `Env.draw`",
+                       f"a {type(drawn).__name__}")
     return Noise(drawn, algo.draw(keys[1], num_steps, num_envs))
 
 
 def collect(
-    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str, unroll: int | None = None,
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise,
+    clock: Clock, mode: str, unroll: int | None = None,
     watch: bool = False, most: int = 8,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan; None: by the platform, at `most`. watch: record faults step by step. All static.
+    unroll: of the scan; None: by the platform, at `most`. watch: record faults step by step. All
+        static.
     """
-    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)  # the cache of traces knows no defaults
+    # the cache of traces knows no defaults
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)
 
 
-@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))  # one trace, also for callers that ask for shapes
+# one trace, also for callers that ask for shapes
+@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
 def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
     with scope(POLICY):
         agent = algo.acting(agent)
@@ -100,7 +107,10 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             outcome.terminated, outcome.truncated, extras,
             Report(outcome.info, outcome.score, outcome.over),
         )  # fmt: skip
-        return Actor(state, obs, carry), (row, fault(env.spec.action, actor.obs, action) if watch else ())
+        return (
+            Actor(state, obs, carry),
+            (row, fault(env.spec.action, actor.obs, action) if watch else ())
+        )
 
     step = jax.checkpoint(step) if algo.rematerialize else step
     with scope(STORE):  # operations outside the other parts write the rows
@@ -120,13 +130,16 @@ OBSERVATION, ACTION = 1, 2  # kinds of fault
 def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
     """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B]."""
     seen = functools.reduce(jnp.logical_and, map(_each, _seen(obs)), True)
-    return jnp.where(seen, jnp.where(_each(_acted(space, action)), 0, ACTION), OBSERVATION).astype(jnp.int8)
+    return jnp.where(seen, jnp.where(_each(_acted(space, action)), 0, ACTION),
+                     OBSERVATION).astype(jnp.int8)
 
 
 def _each(fine: jax.Array) -> jax.Array:
     """Return whether a row [B, ...] is true everywhere, [B]."""
-    by_terms = lambda flat: functools.reduce(jnp.logical_and, distributions.columns(flat), jnp.array(True))
-    return distributions.few(by_terms, lambda flat: jnp.all(flat, axis=1), fine.reshape(fine.shape[0], -1))
+    by_terms = lambda flat: functools.reduce(jnp.logical_and, distributions.columns(flat),
+                                             jnp.array(True))
+    return distributions.few(by_terms, lambda flat: jnp.all(flat, axis=1),
+                             fine.reshape(fine.shape[0], -1))
 
 
 def _seen(obs: Any) -> list[jax.Array]:
@@ -156,7 +169,8 @@ def without_report(trajectory: Trajectory) -> tuple[Trajectory, Report]:
     return trajectory._replace(steps=steps._replace(report=Report())), steps.report
 
 
-def episode_statistics(episodes: Episodes, reward: jax.Array, done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
+def episode_statistics(episodes: Episodes, reward: jax.Array,
+                       done: jax.Array) -> tuple[Episodes, dict[str, Mean]]:
     """Return returns and lengths of episodes ended in a block [T, B], from rewards and ends.
 
     All but the rewards after the last end belong to finished returns, so no scan is needed.

@@ -37,7 +37,8 @@ class Source:
         return ()
 
     def collect(
-        self, run: Run, state: RunState, agent: Any, noise: Any, clock: Clock, mode: str, start: Any = None
+        self, run: Run, state: RunState, agent: Any, noise: Any, clock: Clock,
+        mode: str, start: Any = None
     ) -> Played:
         """Return the rollout of `agent` from `start` (see `begin`), or from `state` by default."""
 
@@ -94,7 +95,8 @@ class FromActors(Source):
 
 
 def _refused(run: Run, does: str) -> ConfigError:
-    return ConfigError("environment", run.env.spec.name, f"one on the device: {run.algo.name} {does}")
+    return ConfigError("environment", run.env.spec.name,
+                       f"one on the device: {run.algo.name} {does}")
 
 
 @jax.tree_util.register_static
@@ -114,7 +116,8 @@ class FromDataset(Source):
         return Played((), None, Report(), ())
 
     def begin(self, run, state, key, t):
-        raise ConfigError("algo", run.algo.name, "an algorithm that learns from replay, such as dqn")
+        raise ConfigError("algo", run.algo.name,
+                          "an algorithm that learns from replay, such as dqn")
 
     def after(self, run, state, played):
         return state, dict.fromkeys(NO_EPISODES, Mean(jnp.float32(0), jnp.float32(0)))

@@ -1,6 +1,7 @@
-"""Settings that change speed and not numbers: `CHOICES`, and what `jaxrl-fast tune-speed` found.
+"""Settings that change speed and not learning, and what `jaxrl-fast tune-speed` found.
 
-What it found is kept beside the compile cache by program and device. A new run takes it.
+`SAME` keep the numbers where XLA does; `OTHER` draw otherwise, from the same distribution. What was
+found is kept beside the compile cache by program and device. A new run takes it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.files import folders
+from jaxrl_fast.memory.rollout import SORTED, RolloutMemory
 
 FOLDER = "tuned"  # in the compile cache's
 _NAMELESS = re.compile(r" at 0x[0-9a-f]+|<lambda>|<locals>")
@@ -59,15 +61,36 @@ def _fewer_threads(run: Prepared) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n < runtime.cpu_count()] if own else []
 
 
+def _undonated(run: Prepared) -> list[bool]:
+    return [False]
+
+
+def _shuffles(run: Prepared) -> list[str]:
+    memory = run.bound.memory()
+    if not isinstance(memory, RolloutMemory) or memory.num_minibatches == 1:
+        return []
+    swaps = run.population.devices[0].platform == "gpu" and memory.items > SORTED
+    return ["sort" if swaps else "swap"]
+
+
+def _actors(run: Prepared) -> list[int]:
+    on_host = not backend_of(run.env).one_program and not run.config.offline
+    return [n for n in (2, 4, 8) if on_host and run.bound.num_envs % n == 0]
+
+
+Choices = Mapping[str, Callable[[Prepared], Sequence[Any]]]
 # {setting: the values to try beside the default}
-CHOICES: Mapping[str, Callable[[Prepared], Sequence[Any]]] = {
+SAME: Choices = {
     "unroll": _unrolls,
     "batching": _layouts,
     "devices": _fewer_devices,
     "chunk_seconds": _longer_chunks,
+    "donate": _undonated,
     "env.vectorization": _processes,
     "env.num_threads": _fewer_threads,
 }
+OTHER: Choices = {"algo.shuffle": _shuffles, "actors": _actors}
+CHOICES = {**SAME, **OTHER}
 
 
 def _environment(run: Prepared) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -79,24 +102,29 @@ def _environment(run: Prepared) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def given(run: Prepared) -> dict[str, Any]:
     """Return {name: value} of the `CHOICES` that the user has made."""
     own = {f"env.{name}": value for name, value in _environment(run)[0].items()}
-    changed = lambda name: getattr(run.config, name) != getattr(RunConfig, name)
-    of_run = (name for name in CHOICES if "." not in name)
-    own |= {name: getattr(run.config, name) for name in of_run if changed(name)}
+    own |= _changed(run.config, "") | _changed(run.algo, "algo.")
     return {name: value for name, value in own.items() if name in CHOICES}
 
 
-def choices(run: Prepared) -> dict[str, Sequence[Any]]:
+def _changed(settings: Any, part: str) -> dict[str, Any]:
+    """Return {part and name: value} of a dataclass's fields that differ from their defaults."""
+    values = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
+    return {part + f.name: v for f, v in values if part + f.name in CHOICES and v != f.default}
+
+
+def choices(run: Prepared, other_numbers: bool = False) -> dict[str, Sequence[Any]]:
     """Return {setting: values to try} beside the run's own; a setting without any is left out."""
     made = given(run)
-    found = {name: values(run) for name, values in CHOICES.items() if name not in made}
+    tables = CHOICES if other_numbers else SAME
+    found = {name: values(run) for name, values in tables.items() if name not in made}
     return {name: values for name, values in found.items() if values}
 
 
 def with_settings(run: Prepared, settings: Mapping[str, Any]) -> Prepared:
     """Return the run with other `CHOICES`. Raises ConfigError if they do not fit."""
-    of_env = {name: value for name, value in settings.items() if name.startswith("env.")}
-    algo, env = configure(run.algo, run.env, of_env)
-    of_run = {name: value for name, value in settings.items() if name not in of_env}
+    parts = {name: value for name, value in settings.items() if "." in name}
+    algo, env = configure(run.algo, run.env, parts)
+    of_run = {name: value for name, value in settings.items() if name not in parts}
     return prepare(algo, env, dataclasses.replace(run.config, **of_run), run.about)
 
 
@@ -106,10 +134,13 @@ class Tuned:
 
     settings: Mapping[str, Any]
     speed: float
+    same_numbers: bool = True
     date: str = dataclasses.field(default_factory=lambda: time.strftime("%Y-%m-%d"))
 
     def __str__(self) -> str:
-        return f"{chosen(self.settings)}: {self.speed:.2f} times as fast (tune-speed, {self.date})"
+        kind = "" if self.same_numbers else ", other numbers"
+        fast = f"{self.speed:.2f} times as fast{kind}"
+        return f"{chosen(self.settings)}: {fast} (tune-speed, {self.date})"
 
 
 def chosen(settings: Mapping[str, Any]) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 _HOMES = {
     "api": "Drawing Env", "base": "Environment", "host.api": "HostEnv", "single": "SingleEnv",
-    "registry": "make register list_environments settings_of", "sources": "Source", "tables": "table",
+    "registry": "make register list_environments settings_of", "sources": "Source",
+    "tables": "table",
     "wrappers": "Wrapper ActionRepeat StickyActions RewardScale RewardClip TimeLimit FrameStack",
     "resets": "EveryStep OnEnd Pool Frozen", "probes.control": "Known",
 }  # fmt: skip

@@ -40,7 +40,10 @@ from jaxrl_fast.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
-_RESETS = "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: `jf.envs.Pool(size)`, ..."
+_RESETS = (
+    "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: "
+    "`jf.envs.Pool(size)`, ..."
+)
 
 
 class Drawing(NamedTuple):
@@ -48,7 +51,8 @@ class Drawing(NamedTuple):
 
     frame: Callable[[Any], Any]  # `Env.render`
     step_seconds: float | None = None  # seconds of a step in the environment's world, or None
-    page: Callable[[list[Any], float | None], str] | None = None  # (states, seconds between them) -> HTML page
+    # (states, seconds between them) -> HTML page
+    page: Callable[[list[Any], float | None], str] | None = None
 
 
 class Env(Environment):
@@ -78,9 +82,11 @@ class Env(Environment):
         for name in self._needs:
             if getattr(type(self), name) is getattr(base, name) and steps_by_base(self):
                 valid = f"defined by the class: an environment has {', '.join(self._needs)}"
-                raise expected(f"{type(self).__name__}.{name}", valid, "the base's, which does nothing")
+                raise expected(f"{type(self).__name__}.{name}", valid,
+                               "the base's, which does nothing")
         if jax.tree_util.all_leaves([self]):
-            raise ConfigError("env", type(self).__name__, "a class with @jf.settings above it, as every subclass needs")
+            raise ConfigError("env", type(self).__name__,
+                              "a class with @jf.settings above it, as every subclass needs")
         super().check_class()
 
     def on_device(self, parts: int = 1) -> Env:
@@ -114,7 +120,8 @@ class Env(Environment):
         """Step every environment without reset: action [B, ...] -> (state [B], Outcome [B])."""
         raise NotImplementedError
 
-    def init(self, key: jax.Array, num_envs: int, t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
+    def init(self, key: jax.Array, num_envs: int,
+             t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
         random.check_key("key", key)
         check_int("num_envs", num_envs)
@@ -137,7 +144,10 @@ class Env(Environment):
         """Step by `transition`, then reset ended environments; noise: `noise.at(i)` of `draw`."""
         if not isinstance(noise, Noise):
             found = "a key" if checks.is_key(noise) else type(noise).__name__
-            valid = "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, action)"
+            valid = (
+                "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, "
+                "action)"
+            )
             raise ConfigError(f"{self.spec.name}: step(noise)", found, valid)
         state, outcome = played(self, noise.step, state, action)
         done = outcome.terminated | outcome.truncated
@@ -155,10 +165,12 @@ class Env(Environment):
         return None if type(self).render is Env.render else Drawing(self.render)
 
 
-def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
+def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int,
+               num_envs: int, t: jax.Array) -> Noise:
     """Draw all randomness of `num_steps` steps of `env` under the strategy `resets`."""
     if not isinstance(resets, Resets):
-        raise expected(f"{env.spec.name}: resets", "EveryStep(), OnEnd(), Pool(size) or Frozen(starts)", repr(resets))
+        raise expected(f"{env.spec.name}: resets",
+                       "EveryStep(), OnEnd(), Pool(size) or Frozen(starts)", repr(resets))
     if type(env).draw_step is Env.draw_step:  # transitions draw nothing: one key is enough
         step, reset_key = (), key
     else:

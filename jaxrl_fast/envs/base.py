@@ -36,7 +36,8 @@ class Environment:
         """Raise ConfigError for a class that cannot be trained; subclasses extend it."""
         if not isinstance(self.spec, EnvSpec):
             what = "method; add @property" if callable(self.spec) else type(self.spec).__name__
-            raise expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec", f"a {what}")
+            raise expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec",
+                           f"a {what}")
 
     def play(self, agent: Any, seed: int = 0, max_steps: int = 500) -> Any:
         """Play one greedy episode of an agent or a run here, and return its `Video`.

@@ -27,7 +27,10 @@ TRACED = (
     "and jnp.where, jax.lax.cond or jax.lax.fori_loop in place of Python's `if` and `while` on them"
 )
 
-WIDE = "jax_enable_x64 is on, and the environment may be written for 32 bits: give its arrays a dtype, or switch it off"
+WIDE = (
+    "jax_enable_x64 is on, and the environment may be written for 32 bits: give its arrays a "
+    "dtype, or switch it off"
+)
 
 
 @contextlib.contextmanager
@@ -40,7 +43,8 @@ def noted(spec: EnvSpec, function: str) -> Iterator[None]:
         raise
     except Exception as error:
         tracer = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
-        if not any(spec.name in note for note in getattr(error, "__notes__", ())):  # noted already in a wrapper
+        # noted already in a wrapper
+        if not any(spec.name in note for note in getattr(error, "__notes__", ())):
             wide = isinstance(error, TypeError) and not tracer and jax.config.jax_enable_x64
             hint = f"; {TRACED}" if tracer else f"; {WIDE}" if wide else ""
             error.add_note(f"{spec.name}: raised in `{function}`{hint}")
@@ -53,7 +57,8 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(reset)
     def checked(self, noise):
         if is_key(noise) and not (noise.shape and _is_noise(self, noise)):
-            raise ConfigError(f"{self.spec.name}: reset(noise)", "a key", "what `draw_reset(key, (num_envs,))` returns; "
+            raise ConfigError(f"{self.spec.name}: reset(noise)", "a key",
+                              "what `draw_reset(key, (num_envs,))` returns; "
                               "`state, obs = env.init(key, num_envs)` begins episodes")  # fmt: skip
         return reset(self, noise)
 
@@ -87,7 +92,10 @@ def is_key(x: Any) -> bool:
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
     if shape is None or dtype is None:
         return False
-    return (shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)) or (shape == (2,) and dtype == jnp.uint32)
+    return (
+        (shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
+        or (shape == (2,) and dtype == jnp.uint32)
+    )
 
 
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
@@ -128,10 +136,13 @@ def _check_held(field: str, x: Any) -> None:
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
     """Return (state, Outcome) in the state's and the spec's dtypes; an end is of one kind."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
-        valid = "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
+        valid = (
+            "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
+        )
         raise ConfigError(f"{spec.name}: transition", describe(found), valid)
     state, outcome = found
-    ends = [array(f"{spec.name}: {name}", getattr(outcome, name), (num_envs,), bool) for name in ("terminated", "truncated")]
+    ends = [array(f"{spec.name}: {name}", getattr(outcome, name), (num_envs,), bool)
+            for name in ("terminated", "truncated")]
     outcome = outcome._replace(
         next_obs=observation(spec, "next_obs", outcome.next_obs, num_envs),
         reward=number(f"{spec.name}: reward", outcome.reward, (num_envs,)),
@@ -142,7 +153,9 @@ def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tupl
     if given(outcome.score, None) is not None:
         outcome = outcome._replace(score=number(f"{spec.name}: score", outcome.score, (num_envs,)))
     if given(outcome.over, None) is not None:
-        outcome = outcome._replace(over=array(f"{spec.name}: over", outcome.over, (num_envs,), bool))
+        outcome = outcome._replace(
+            over=array(f"{spec.name}: over", outcome.over, (num_envs,), bool)
+        )
     return like(spec, state, before), outcome
 
 
@@ -151,9 +164,11 @@ def info_of(spec: EnvSpec, info: Any, num_envs: int) -> dict[str, jax.Array] | t
     if not isinstance(info, dict):
         if info == ():
             return ()
-        raise ConfigError(f"{spec.name}: info", describe(info), "a dict of numbers, one an environment")
+        raise ConfigError(f"{spec.name}: info", describe(info),
+                          "a dict of numbers, one an environment")
     check_names(spec, info)
-    return {name: number(f"{spec.name}: info[{name!r}]", x, (num_envs,)) for name, x in info.items()} or ()
+    return {name: number(f"{spec.name}: info[{name!r}]", x, (num_envs,))
+            for name, x in info.items()} or ()
 
 
 def check_names(spec: EnvSpec, info: dict[Any, Any]) -> None:
@@ -171,7 +186,8 @@ def like(spec: EnvSpec, state: PyTree, before: PyTree, when: str = "a step") -> 
         raise ConfigError(f"{field} after {when}", str(a), f"{b}, {why}")
     leaves = zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(before), strict=True)
     same = [
-        array(f"{field}{jax.tree_util.keystr(path)} after {when}", x, jnp.shape(y), jnp.result_type(y), why)
+        array(f"{field}{jax.tree_util.keystr(path)} after {when}", x,
+              jnp.shape(y), jnp.result_type(y), why)
         for (path, x), y in leaves
     ]
     return jax.tree.unflatten(a, same)
@@ -186,8 +202,10 @@ def action(spec: EnvSpec, value: PyTree) -> tuple[PyTree, int]:
     """Return (action [B, ...] in the space's form, within a Box's bounds and in its dtype; B)."""
     leaves = jax.tree.leaves(value)
     num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
-    value, space = _of_space(f"{spec.name}: action", spec.action, value, num_envs, dtypes=False), spec.action
-    if not isinstance(space, Box) or (jnp.issubdtype(space.dtype, jnp.floating) and not np.isfinite(space.bounds()).any()):
+    value, space = _of_space(f"{spec.name}: action", spec.action,
+                             value, num_envs, dtypes=False), spec.action
+    if not isinstance(space, Box) or (jnp.issubdtype(space.dtype, jnp.floating)
+                                      and not np.isfinite(space.bounds()).any()):
         return value, num_envs
     return own_of(space).decode(value), num_envs
 
@@ -199,26 +217,34 @@ def _of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool)
     if not isinstance(value, dict) or sorted(value) != names:
         seen = sorted(value) if isinstance(value, dict) else type(value).__name__
         raise ConfigError(field, seen, f"a dict of {', '.join(names)}, as its space says")
-    return {name: _of_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes) for name, child in space.items}
+    return {name: _of_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes)
+            for name, child in space.items}
 
 
 def number(field: str, value: Any, shape: tuple[int, ...] = ()) -> jax.Array:
     """Return a real number of any dtype as float32."""
     value = array(field, value, shape)
-    if not (jnp.issubdtype(value.dtype, jnp.number) or value.dtype == bool) or jnp.iscomplexobj(value):
+    if not (jnp.issubdtype(value.dtype, jnp.number)
+            or value.dtype == bool) or jnp.iscomplexobj(value):
         raise ConfigError(field, f"{value.dtype}{list(shape)}", f"float32{list(shape)}")
     return value.astype(jnp.float32)
 
 
-def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None, why: str = "") -> jax.Array:
+def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None,
+          why: str = "") -> jax.Array:
     """Return `value` as an array of this shape, and of `dtype` if nothing is lost."""
     try:
         seen, kind = jnp.shape(value), jnp.result_type(value)
     except (TypeError, ValueError):  # a tuple or dict in the place of an array
         raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):
-        why = why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
-        wanted = f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}" + (f", {why}" if why else "")
+        why = (
+            why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
+        )
+        wanted = (
+            f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}"
+            + (f", {why}" if why else "")
+        )
         wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
         hint = f". {WIDE}" if wide and seen == shape else ""
         raise ConfigError(field, f"{kind}{list(seen)}", wanted + hint)
@@ -230,7 +256,7 @@ def _fits(kind: Any, dtype: Any) -> bool:
     """Return whether every value of a dtype is one of another; floats fit into any float."""
     if kind == dtype:
         return True
-    if jax.dtypes.issubdtype(kind, jax.dtypes.extended) or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+    if any(jax.dtypes.issubdtype(x, jax.dtypes.extended) for x in (kind, dtype)):
         return False  # keys
     if jnp.issubdtype(kind, jnp.floating):
         return jnp.issubdtype(dtype, jnp.floating)
@@ -240,6 +266,9 @@ def _fits(kind: Any, dtype: Any) -> bool:
 def describe(found: Any) -> str:
     """Describe a return value: a tuple's values, an array's dtype and shape, or a type."""
     if isinstance(found, (tuple, list)) and not hasattr(found, "_fields"):
-        return f"{len(found)} values ({', '.join(describe(x) if not isinstance(x, tuple) else 'tuple' for x in found)})"
+        return (
+            f"{len(found)} values "
+            f"({', '.join(describe(x) if not isinstance(x, tuple) else 'tuple' for x in found)})"
+        )
     shape, dtype = getattr(found, "shape", None), getattr(found, "dtype", None)
     return type(found).__name__ if shape is None or dtype is None else f"{dtype}{list(shape)}"

@@ -83,7 +83,8 @@ def warned(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
     try:
         return within(values, low, high, name)
     except Misfit as error:
-        warnings.warn(f"{error}: the policy has never seen such a number", stacklevel=6)  # the caller of Agent.act
+        # the caller of Agent.act
+        warnings.warn(f"{error}: the policy has never seen such a number", stacklevel=6)
         return values
 
 

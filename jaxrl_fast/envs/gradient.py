@@ -33,7 +33,10 @@ def _missing(env: Env) -> str | None:
 
     def start() -> tuple:
         key = jax.random.key(0)
-        return env.init(key, 1)[0], env.draw_step(key, 2, 1, jnp.int32(0)), spaces.zeros(env.spec.action, (2, 1))
+        return (
+            env.init(key, 1)[0], env.draw_step(key, 2, 1, jnp.int32(0)),
+            spaces.zeros(env.spec.action, (2, 1))
+        )
 
     def pull_back(cotangent: jax.Array, state, noise, actions: jax.Array) -> jax.Array:
         def step(state, x):
@@ -45,7 +48,8 @@ def _missing(env: Env) -> str | None:
 
     try:
         jaxpr = jax.make_jaxpr(pull_back)(jnp.float32(1.0), *jax.eval_shape(start)).jaxpr
-    except (ValueError, NotImplementedError) as error:  # a while loop, a callback, an operation without derivative
+    except (ValueError, NotImplementedError) as error:
+        # a while loop, a callback, an operation without derivative
         reason = str(error).strip().split("\n")[0].split(". ")[0]
         other = f"; {_BACKENDS}" if env.spec.name.startswith("brax/") else ""
         return f"one with a gradient; this cannot be differentiated ({reason}){other}"
@@ -54,4 +58,5 @@ def _missing(env: Env) -> str | None:
     return None if reached else "one whose reward depends smoothly on the action"
 
 
-_missing_cached = functools.lru_cache(maxsize=16)(_missing)  # called by the command line, `plan` and `train`
+# called by the command line, `plan` and `train`
+_missing_cached = functools.lru_cache(maxsize=16)(_missing)

@@ -23,10 +23,11 @@ from jaxrl_fast.envs.host.gymnasium_adapter import is_simple
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected
 
 VALID = (
-    "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium, given as an instance, its class or a "
-    "function that makes it"
+    "a name such as 'CartPole-v1', or an environment of jaxrl_fast, gymnax or Gymnasium, given as "
+    "an instance, its class or a function that makes it"
 )
-_NAMED: dict[str, tuple[Any, str]] = {}  # name: an object that was handed over in this process, and `_read` of it then
+# name: an object that was handed over in this process, and `_read` of it then
+_NAMED: dict[str, tuple[Any, str]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,11 +50,15 @@ def name_of(source: Any) -> str:
         raise ConfigError("environment", type(source).__name__, valid)
     if not is_foreign(source) and not callable(source):
         raise ConfigError("environment", source, VALID)
-    made_by = source if inspect.isroutine(source) or isinstance(source, type) else type(getattr(source, "unwrapped", source))
+    made_by = (
+        source if inspect.isroutine(source) or isinstance(source, type)
+        else type(getattr(source, "unwrapped", source))
+    )
     name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
     source = _canonical(source, name)
     read = _read(source)
-    known = next((name for name, (other, then) in _NAMED.items() if then == read and _same(other, source)), None)
+    known = next((name for name, (other, then) in _NAMED.items() if then == read
+                  and _same(other, source)), None)
     if known is not None:
         return known
     if source is not _attribute(name) or _named(name) is source:
@@ -71,7 +76,9 @@ def _read(source: Any) -> str:
     if not inspect.isfunction(source):
         return ""
     there = source.__globals__
-    return repr({n: there[n] for n in source.__code__.co_names if n in there and is_simple(there[n])})
+    return repr(
+        {n: there[n] for n in source.__code__.co_names if n in there and is_simple(there[n])}
+    )
 
 
 def _canonical(source: Any, name: str) -> Any:
@@ -115,14 +122,16 @@ def find(name: str) -> Any:
     found, home = imports.look_up(name, "environment")
     environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Environment))
     if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):
-        raise ConfigError("environment", name, "the path of an environment's class, or of a function of a module of yours")
+        raise ConfigError("environment", name, "the path of an environment's class, or of a "
+                                               "function of a module of yours")
     return found
 
 
 def _attribute(name: str) -> Any:
     """Return the object "MODULE:NAME" of an imported module."""
     module, _, attribute = name.partition(":")
-    return functools.reduce(lambda x, part: getattr(x, part, None), attribute.split("."), sys.modules.get(module))
+    return functools.reduce(lambda x, part: getattr(x, part, None),
+                            attribute.split("."), sys.modules.get(module))
 
 
 def maker(name: str, source: Any) -> Maker:
@@ -132,7 +141,8 @@ def maker(name: str, source: Any) -> Maker:
     if kind == "gymnasium":
         instance = gymnasium_objects.is_gymnasium(source) and not isinstance(source, type)
         create = _copies(source, label) if instance else source
-        return Maker(functools.partial(gymnasium_objects.adapt, create, label), gymnasium_objects.defaults(create))
+        return Maker(functools.partial(gymnasium_objects.adapt, create, label),
+                     gymnasium_objects.defaults(create))
     if kind == "gymnax":
         return _gymnax(label, source)
     return Maker(source, parameters(source))
@@ -165,7 +175,8 @@ def _made(source: Any) -> tuple[str, str]:
     except UserError:
         raise
     except Exception as error:
-        raise expected("environment", "a function that makes one", f"one that fails with {brief(error)}") from error
+        raise expected("environment", "a function that makes one",
+                       f"one that fails with {brief(error)}") from error
     found = _kind(env) if is_foreign(env) else ("", "")
     if found[0] == "gymnasium":
         env.close()
@@ -178,12 +189,15 @@ _copies = functools.cache(gymnasium_objects.Copies)
 def _gymnax(label: str, source: Any) -> Maker:
     """Return the maker of a gymnax environment: constructor parameters and its own are settings."""
     if not isinstance(source, type) and gymnax_objects.is_gymnax(source):
-        return Maker(functools.partial(gymnax_objects.adapt, source, label), gymnax_objects.defaults(source, label))
+        return Maker(functools.partial(gymnax_objects.adapt, source, label),
+                     gymnax_objects.defaults(source, label))
     own = parameters(source)
 
     def make(**settings: Any) -> Environment:
         env = gymnax_objects.construct(source, {k: v for k, v in settings.items() if k in own})
-        return gymnax_objects.adapt(env, label, **{k: v for k, v in settings.items() if k not in own})
+        return gymnax_objects.adapt(
+            env, label, **{k: v for k, v in settings.items() if k not in own}
+        )
 
     return Maker(make, gymnax_objects.defaults(gymnax_objects.construct(source, {}), label) | own)
 

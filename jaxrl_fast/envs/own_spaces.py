@@ -33,7 +33,8 @@ class Own:
     start: int | tuple[int, ...] = 0
     channels_first: bool = False
 
-    def encode(self, values: Any, name: str = "observations", check: Callable[..., np.ndarray] = within) -> Any:
+    def encode(self, values: Any, name: str = "observations",
+               check: Callable[..., np.ndarray] = within) -> Any:
         """Return the environment's values [B, *shape] as ours [B, *space.shape].
 
         Raises Misfit for a number outside the space. check: `within` or `warned`.
@@ -84,7 +85,8 @@ class Own:
     def integers(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the lowest and highest of a Discrete or MultiDiscrete, int64."""
         least = np.asarray(self.start, np.int64)
-        return least, least + np.asarray(getattr(self.space, "nvec", None) or self.space.n, np.int64) - 1
+        return least, least + np.asarray(getattr(self.space, "nvec", None) or self.space.n,
+                                         np.int64) - 1
 
     @functools.cache  # noqa: B019 - one form an environment
     def bounds(self, dtype: np.dtype, final: np.dtype) -> tuple[np.ndarray, np.ndarray]:
@@ -99,7 +101,8 @@ class Own:
         low, high = (_inward(end, dtype, up) for end, up in zip(ends, (True, False), strict=True))
         return tuple(bound.reshape(self.shape) if bound.ndim else bound for bound in (low, high))
 
-    def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[Any, bool, bool]:
+    def read(self, values: Any, stack: int = 1,
+             name: str = "observation") -> tuple[Any, bool, bool]:
         """Check observations -> (ours [B, ...], whether one without batch axis, whether stacks).
 
         They may have the environment's form or ours, and be single frames or, with `stack` > 1,
@@ -107,23 +110,30 @@ class Own:
         lose numbers; warns of an integer outside its space.
         """
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
-        stays = isinstance(values, jax.Array) and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
+        stays = (
+            isinstance(values, jax.Array)
+            and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
+        )
         try:
             values = values if stays else np.asarray(values)
         except ValueError as error:  # rows of different lengths
-            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", f"no array: {first_line(error)}") from error
+            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}",
+                           f"no array: {first_line(error)}") from error
         kind = kind_of(values.dtype)
         if kind not in "biuf" or (kind == "f" and dtype.kind in "biu"):
-            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", f"{values.dtype.name} {values.shape}")
+            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}",
+                           f"{values.dtype.name} {values.shape}")
         fits = lambda shape: shape in (values.shape, values.shape[1:] if values.ndim else None)
         found = next((form for form in forms if fits(form[0])), None)
         if found is None:
             shapes = " or ".join(dict.fromkeys(str(shape) for shape, _, _ in forms))
-            raise expected(name, f"of shape {shapes}, or a batch [B, ...] of these", f"shape {values.shape}")
+            raise expected(name, f"of shape {shapes}, or a batch [B, ...] of these",
+                           f"shape {values.shape}")
         shape, own, stacked = found
         single = values.shape == shape
         if not single and isinstance(values.shape[0], int) and not values.shape[0]:
-            raise expected(name, "one observation, or a batch of at least one", f"shape {values.shape}")
+            raise expected(name, "one observation, or a batch of at least one",
+                           f"shape {values.shape}")
         values = values[None] if single else values
         if own and not stacked:
             return self.encode(values, name, warned), single, False
@@ -133,11 +143,15 @@ class Own:
     def _forms(self, stack: int) -> list[tuple[tuple[int, ...], bool, bool]]:
         """Return (shape, environment's form?, stack?) of valid inputs of `read`, in order."""
         ours, forms = tuple(self.space.shape), [(self.shape, True, False)]
-        along = lambda shape, axis: tuple(n * stack if i == axis % len(shape) else n for i, n in enumerate(shape))
+        along = lambda shape, axis: tuple(n * stack if i == axis % len(shape) else n
+                                          for i, n in enumerate(shape))
         if stack > 1:
-            forms.append((along(self.shape, 0), True, True) if self.channels_first else (along(ours, -1), False, True))
+            forms.append((along(self.shape, 0), True, True) if self.channels_first
+                         else (along(ours, -1), False, True))
         if ours != self.shape and isinstance(self.space, Box):
-            forms += [(ours, False, False)] + ([(along(ours, -1), False, True)] if stack > 1 else [])
+            forms += (
+                [(ours, False, False)] + ([(along(ours, -1), False, True)] if stack > 1 else [])
+            )
         return forms
 
 
@@ -155,23 +169,33 @@ class OwnDict:
     def encode(self, values: Any, name: str = "observations") -> dict[str, Any]:
         return {str(key): own.encode(values[key], f"{name}[{key!r}]") for key, own in self.items}
 
-    def read(self, values: Any, stack: int = 1, name: str = "observation") -> tuple[dict[str, Any], bool, bool]:
+    def read(self, values: Any, stack: int = 1,
+             name: str = "observation") -> tuple[dict[str, Any], bool, bool]:
         """Check as `Own.read`; a tuple may be a dict of its places. Dicts have no stacks."""
         if self.is_tuple and isinstance(values, (tuple, list)):
             values = {str(i): x for i, x in enumerate(values)}
-        keys = [str(key) if isinstance(values, dict) and str(key) in values else key for key, _ in self.items]
-        if not isinstance(values, dict) or len(values) != len(keys) or not all(key in values for key in keys):
-            got = f"a dict with {', '.join(map(str, values))}" if isinstance(values, dict) else type(values).__name__
-            raise expected(name, f"a {'tuple' if self.is_tuple else 'dict'} with {', '.join(map(str, keys))}", got)
+        keys = [str(key) if isinstance(values, dict) and str(key) in values else key
+                for key, _ in self.items]
+        if not isinstance(values, dict) or len(values) != len(keys) or not all(
+            key in values for key in keys
+        ):
+            got = (
+                f"a dict with {', '.join(map(str, values))}" if isinstance(values, dict)
+                else type(values).__name__
+            )
+            raise expected(name, f"a {'tuple' if self.is_tuple else 'dict'} with "
+                                 f"{', '.join(map(str, keys))}", got)
         parts = {}
         for key, (_, own) in zip(keys, self.items, strict=True):
             parts[str(key)] = own.read(values[key], 1, f"{name}[{key!r}]")
         (single, *others) = {single for _, single, _ in parts.values()}
         if others:
-            raise expected(name, "one observation or a batch of them in all entries", "one in some and a batch in others")
+            raise expected(name, "one observation or a batch of them in all entries",
+                           "one in some and a batch in others")
         sizes = [jax.tree.leaves(x)[0].shape[0] for x, _, _ in parts.values()]
         if any(size != sizes[0] for size in sizes):
-            raise expected(name, "a batch of one size in all entries", f"batches of {', '.join(map(str, sizes))}")
+            raise expected(name, "a batch of one size in all entries",
+                           f"batches of {', '.join(map(str, sizes))}")
         return {key: x for key, (x, _, _) in parts.items()}, single, False
 
 
@@ -189,7 +213,10 @@ def _limits(dtype: np.dtype) -> tuple[float, float]:
     if kind_of(dtype) == "f":
         return float(jnp.finfo(dtype).min), float(jnp.finfo(dtype).max)
     low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-    return float(low), float(high) if int(float(high)) == high else float(np.nextafter(float(high), 0.0))
+    return (
+        float(low),
+        float(high) if int(float(high)) == high else float(np.nextafter(float(high), 0.0))
+    )
 
 
 def _inward(bound: np.ndarray, dtype: np.dtype, up: bool) -> np.ndarray:

@@ -52,10 +52,15 @@ def register(name: str, factory: Factory | str) -> None:
     taken = tuple(source.prefix for source in ours if source.prefix)
     if name.startswith(taken):
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
-    if not (callable(factory) or own.is_foreign(factory) or (isinstance(factory, str) and factory.count(":") == 1)):
-        valid = 'an environment of gymnax or Gymnasium, a function or class that makes an environment, or "module:attribute"'
+    if not (callable(factory) or own.is_foreign(factory)
+            or (isinstance(factory, str) and factory.count(":") == 1)):
+        valid = (
+            'an environment of gymnax or Gymnasium, a function or class that makes an environment, '
+            'or "module:attribute"'
+        )
         raise ConfigError("factory", factory, valid)
-    if any(name in source.names for source in ours) or not same_definition(sources.USER.get(name, factory), factory):
+    if any(name in source.names
+           for source in ours) or not same_definition(sources.USER.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")
     if callable(factory):
         check_parameters(name, factory)
@@ -106,7 +111,8 @@ def make(name: Literal["Acrobot-v1"], **settings: Unpack[kw.AcrobotSettings]) ->
 @overload
 def make(name: Literal["MountainCar-v0"], **settings: Unpack[kw.MountainCarSettings]) -> Any: ...
 @overload
-def make(name: Literal["MountainCarContinuous-v0"], **settings: Unpack[kw.MountainCarContinuousSettings]) -> Any: ...
+def make(name: Literal["MountainCarContinuous-v0"],
+         **settings: Unpack[kw.MountainCarContinuousSettings]) -> Any: ...
 @overload
 def make(name: Literal["Pendulum-v1"], **settings: Unpack[kw.PendulumSettings]) -> Any: ...
 @overload
@@ -134,7 +140,8 @@ def make(name: Any, **settings: Any) -> Any:
         known = settings_of(name)
     for key, value in settings.items():
         if key not in known:
-            raise ConfigError(f"env.{key}", value, f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
+            raise ConfigError(f"env.{key}", value,
+                              f"a setting of {name} ({', '.join(known)}){nearest(key, known)}")
     frozen = {k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
     items = tuple((k, type(frozen[k]), frozen[k]) for k in sorted(frozen))
     identity = _source(name).identity(name)
@@ -148,7 +155,8 @@ def make(name: Any, **settings: Any) -> Any:
 
 def check_known(name: str) -> None:
     """Raise ConfigError for an unknown name very near to a known one; imports no environment."""
-    listed = any(name in source.names or source.known(name.removeprefix(source.prefix)) for source in _sources(name))
+    listed = any(name in source.names or source.known(name.removeprefix(source.prefix))
+                 for source in _sources(name))
     tasks = {suggest.task(known) for known in suggest.candidates()}
     if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
         valid = f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}"
@@ -163,13 +171,17 @@ def _cached(name: str, identity: Hashable, items: tuple[tuple[str, type, Any], .
 def _build(name: str, settings: dict[str, Any]) -> Environment:
     usual = settings_of(name)
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
-    env = _source(name).make(name, **{k: v for k, v in settings.items() if k not in wrappers.COMMON})
+    env = _source(name).make(
+        name, **{k: v for k, v in settings.items() if k not in wrappers.COMMON}
+    )
     if not isinstance(env, Environment):
-        raise ConfigError("environment", name, f"one whose factory returns a jaxrl_fast Env, not {type(env).__name__}")
+        raise ConfigError("environment", name,
+                          f"one whose factory returns a jaxrl_fast Env, not {type(env).__name__}")
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
     env = wrap(env, **common)
-    env.__dict__[ORIGIN] = name, dict(settings)  # for config.json; no field, so traces and comparisons ignore it
+    # for config.json; no field, so traces and comparisons ignore it
+    env.__dict__[ORIGIN] = name, dict(settings)
     return env
 
 
@@ -177,7 +189,10 @@ def wrap(env: Environment, **common: Any) -> Environment:
     """Return an environment in the wrappers of the given settings (`wrappers.COMMON`), if any."""
     for key, value in common.items():
         if key not in wrappers.COMMON:
-            valid = f"one of {', '.join(wrappers.COMMON)}; {env.spec.name} is made already, with its own settings"
+            valid = (
+                f"one of {', '.join(wrappers.COMMON)}; {env.spec.name} is made already, with its "
+                "own settings"
+            )
             raise ConfigError(f"env.{key}", value, f"{valid}{nearest(key, wrappers.COMMON)}")
     if common:
         env = wrappers.wrap(env, **common)

@@ -38,7 +38,8 @@ Episode = tuple[PyTree, PyTree]  # (state, obs), each with leading axis [B]
 class Resets:
     """Base class of the strategies: pytrees, hashable without the shared part."""
 
-    def draw(self, env: Any, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> tuple[PyTree, Resets]:
+    def draw(self, env: Any, key: jax.Array, num_steps: int, num_envs: int,
+             t: jax.Array) -> tuple[PyTree, Resets]:
         """Draw the resets of `num_steps` steps of `num_envs` environments in iteration t."""
         raise NotImplementedError
 
@@ -98,7 +99,8 @@ class Pool(Resets):
     """
 
     size: int = 0
-    entries: Any = dataclasses.field(default=(), metadata={"static": False})  # drawn: (noise, (state, obs)), each [P]
+    # drawn: (noise, (state, obs)), each [P]
+    entries: Any = dataclasses.field(default=(), metadata={"static": False})
 
     def __post_init__(self):
         check_int("Pool.size", self.size, low=0)
@@ -119,7 +121,10 @@ class Pool(Resets):
         # Environments that end together take neighbouring entries, from a place drawn each step.
         # A running index t * B + b would repeat an environment's entry if the size divides B.
         places = random.randint(offset_key, (num_steps, 1), 0, size)
-        return (places + jnp.arange(num_envs, dtype=jnp.int32)) % size, dataclasses.replace(self, entries=entries)
+        return (
+            (places + jnp.arange(num_envs, dtype=jnp.int32)) % size,
+            dataclasses.replace(self, entries=entries)
+        )
 
     def apply(self, env, row, done, after):
         noise, episodes = self.entries
@@ -164,4 +169,7 @@ def restarted(env: Any, noise: PyTree, state: PyTree) -> Episode:
     with checks.noted(env.spec, "reset"):
         fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))
     num_envs = jax.tree.leaves(obs)[0].shape[0]
-    return checks.like(env.spec, fresh, state, "a reset"), checks.observation(env.spec, "reset", obs, num_envs)
+    return (
+        checks.like(env.spec, fresh, state, "a reset"),
+        checks.observation(env.spec, "reset", obs, num_envs)
+    )

@@ -52,11 +52,17 @@ class Source:
 
     def owns(self, name: str) -> bool:
         """Return whether a name is one of this source's, or looks like one; imports nothing."""
-        return bool(self.prefix and name.startswith(self.prefix)) or name in self.names or self.known(name)
+        return (
+            bool(self.prefix and name.startswith(self.prefix)) or name in self.names
+            or self.known(name)
+        )
 
     def installed(self) -> bool:
         """Return whether the library can be imported; does not import it."""
-        return not self.package or bool(sys.modules.get(self.package)) or importlib.util.find_spec(self.package) is not None
+        return (
+            not self.package or bool(sys.modules.get(self.package))
+            or importlib.util.find_spec(self.package) is not None
+        )
 
 
 def _check(name: str, source: Any) -> None:
@@ -64,7 +70,8 @@ def _check(name: str, source: Any) -> None:
         raise ConfigError("environment source", type(source).__name__, "a jaxrl_fast.envs.Source")
     bad = [x for x in (source.prefix, *source.names) if not x.startswith(f"{name}/")]
     if bad:
-        raise ConfigError("prefix", bad[0], f"{name}/, as its entry point, at the begin of all its names")
+        raise ConfigError("prefix", bad[0],
+                          f"{name}/, as its entry point, at the begin of all its names")
 
 
 _ENVS = "jaxrl_fast.envs"

@@ -11,18 +11,27 @@ from jaxrl_fast.envs import sources
 
 # Ids of packages that list theirs only when imported.
 GYMNASIUM = tuple("gym:" + name for name in (
-    "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3", "CarRacing-v3", "Blackjack-v1",
-    "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4", "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5",
-    "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5",
+    "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3",
+    "BipedalWalkerHardcore-v3", "CarRacing-v3", "Blackjack-v1",
+    "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4",
+    "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5",
+    "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "InvertedPendulum-v5",
+    "Pusher-v5", "Reacher-v5", "Swimmer-v5",
     "Walker2d-v5",
 ))  # fmt: skip
 ATARI = tuple("ale:" + name for name in (
-    "Alien", "Amidar", "Assault", "Asterix", "Asteroids", "Atlantis", "BankHeist", "BattleZone", "BeamRider", "Berzerk",
-    "Bowling", "Boxing", "Breakout", "Centipede", "ChopperCommand", "CrazyClimber", "Defender", "DemonAttack", "DoubleDunk",
-    "Enduro", "FishingDerby", "Freeway", "Frostbite", "Gopher", "Gravitar", "Hero", "IceHockey", "Jamesbond", "Kangaroo", "Krull",
-    "KungFuMaster", "MontezumaRevenge", "MsPacman", "NameThisGame", "Phoenix", "Pitfall", "Pong", "PrivateEye", "Qbert",
-    "Riverraid", "RoadRunner", "Robotank", "Seaquest", "Skiing", "Solaris", "SpaceInvaders", "StarGunner", "Surround", "Tennis",
-    "TimePilot", "Tutankham", "UpNDown", "Venture", "VideoPinball", "WizardOfWor", "YarsRevenge", "Zaxxon",
+    "Alien", "Amidar", "Assault", "Asterix", "Asteroids", "Atlantis",
+    "BankHeist", "BattleZone", "BeamRider", "Berzerk",
+    "Bowling", "Boxing", "Breakout", "Centipede", "ChopperCommand",
+    "CrazyClimber", "Defender", "DemonAttack", "DoubleDunk",
+    "Enduro", "FishingDerby", "Freeway", "Frostbite", "Gopher", "Gravitar",
+    "Hero", "IceHockey", "Jamesbond", "Kangaroo", "Krull",
+    "KungFuMaster", "MontezumaRevenge", "MsPacman", "NameThisGame",
+    "Phoenix", "Pitfall", "Pong", "PrivateEye", "Qbert",
+    "Riverraid", "RoadRunner", "Robotank", "Seaquest", "Skiing",
+    "Solaris", "SpaceInvaders", "StarGunner", "Surround", "Tennis",
+    "TimePilot", "Tutankham", "UpNDown", "Venture", "VideoPinball",
+    "WizardOfWor", "YarsRevenge", "Zaxxon",
 ))  # fmt: skip
 NEAR, SURE = 0.6, 0.85  # similarity for a guess, and for certainty
 MOST = 3
@@ -38,7 +47,8 @@ def task(name: str) -> str:
 def candidates(more: Iterable[str] = ()) -> list[str]:
     """Return the names of every source, each Gymnasium task once."""
     gymnasium = sys.modules.get("gymnasium")
-    registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values() if "/" not in spec.id] if gymnasium else []
+    registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values()
+                  if "/" not in spec.id] if gymnasium else []
     standard = {task(name) for name in (*GYMNASIUM, *ATARI)}
     own = [name for name in registered if task(name) not in standard]
     return list(dict.fromkeys([*sources.names(), *GYMNASIUM, *ATARI, *own, *more]))
@@ -47,13 +57,15 @@ def candidates(more: Iterable[str] = ()) -> list[str]:
 def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     """Return the nearest names and their similarity (1: the same task)."""
     wanted, lower = task(name), name.strip().lower()
-    if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):  # Gymnasium's names of Atari games
+    # Gymnasium's names of Atari games
+    if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):
         lower = f"ale:{wanted}"
 
     def near(a: str, b: str) -> float:
         return difflib.SequenceMatcher(None, a, b).ratio() if a and b else 0.0
 
-    found = [((1.0 if task(x) == wanted else max(near(task(x), wanted) * 0.99, near(x.lower(), lower)) * 0.99),
+    found = [((1.0 if task(x) == wanted
+               else max(near(task(x), wanted) * 0.99, near(x.lower(), lower)) * 0.99),
               near(x.lower(), lower), x) for x in candidates(more)]  # fmt: skip
     found.sort(key=lambda row: row[:2], reverse=True)
     if not wanted or not found or found[0][0] < NEAR:

@@ -13,7 +13,8 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.registry import imported
 
 
-def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] = lambda name: None) -> Source:
+def table(prefix: str, factories: Mapping[str, Any],
+          find: Callable[[str], Any] = lambda name: None) -> Source:
     """Return the source of named environments.
 
     Args:
@@ -26,7 +27,9 @@ def table(prefix: str, factories: Mapping[str, Any], find: Callable[[str], Any] 
     def factory(name: str) -> Any:
         found = imported(factories[name]) if name in factories else find(name)
         if found is None:
-            valid = f"a known environment (`jaxrl-fast list environments`){suggest(name, factories)}"
+            valid = (
+                f"a known environment (`jaxrl-fast list environments`){suggest(name, factories)}"
+            )
             raise ConfigError("environment", name, valid)
         check_parameters(name, found)
         return found
@@ -45,4 +48,5 @@ def check_parameters(name: str, factory: Callable[..., Any]) -> None:
     """Raise ConfigError for a setting with the name of a wrapper's, which `make` takes."""
     for parameter in fields.parameters(factory):
         if parameter in wrappers.COMMON:
-            raise ConfigError("environment", name, f"one without a setting {parameter!r}, which `make` itself takes: rename it")
+            raise ConfigError("environment", name, f"one without a setting {parameter!r}, which "
+                                                   "`make` itself takes: rename it")

@@ -60,7 +60,10 @@ def wrap(env: Env, **settings: Any) -> Env:
     if common.time_limit is not None:
         own = env.spec.max_episode_steps
         if own is not None and common.time_limit > own:
-            valid = f"at most {own}, after which {env.spec.name} itself ends an episode; a setting of its own may change that"
+            valid = (
+                f"at most {own}, after which {env.spec.name} itself ends an episode; a setting of "
+                "its own may change that"
+            )
             raise ConfigError("env.time_limit", common.time_limit, valid)
         env = TimeLimit(env, common.time_limit)
     if not _is_default(common.reward_scale, 1.0):
@@ -130,7 +133,11 @@ class Wrapper(Env):
         inner = self.env.drawing
         if inner is None:
             return None if type(self).render is Wrapper.render else Drawing(self.render)
-        page = inner.page and (lambda states, seconds: inner.page([self.unwrap_state(s) for s in states], seconds))
+        page = (
+            inner.page
+            and (lambda states, seconds: inner.page([self.unwrap_state(s) for s in states],
+                                                    seconds))
+        )
         return inner._replace(frame=self.render, page=page)
 
 
@@ -161,12 +168,16 @@ class ActionRepeat(Wrapper):
     def spec(self) -> EnvSpec:
         spec = self.env.spec
         limit = spec.max_episode_steps
-        return dataclasses.replace(spec, max_episode_steps=None if limit is None else math.ceil(limit / self.repeat))
+        return dataclasses.replace(spec, max_episode_steps=None if limit is None
+                                   else math.ceil(limit / self.repeat))
 
     @property
     def drawing(self):
         inner = super().drawing
-        return inner and inner._replace(step_seconds=inner.step_seconds and inner.step_seconds * self.repeat)
+        return (
+            inner
+            and inner._replace(step_seconds=inner.step_seconds and inner.step_seconds * self.repeat)
+        )
 
     def draw_step(self, key, num_steps, num_envs, t):
         noise = self.env.draw_step(key, num_steps * self.repeat, num_envs, t)
@@ -183,7 +194,8 @@ class ActionRepeat(Wrapper):
 
         # the carry of a scan must keep its types
         carry = tree.strong(played(self.env, tree.take(noise, 0), state, action))
-        return jax.lax.scan(again, carry, tree.take(noise, slice(1, None)), length=self.repeat - 1)[0]
+        return jax.lax.scan(again, carry, tree.take(noise, slice(1, None)),
+                            length=self.repeat - 1)[0]
 
 
 @tree.settings
@@ -283,5 +295,6 @@ class FrameStack(Wrapper):
     def spec(self) -> EnvSpec:
         spec = self.env.spec
         if not isinstance(spec.observation, Box) or not spec.observation.shape:
-            raise ConfigError("env.stack", self.stack, f"1 for {spec.name}, whose observation is not one array")
+            raise ConfigError("env.stack", self.stack,
+                              f"1 for {spec.name}, whose observation is not one array")
         return dataclasses.replace(spec, stack=spec.stack * self.stack)

@@ -16,7 +16,8 @@ import numpy as np
 from jaxrl_fast.files import forms
 
 NAME = "checksums.json"
-LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")  # files written after the checksums, or removed
+# files written after the checksums, or removed
+LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")
 _BLOCK = 1 << 15  # words: a block and its products stay in the cache
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -24,14 +25,16 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 def write_checksums(folder: Path) -> None:
     """Write sizes and sums of all files below `folder` into it, soon after they were written."""
-    (folder / NAME).write_text(json.dumps({name: checksum(file) for name, file in _files(folder)}, indent=0) + "\n")
+    (folder / NAME).write_text(json.dumps({name: checksum(file) for name, file in _files(folder)},
+                                          indent=0) + "\n")
 
 
 def verify_checksums(folder: Path) -> None:
     """Raise ValueError with the first file that differs; a folder without checksums passes."""
     if not (folder / NAME).exists():  # of an older version
         return
-    written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})", {"*": [(int, str)]})
+    written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})",
+                              {"*": [(int, str)]})
     there = dict(_files(folder))
     for name, expected in written.items():
         if name not in there:

@@ -30,7 +30,7 @@ _held: set[Identity] = set()  # this process's lock files, which do not stop it
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
-    """Return the folder that `path` leads to ("new/../run" is run, ~ is home); raises ConfigError."""
+    """Return the folder of `path` ("new/../run" is run, ~ is home); raises ConfigError."""
     text = str(path) if isinstance(path, (str, os.PathLike)) else ""
     if not text.strip() or "\0" in text or (isinstance(path, Path) and path == Path()):
         raise ConfigError(argument, text or path, "the name of a folder")
@@ -47,7 +47,10 @@ def folder_path(argument: str, path: str | Path) -> Path:
         found = path.resolve()
     except (OSError, RuntimeError) as error:
         raise not_writable(argument, path, error) from error
-    return found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) and found != Path.cwd() else found
+    return (
+        found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) and found != Path.cwd()
+        else found
+    )
 
 
 def check_writable(argument: str, folder: Path) -> None:
@@ -94,8 +97,11 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
-    text = str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
-    return ConfigError(argument, text, f"a folder that can be written: {getattr(error, 'strerror', None) or error}")
+    text = (
+        str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
+    )
+    return ConfigError(argument, text,
+                       f"a folder that can be written: {getattr(error, 'strerror', None) or error}")
 
 
 def discard(folder: Path) -> None:
@@ -114,7 +120,10 @@ def check_folder(folder: Path) -> Path:
     trash = folder.with_name(folder.name + ".trash")
     for path in (folder, trash):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            found = "a link; copy its target there" if path.is_symlink() else "a file; move it elsewhere"
+            found = (
+                "a link; copy its target there" if path.is_symlink()
+                else "a file; move it elsewhere"
+            )
             raise expected(str(path), "a folder in the run, to go on with it", found)
     return trash
 
@@ -144,23 +153,27 @@ def hold(argument: str, folder: Path, create: bool = False) -> Lock:
         for _ in range(20):
             who = holder(folder)
             if who:
-                raise ConfigError(argument, str(folder), f"a folder that nobody else writes: {who} does")
+                raise ConfigError(argument, str(folder),
+                                  f"a folder that nobody else writes: {who} does")
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if _lock(descriptor) and identity(file) == identity(descriptor):
-                about = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+                about = {"pid": os.getpid(), "host": socket.gethostname(),
+                         "since": time.strftime("%Y-%m-%d %H:%M:%S")}
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, json.dumps(about).encode(), 0)
                 return Lock(file, descriptor)
             os.close(descriptor)  # another process was faster, or released the opened file
     except OSError as error:
         raise not_writable(argument, folder, error) from error
-    raise ConfigError(argument, str(folder), "a folder that nobody else writes: several processes are asking for it")
+    raise ConfigError(argument, str(folder),
+                      "a folder that nobody else writes: several processes are asking for it")
 
 
 @contextlib.contextmanager
 def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
     """Hold the folder's lock for a block, in the first process; create: make the folder."""
-    taken = distributed.on_first(lambda: (create and not folder.exists(), hold(argument, folder, create)))
+    taken = distributed.on_first(lambda: (create and not folder.exists(),
+                                          hold(argument, folder, create)))
     try:
         yield
     finally:
@@ -185,7 +198,10 @@ def holder(folder: Path) -> str | None:
         if _lock(descriptor):
             return None
         about = _about(descriptor)
-        return f"process {about['pid']} on {about['host']}, since {about['since']}," if about else "another process"
+        return (
+            f"process {about['pid']} on {about['host']}, since {about['since']}," if about
+            else "another process"
+        )
     finally:
         os.close(descriptor)
 
@@ -207,7 +223,8 @@ def _about(descriptor: int) -> dict | None:
         found = json.loads(os.pread(descriptor, 1000, 0))
         if type(found["pid"]) is not int or not 0 < found["pid"] < 2**31:
             return None
-        return {"pid": found["pid"], "host": str(found["host"])[:100], "since": str(found["since"])[:30]}
+        return {"pid": found["pid"], "host": str(found["host"])[:100],
+                "since": str(found["since"])[:30]}
     return None
 
 

@@ -24,8 +24,10 @@ NUMBER = (int, float)
 SCORES = [(int, float, type(None))]  # one a member; null for a lost one
 LOST = [{"member": int, "env_steps": int, "reason": str}]
 RESULT = {
-    "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES, "lost?": ([*LOST], type(None)),
-    "best_eval_return?": SCORES[0], "steps_per_second?": SCORES[0], "eval_episodes?": (int, type(None)),
+    "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES,
+    "lost?": ([*LOST], type(None)),
+    "best_eval_return?": SCORES[0], "steps_per_second?": SCORES[0],
+    "eval_episodes?": (int, type(None)),
     "seconds?": ({"*": SCORES[0]}, type(None)), "wall_seconds?": SCORES[0],
 }  # fmt: skip
 CONFIG = {
@@ -34,8 +36,10 @@ CONFIG = {
     "run": {"total_steps": int, "seed?": int, "seeds?": int}, "device?": str, "versions?": dict,
 }  # fmt: skip
 SWEEP = {
-    "format": ANY, "base": CONFIG | {"run": {"total_steps": int, "seed": int, "seeds": int}}, "configurations": [dict],
-    "parts": [{"configurations": [int], "seed": int, "seeds": int}], "optuna?": {"trials": int, "members": int},
+    "format": ANY, "base": CONFIG | {"run": {"total_steps": int, "seed": int, "seeds": int}},
+    "configurations": [dict],
+    "parts": [{"configurations": [int], "seed": int, "seeds": int}],
+    "optuna?": {"trials": int, "members": int},
     "sample?": dict,
 }  # fmt: skip
 
@@ -46,9 +50,11 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     try:
         content = json.loads(_content(file))
     except OSError as error:
-        raise ConfigError(argument, str(file), f"{what} that can be read: {error.strerror}{after}") from error
+        raise ConfigError(argument, str(file),
+                          f"{what} that can be read: {error.strerror}{after}") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(argument, str(file), f"{what}; this file is damaged ({brief(error)}){after}") from error
+        raise ConfigError(argument, str(file),
+                          f"{what}; this file is damaged ({brief(error)}){after}") from error
     wrong = misfit(content, form)
     if wrong:
         raise ConfigError(argument, str(file), f"{what}; in this file {wrong}{after}")
@@ -61,7 +67,8 @@ def _content(file: Path) -> bytes:
     if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
         raise OSError(errno.EINVAL, "it is no regular file")
     if found.st_size > LARGEST:
-        raise OSError(errno.EFBIG, f"it has {found.st_size:,} bytes, {LARGEST:,} at most can be right")
+        raise OSError(errno.EFBIG,
+                      f"it has {found.st_size:,} bytes, {LARGEST:,} at most can be right")
     return file.read_bytes()
 
 
@@ -73,16 +80,19 @@ def misfit(value: Any, form: Any, name: str = "it") -> str | None:
     if isinstance(form, list):
         if not isinstance(value, list):
             return f"{name} is {_kind(value)}, not a list"
-        return next((w for i, x in enumerate(value) if (w := misfit(x, form[0], f"{name}[{i}]"))), None)
+        return next((w for i, x in enumerate(value) if (w := misfit(x, form[0], f"{name}[{i}]"))),
+                    None)
     if isinstance(form, dict):
         if not isinstance(value, dict):
             return f"{name} is {_kind(value)}, not an object"
-        others = {key: form["*"] for key in value if key not in form and f"{key}?" not in form} if "*" in form else {}
+        unknown = [key for key in value if key not in form and f"{key}?" not in form]
+        others = {key: form["*"] for key in unknown if "*" in form}
         for key, inner in ({k: x for k, x in form.items() if k != "*"} | others).items():
             key, optional = key.removesuffix("?"), key.endswith("?")
             if key not in value and not optional:
                 return f"{key} is missing" if name == "it" else f"{name}.{key} is missing"
-            wrong = misfit(value[key], inner, key if name == "it" else f"{name}.{key}") if key in value else None
+            place = key if name == "it" else f"{name}.{key}"
+            wrong = misfit(value[key], inner, place) if key in value else None
             if wrong:
                 return wrong
         return None
@@ -95,7 +105,8 @@ def misfit(value: Any, form: Any, name: str = "it") -> str | None:
 
 
 _NAMES: dict[type, str] = {
-    str: "a text", int: "an integer", float: "a number", dict: "an object", list: "a list", type(None): "null",
+    str: "a text", int: "an integer", float: "a number", dict: "an object",
+    list: "a list", type(None): "null",
     bool: "true or false",
 }  # fmt: skip
 

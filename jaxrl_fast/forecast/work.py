@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax.extend import core
 
-from jaxrl_fast.profiling.hlo import of_convolution, of_product
+from jaxrl_fast.profiling.flops import of_convolution, of_product
 
 REDUCING = ("reduce_", "argm", "cum", "sort", "top_k")
 MOVING = ("gather", "dynamic_slice", "concatenate", "pad")

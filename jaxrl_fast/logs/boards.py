@@ -44,13 +44,15 @@ class TensorBoardSink(Sink):
         from tensorboardX.proto.summary_pb2 import Summary
 
         values = scalars(row, self._members)
-        self._add(row.env_steps, [Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self._add(row.env_steps, [Summary.Value(tag=tag, simple_value=value)
+                                  for tag, value in values.items()])
 
     def video(self, clip: Clip) -> None:
         from tensorboardX.proto.summary_pb2 import Summary
 
         width, height = clip.size
-        picture = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=clip.gif)
+        picture = Summary.Image(height=height, width=width, colorspace=3,
+                                encoded_image_string=clip.gif)
         self._add(clip.env_steps, [Summary.Value(tag="video", image=picture)])
 
     def _add(self, env_steps: int, values: list[Any]) -> None:
@@ -74,7 +76,8 @@ class TensorBoardSink(Sink):
         self._writer = EventsWriter(str(self.directory / "events"), f".{time.time_ns()}")
         if self._purge is not None:
             mark = SessionLog(status=SessionLog.START)
-            self._writer.write_event(Event(step=self._purge, wall_time=time.time(), session_log=mark))
+            self._writer.write_event(Event(step=self._purge, wall_time=time.time(),
+                                           session_log=mark))
 
     def flush(self) -> None:
         if self._writer is not None:
@@ -133,14 +136,20 @@ class WandbSink(Sink):
         goes_on = {"id": known, "resume": "allow"} if known else {}
         try:
             self._run = wandb.init(
-                project=self._project, config=run.content, dir=str(run.path.absolute()), name=run.path.name,
+                project=self._project, config=run.content, dir=str(run.path.absolute()),
+                name=run.path.name,
                 group=run.group, **goes_on,
             )  # fmt: skip
         except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
-            message = f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
+            message = (
+                f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
+            )
             raise ConfigError("wandb project", self._project, message) from error
         if known:  # an offline run has no summary of what came before
-            stored = run.sent("wandb") if self._run.offline else int(self._run.summary.get("env_steps") or -1)
+            stored = (
+                run.sent("wandb") if self._run.offline
+                else int(self._run.summary.get("env_steps") or -1)
+            )
             self._seen = self._last = stored
         run.keep_id("wandb", self._run.id)
         self._run.define_metric("env_steps")
@@ -168,7 +177,8 @@ class WandbSink(Sink):
 
 def scalars(row: Row, members: int = _MEMBERS) -> dict[str, float]:
     """Return {tag: value}: finite means over the members, and up to `members` single members."""
-    found = {"steps_per_second": float(row.steps_per_second), "wall_seconds": float(row.wall_seconds)}
+    found = {"steps_per_second": float(row.steps_per_second),
+             "wall_seconds": float(row.wall_seconds)}
     for name, values in row.metrics.items():
         values = np.atleast_1d(np.asarray(values, np.float64)).reshape(-1)
         finite = values[np.isfinite(values)]

@@ -38,13 +38,17 @@ class CsvSink(Sink):
         return cls(run.log_file(target, _begins))
 
     def write(self, row: Row) -> None:
-        fixed = [number(x, digits) if digits else int(x) for digits, x in zip(FIXED.values(), row, strict=False)]
+        fixed = [number(x, digits) if digits else int(x)
+                 for digits, x in zip(FIXED.values(), row, strict=False)]
         values = {name: numbers(x) for name, x in row.metrics.items()}
         members = max(map(len, values.values()), default=1)
         with writing(self.path):
             self._widen(values)
             for i in range(members):
-                cells = dict(zip(HEAD, [*fixed, i], strict=True)) | {name: x[i] for name, x in values.items() if i < len(x)}
+                cells = (
+                    dict(zip(HEAD, [*fixed, i], strict=True))
+                    | {name: x[i] for name, x in values.items() if i < len(x)}
+                )
                 csv.writer(self._file).writerow([cells.get(name) for name in self._columns])
             self._file.flush()
 

@@ -75,13 +75,15 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
-        raise ConfigError("metrics", str(path), f"a readable metrics.jsonl: {error.strerror}") from error
+        raise ConfigError("metrics", str(path),
+                          f"a readable metrics.jsonl: {error.strerror}") from error
     rows = [(i, line, _parse(line)) for i, line in enumerate(lines, 1) if line.strip()]
     for i, _, row in rows[:-1]:
         if row is None:
             valid = (
-                f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read without it; without the line, "
-                "or the file, `train --resume` (from Python: jf.resume) goes on and says which rows are missing"
+                f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read "
+                "without it; without the line, or the file, `train --resume` (from Python: "
+                "jf.resume) goes on and says which rows are missing"
             )
             raise ConfigError("metrics", str(path), valid)
     return [(line, row) for _, line, row in rows if row is not None]
@@ -120,7 +122,8 @@ def line_of(row: Row) -> bytes:
         if name in FIXED:
             raise ConfigError("metric", name, f"a name other than {', '.join(FIXED)}")
     rounded = lambda x, digits: number(x, digits) if digits else int(x)
-    record: dict[str, Any] = {name: rounded(x, digits) for (name, digits), x in zip(FIXED.items(), row, strict=False)}
+    record: dict[str, Any] = {name: rounded(x, digits)
+                              for (name, digits), x in zip(FIXED.items(), row, strict=False)}
     for name, values in row.metrics.items():
         found = numbers(values)
         record[name] = found[0] if len(found) == 1 else found
@@ -182,5 +185,6 @@ class JsonlSink(Sink):
         """Replace the file, if it is there, by its rows up to `env_steps`."""
         self.close()
         with writing(self.path):
-            if self.path.exists() and (content := _whole(self.path, env_steps)) != self.path.read_bytes():
+            if self.path.exists() and (content := _whole(self.path,
+                                                         env_steps)) != self.path.read_bytes():
                 _replace(self.path, content)

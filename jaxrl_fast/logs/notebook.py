@@ -27,12 +27,6 @@ def display(total_steps: int, history: Sequence[Row]) -> Sink:
     return ProgressSink(total_steps) if shell is None else NotebookSink(total_steps, history, shell)
 
 
-def picture(clip: Clip) -> str:
-    """Return HTML of a video with its steps below."""
-    shown = html.image(clip.gif, "gif", "the agent")
-    return f"{shown}<div>the agent at {clip.env_steps:,} steps</div>"
-
-
 def rich_shell() -> Any:
     """Return the IPython shell with a front end that shows HTML (a kernel's), or None."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
@@ -58,7 +52,7 @@ class NotebookSink(ProgressSink):
         self._id, self._begun, self._live_cell = f"jaxrl-fast-{uuid.uuid4().hex}", False, True
         self._done, self._line, self._activity, self._evaluated = 0, "", "", ""
         self._notes: list[str] = []
-        self._filmed = False
+        self._pictured = False
         self._next = -math.inf  # when the next update is due
 
     def open(self) -> None:
@@ -86,14 +80,27 @@ class NotebookSink(ProgressSink):
             super().beside(text, now)
 
     def video(self, clip: Clip) -> None:
-        """Show the newest video in an output of its own below the cell's."""
+        self.picture(clip.gif, "gif", f"the agent at {clip.env_steps:,} steps")
+
+    @property
+    def live(self) -> bool:
+        """Whether the cell still shows what is written."""
+        return self._live_cell
+
+    def picture(self, content: bytes, kind: str, text: str) -> None:
+        """Show the newest picture in an output of its own below the curve's.
+
+        kind: of its media type, such as "png". text: its line, below it.
+        """
         if self._live_cell:
-            data = {"text/plain": f"the agent at {clip.env_steps:,} steps", "text/html": picture(clip)}
+            shown = f"{html.image(content, kind, text)}<div>{escape(text)}</div>"
+            data = {"text/plain": text, "text/html": shown}
             try:
-                self._publish(data, {}, transient={"display_id": f"{self._id}-video"}, update=self._filmed)
+                self._publish(data, {}, transient={"display_id": f"{self._id}-picture"},
+                              update=self._pictured)
             except Exception:  # of the front end: it must not fail the run
                 self._live_cell = False
-            self._filmed = True
+            self._pictured = True
 
     def close(self) -> None:
         """Show the last state; afterwards only messages are printed."""

@@ -80,11 +80,12 @@ for (const svg of document.querySelectorAll('svg[data-axes]')) {
 
 
 def page(title: str, parts: Iterable[str], refresh: int | None = None) -> str:
-    """Return an HTML document. refresh: seconds after which a browser loads it again; None: never."""
+    """Return an HTML document. refresh: seconds until a browser loads it again; None: never."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{again}<title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, '
+        f'initial-scale=1">{again}<title>{escape(title)}</title>'
         f"<style>{STYLE}</style></head>\n<body><main>{''.join(parts)}</main>\n<script>{SCRIPT}</script></body></html>\n"
     )
 
@@ -97,7 +98,8 @@ def section(title: str, *parts: str) -> str:
 
 def tiles(facts: Mapping[str, str]) -> str:
     """Return {label: number} as a row of boxes."""
-    inner = "".join(f"<div><small>{escape(name)}</small><b>{escape(value)}</b></div>" for name, value in facts.items())
+    inner = "".join(f"<div><small>{escape(name)}</small><b>{escape(value)}</b></div>"
+                    for name, value in facts.items())
     return f'<div class="tiles">{inner}</div>'
 
 
@@ -108,7 +110,7 @@ def figure(content: str, caption: str = "", title: str = "") -> str:
 
 
 def grid(figures: Iterable[str], kind: str = "") -> str:
-    """Return figures side by side. kind: "small" for many in a row, "whole" for pictures as wide as the page."""
+    """Return figures side by side. kind: "small" for many in a row, "whole" for the page's width."""
     inner = "".join(figures)
     return f'<div class="grid {kind}">{inner}</div>' if inner else ""
 
@@ -122,7 +124,10 @@ def picture(path: Path, alt: str) -> str:
     """Return a PNG, GIF or MP4 as part of the page."""
     if path.suffix == ".mp4":
         source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
-        return f'<video title="{escape(alt)}" autoplay loop muted playsinline controls src="{source}"></video>'
+        return (
+            f'<video title="{escape(alt)}" autoplay loop muted playsinline controls '
+            f'src="{source}"></video>'
+        )
     return html.image(path.read_bytes(), path.suffix[1:], alt)
 
 
@@ -130,7 +135,8 @@ def bar(shares: Mapping[str, float], colours: Iterable[str]) -> str:
     """Return parts of a whole as one bar; shares: of 1."""
     pieces = zip(shares.items(), colours, strict=False)
     inner = "".join(
-        f'<div title="{escape(name)}: {100 * share:.1f}%" style="width:{100 * share:.2f}%;background:{colour}"></div>'
+        f'<div title="{escape(name)}: {100 * share:.1f}%" '
+        f'style="width:{100 * share:.2f}%;background:{colour}"></div>'
         for (name, share), colour in pieces
     )
     return f'<div class="bar">{inner}</div>'

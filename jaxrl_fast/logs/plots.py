@@ -12,12 +12,12 @@ import numpy as np
 
 from jaxrl_fast.errors import ConfigError, check_int, nearest
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.walltime import ACTORS
 from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 from jaxrl_fast.values import PICTURES
 
 # Distinct for the colour-blind and in grey; the first is the project's blue.
-PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
+PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0",
+           "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
            "#1d4d3a", "#c9a413")  # fmt: skip
 _DASHES = ("-", "--", ":", "-.")  # for runs after the last colour
 _WIDE, _TITLE = 84, 68  # characters in a legend and a title
@@ -27,7 +27,8 @@ Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
 
 def learning_curve(
-    rows_by_run: Mapping[str, Rows], path: str | Path, metric: str = "episode_return", smooth: int | None = None,
+    rows_by_run: Mapping[str, Rows], path: str | Path, metric: str = "episode_return",
+    smooth: int | None = None,
     title: str | None = None,
 ) -> Path:  # fmt: skip
     """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
@@ -46,9 +47,12 @@ def learning_curve(
 
     canvas, axes = figure()
     windows, alone = set(), len(rows_by_run) == 1
-    evaluations = lambda rows: [r for r in rows if metric != "eval_return" and r.get("eval_return") is not None]
-    found = {label: (columns(rows, metric), columns(evaluations(rows), "eval_return")) for label, rows in rows_by_run.items()}
-    seen = np.concatenate([values[np.isfinite(values)] for pair in found.values() for _, values in pair])
+    evaluations = lambda rows: [r for r in rows if metric != "eval_return"
+                                and r.get("eval_return") is not None]
+    found = {label: (columns(rows, metric), columns(evaluations(rows), "eval_return"))
+             for label, rows in rows_by_run.items()}
+    seen = np.concatenate([values[np.isfinite(values)] for pair in found.values()
+                           for _, values in pair])
     for i, (label, (curve, dots)) in enumerate(found.items()):
         if np.isfinite(curve[1]).any():
             window = smooth or max(1, len(curve[0]) // 100)
@@ -70,7 +74,8 @@ def learning_curve(
         else:  # curves of several runs leave no free place
             legend_below(canvas, axes)
     else:
-        axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes, ha="center", va="center", color=_INK)
+        axes.text(0.5, 0.5, f"no {metric} yet", transform=axes.transAxes,
+                  ha="center", va="center", color=_INK)
 
     return save(canvas, path)
 
@@ -87,7 +92,8 @@ def figure() -> tuple[Any, Any]:
 
 def look(i: int) -> dict[str, str]:
     """Return colour and dashes of the i-th run; the first 48 differ."""
-    return {"color": PALETTE[i % len(PALETTE)], "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
+    return {"color": PALETTE[i % len(PALETTE)],
+            "linestyle": _DASHES[i // len(PALETTE) % len(_DASHES)]}
 
 
 def legend_below(canvas: Any, axes: Any) -> None:
@@ -97,17 +103,22 @@ def legend_below(canvas: Any, axes: Any) -> None:
     labels = [folded(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels) / columns
     canvas.set_figheight(canvas.get_figheight() + 0.18 * max(0.0, lines - 1))
-    canvas.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=9, labelcolor=_INK)
+    canvas.legend(handles, labels, loc="outside lower center", ncols=columns,
+                  frameon=False, fontsize=9, labelcolor=_INK)
 
 
 def legend_beside(axes: Any) -> None:
-    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9, labelcolor=_INK)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False,
+                fontsize=9, labelcolor=_INK)
 
 
 def name_ticks(axes: Any, names: Sequence[str]) -> None:
     """Name the places 0, 1, ... of the x axis, slanted without room."""
     room = 80 / max(len(names), 1)  # characters
-    slanted = {} if max(map(len, names), default=0) <= room else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    slanted = (
+        {} if max(map(len, names), default=0) <= room
+        else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    )
     axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
 
 
@@ -132,7 +143,8 @@ def save(canvas: Any, path: Path) -> Path:
     kind = _kind(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with folders.replacing(path) as temporary:
-        canvas.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png" else None)
+        canvas.savefig(temporary, format=kind, metadata={"Software": None} if kind == "png"
+                       else None)
     return path
 
 
@@ -144,26 +156,34 @@ def _check_metric(rows_by_run: Mapping[str, Rows], metric: str) -> None:
         if not names:
             raise ConfigError("rows_by_run", label, "a run that has logged at least one row")
         if metric not in names:
-            raise ConfigError("metric", metric, f"one that {label} has logged ({', '.join(names)}){nearest(metric, names)}")
+            raise ConfigError("metric", metric, f"one that {label} has logged "
+                                                f"({', '.join(names)}){nearest(metric, names)}")
 
 
-def _draw_run(axes: Any, label: str, looks: dict, steps: Any, values: Any, window: int, alone: bool) -> None:
+def _draw_run(axes: Any, label: str, looks: dict, steps: Any,
+              values: Any, window: int, alone: bool) -> None:
     members, colour = values.shape[1], looks["color"]
     if members > 1 or window > 1:
         alpha = max(0.08, min(0.35, 4 / members))
         for j, member in enumerate(values.T):
             has = np.isfinite(member)
             thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
-            axes.plot(steps[has], member[has], **thin, label="members" if alone and members > 1 and j == 0 else None)
+            axes.plot(steps[has], member[has], **thin, label="members" if alone
+                      and members > 1 and j == 0 else None)
     mean, low, high = smoothed(values, window)
     has = np.isfinite(mean)
     if members > 1:
-        text = f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone else None
-        axes.fill_between(steps[has], low[has], high[has], color=colour, alpha=0.2, linewidth=0, zorder=3, label=text)
+        text = (
+            f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone
+            else None
+        )
+        axes.fill_between(steps[has], low[has], high[has], color=colour,
+                          alpha=0.2, linewidth=0, zorder=3, label=text)
     count = f"{members} members" if members > 1 else "1 member"
     text = (f"mean of {count}" if members > 1 else "training") if alone else f"{label} ({count})"
     marker = "o" if has.sum() == 1 else None  # a line of one point is invisible
-    axes.plot(steps[has], mean[has], **looks, linewidth=2, zorder=4, label=text, marker=marker, markersize=4)
+    axes.plot(steps[has], mean[has], **looks, linewidth=2, zorder=4,
+              label=text, marker=marker, markersize=4)
 
 
 def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bool) -> None:
@@ -172,7 +192,8 @@ def _draw_evaluations(axes: Any, colour: str, steps: Any, values: Any, alone: bo
     if not has.any():
         return
     text = "evaluation" if alone else None
-    dots = {"linestyle": "none", "marker": "o", "markersize": 5, "zorder": 5, "markeredgewidth": 1.2}
+    dots = {"linestyle": "none", "marker": "o", "markersize": 5,
+            "zorder": 5, "markeredgewidth": 1.2}
     axes.plot(steps[has], mean[has], **dots, color=colour, markerfacecolor="white", label=text)
     sure = has & np.isfinite(low)
     axes.vlines(steps[sure], low[sure], high[sure], color=colour, linewidth=1.2, zorder=4.5)
@@ -198,12 +219,13 @@ def bars(
     axes: Any, names: Sequence[str], values: Sequence[float], texts: Sequence[str],
     colours: Sequence[str], start: float = 0.0,
 ) -> None:  # fmt: skip
-    """Draw horizontal bars from `start`, the first on top, each with a name and a text behind it."""
+    """Draw horizontal bars from `start`, the first on top, with names and texts behind them."""
     places = range(len(values))
     axes.barh(places, [value - start for value in values], left=start, color=colours, height=0.65)
     for place, value, text in zip(places, values, texts, strict=True):
-        axes.annotate(text, (value, place), (6, 0), textcoords="offset points", va="center",
-                      fontsize=8, color=_INK, bbox={"fc": "white", "ec": "none", "pad": 1})  # fmt: skip
+        where = {"textcoords": "offset points", "va": "center", "fontsize": 8, "color": _INK}
+        behind = {"fc": "white", "ec": "none", "pad": 1}
+        axes.annotate(text, (value, place), (6, 0), bbox=behind, **where)
     axes.set_yticks(places, names, fontsize=8)
     axes.invert_yaxis()
 
@@ -211,11 +233,15 @@ def bars(
 def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """Return (env_steps [R], values [R, K]) of the rows with the metric; NaN for null."""
     found = [(row["env_steps"], row[metric]) for row in rows if metric in row]
-    lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value] for _, value in found]
+    lists = [value if isinstance(value, (list, tuple, np.ndarray)) else [value]
+             for _, value in found]
     values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
     for i, entry in enumerate(lists):
         values[i, : len(entry)] = [math.nan if v is None else v for v in entry]
-    return np.array([steps for steps, _ in found], np.float64), np.where(np.isfinite(values), values, np.nan)
+    return (
+        np.array([steps for steps, _ in found], np.float64),
+        np.where(np.isfinite(values), values, np.nan)
+    )
 
 
 def smoothed(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -240,7 +266,9 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
         return total
 
     count = trailing_sum(has)
-    return np.where(count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan)
+    return np.where(
+        count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan
+    )
 
 
 def _held(values: np.ndarray) -> np.ndarray:
@@ -249,41 +277,3 @@ def _held(values: np.ndarray) -> np.ndarray:
     last = np.maximum.accumulate(np.where(has, np.arange(len(values))[:, None], -1), axis=0)
     held = np.where(last >= 0, np.take_along_axis(values, np.maximum(last, 0), axis=0), np.nan)
     return np.where(has.any(axis=1, keepdims=True), held, np.nan)
-
-
-# Logged shares of a row's time, of actors and learner, in drawing order.
-_SHARES = {
-    "actors": {name: f"time_actors_{name}" for name in ACTORS},
-    "learner": {
-        "learning": "time_learner_updates", "evaluating": "time_learner_evaluates", "writing": "time_learner_writes",
-        "compiling": "time_learner_compiles", "waiting": "time_learner_waits",
-    },
-}  # fmt: skip
-
-
-def time_use(rows: Rows, path: str | Path) -> Path | None:
-    """Draw the shares of the wall clock over environment steps: actors above, learner below.
-
-    Small observations travel with the launch of the policy and count as inference.
-    """
-    rows = [row for row in rows if "time_learner_updates" in row]
-    if not rows:
-        return None
-    canvas, first = figure()
-    first.remove()
-    steps = np.array([row["env_steps"] for row in rows], float)
-    lasted = np.diff([row.get("wall_seconds") or 0.0 for row in rows], prepend=0.0).clip(1e-9)
-    for i, (who, parts) in enumerate(_SHARES.items()):
-        axes = canvas.add_subplot(2, 1, i + 1)
-        shares = np.array([[_value(row.get(name)) for row in rows] for name in parts.values()])
-        labels = [f"{label} {100 * share:.0f}%" for label, share in zip(parts, np.average(shares, 1, lasted), strict=True)]
-        colours = [PALETTE[j] if label != "waiting" else "#c9ccd3" for j, label in enumerate(parts)]
-        axes.stackplot(steps, shares, labels=labels, colors=colours, step="pre")
-        axes.set(ylim=(0, 1), ylabel=who, xlim=(steps[0], steps[-1]) if len(steps) > 1 else None)
-        legend_beside(axes)
-    axes.set_xlabel("environment steps")
-    return save(canvas, Path(path))
-
-
-def _value(found: Any) -> float:
-    return float(found[0]) if found and found[0] is not None else 0.0

@@ -18,11 +18,13 @@ from jaxrl_fast.logs.terminal import Display
 class ProgressSink(Display, Sink):
     """Steps, speed, return and time left, as a mean and range of several members."""
 
-    def __init__(self, total_steps: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, total_steps: int, stream: TextIO | None = None,
+                 clock: Callable[[], float] = time.monotonic):
         super().__init__(total_steps, stream, clock)
         self._return = "return -"
         self._row = ""  # text of the last row
-        self._seen: deque[tuple[float, int]] = deque(maxlen=1000)  # (wall_seconds, env_steps) of the last half minute
+        # (wall_seconds, env_steps) of the last half minute
+        self._seen: deque[tuple[float, int]] = deque(maxlen=1000)
 
     def write(self, row: Row) -> None:
         try:
@@ -41,7 +43,8 @@ class ProgressSink(Display, Sink):
 
     def exclude_time(self, seconds: float) -> None:
         """Leave `seconds` since the last row out of the forecast (a compilation)."""
-        self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen), self._seen.maxlen)
+        self._seen = deque(((wall + seconds, steps) for wall, steps in self._seen),
+                           self._seen.maxlen)
 
     def _text(self, row: Row) -> str:
         members = np.asarray(row.metrics.get("episode_return", ()), np.float64).reshape(-1)
@@ -64,8 +67,12 @@ class ProgressSink(Display, Sink):
         while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:
             self._seen.popleft()
         (wall0, steps0), (wall1, steps1) = self._seen[0], self._seen[-1]
-        rate = (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
-        return max(self.total - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
+        rate = (
+            (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
+        )
+        return (
+            max(self.total - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
+        )
 
 
 def summary(values: np.ndarray) -> str:
@@ -76,7 +83,10 @@ def summary(values: np.ndarray) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+    return (
+        f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e5
+        else f"{value:,.0f}"
+    )
 
 
 def _rounded(value: float) -> str:

@@ -21,17 +21,20 @@ from jaxrl_fast.types import Mean
 
 END = "_end"
 LARGEST = 1e30  # float32 holds a sum of 1e8 of them
-INSIDE, NO_STRING = "\0", "\1"  # in host names: between a dict's name and its key; after a key that is no string
+# marks in host names: between a dict's name and its key; after a key that is no string
+INSIDE, NO_STRING = "\0", "\1"
 
 
-def log_names(names: Iterable[str], taken: Iterable[str], known: Mapping[str, str] | None = None) -> dict[str, str]:
+def log_names(names: Iterable[str], taken: Iterable[str],
+              known: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return {reported name: name in the log}, of letters, digits, `_`, `-`, and not `taken`.
 
     A name that the log already has gets the prefix `env_`. `known` names, of earlier rows, stay.
     """
     found = dict(known or {})
     used = {*RESERVED, *taken, *(own + end for own in found.values() for end in ("", END))}
-    plain = {name: re.sub(r"[^\w\-]+", "_", name.rstrip(NO_STRING)) or "_" for name in names if name not in found}
+    plain = {name: re.sub(r"[^\w\-]+", "_", name.rstrip(NO_STRING)) or "_"
+             for name in names if name not in found}
     for name in sorted(plain, key=lambda name: (plain[name] != name, name)):
         own = plain[name]
         while own in used or own + END in used or own.startswith("time_"):
@@ -54,14 +57,16 @@ def statistics(info: Mapping[str, jax.Array], done: jax.Array) -> dict[str, tupl
 
 def metrics(found: Mapping[str, tuple[Mean, Mean]], names: Mapping[str, str]) -> dict[str, Mean]:
     """Return {name in the log: Mean}; names: see `log_names`."""
-    return {names[name] + end: mean for name, means in found.items() for end, mean in zip(("", END), means, strict=True)}
+    return {names[name] + end: mean for name, means in found.items()
+            for end, mean in zip(("", END), means, strict=True)}
 
 
 class Tally:
     """The sums of host environments' reports, added step by step."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, ...], np.ndarray] = {}  # {names reported together: [names, (total, count) x (steps, ends)]}
+        # {names reported together: [names, (total, count) x (steps, ends)]}
+        self._sums: dict[tuple[str, ...], np.ndarray] = {}
 
     def add(self, info: Mapping[str, np.ndarray], over: np.ndarray) -> None:
         """Add a step: info {name: [B]}, NaN if not reported; over bool [B]: an episode ended."""
@@ -103,15 +108,19 @@ NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
 class Reported:
     """Metrics of host environments' reports. A name stays the same, and later rows keep it."""
 
-    names: dict[str, str] = dataclasses.field(default_factory=dict)  # {what they report: its metric}
+    # {what they report: its metric}
+    names: dict[str, str] = dataclasses.field(default_factory=dict)
     seen: list[str] = dataclasses.field(default_factory=list)  # metrics so far
 
-    def metrics(self, tallies: Iterable[Mapping[str, np.ndarray]], taken: Iterable[str]) -> dict[str, Mean]:
+    def metrics(self, tallies: Iterable[Mapping[str, np.ndarray]],
+                taken: Iterable[str]) -> dict[str, Mean]:
         """Return the metrics of some iterations; metrics without reports are means over nothing."""
         found = merged(tallies)
         self.names = log_names(found, taken, self.names)
-        means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:]))) for name, row in found.items()}
-        means = {name: x for name, x in metrics(means, self.names).items() if x.count or not name.endswith(END)}
+        means = {name: (Mean(*np.float32(row[:2])), Mean(*np.float32(row[2:])))
+                 for name, row in found.items()}
+        means = {name: x for name, x in metrics(means, self.names).items() if x.count
+                 or not name.endswith(END)}
         self.seen = [*dict.fromkeys([*self.seen, *means])]
         return dict.fromkeys(self.seen, NEVER) | means
 
@@ -123,7 +132,8 @@ def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
     """
     found: dict[str, np.ndarray] = {}
     is_mask = lambda x: isinstance(x, np.ndarray) and x.dtype == bool and x.shape == (num_envs,)
-    masks = {key: info[key] for key in {f"_{key}" for key in info} & info.keys() if is_mask(info[key])}
+    masks = {key: info[key] for key in {f"_{key}" for key in info} & info.keys()
+             if is_mask(info[key])}
     for key, value in info.items():
         if key in masks:
             continue
@@ -145,7 +155,8 @@ def _numbers(value: Any, num_envs: int) -> np.ndarray | None:
     if value.dtype.kind in "biuf":
         return value
     first = next((x for x in value if x is not None), None) if value.dtype == object else None
-    if not isinstance(first, (bool, int, float, np.bool_, np.number)):  # Gymnasium does not know np.bool_
+    # Gymnasium does not know np.bool_
+    if not isinstance(first, (bool, int, float, np.bool_, np.number)):
         return None
     try:
         return np.array([np.nan if x is None else float(x) for x in value])

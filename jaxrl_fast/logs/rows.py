@@ -9,6 +9,7 @@ A row is made once, complete, and never changed:
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,11 +36,16 @@ class Row(NamedTuple):
     env_steps: int  # environment steps of one member since its start
     wall_seconds: float  # since the run's start
     steps_per_second: float  # of all members together
-    metrics: dict[str, np.ndarray]  # each [K]; NaN where a member has no value (it finished no episode)
+    # each [K]; NaN where a member has no value (it finished no episode)
+    metrics: dict[str, np.ndarray]
 
     def __repr__(self) -> str:
-        named = ", ".join(f"{name}: {describe(self.metrics[name])}" for name in SHOWN if name in self.metrics)
-        return f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} metrics)"
+        named = ", ".join(f"{name}: {describe(self.metrics[name])}"
+                          for name in SHOWN if name in self.metrics)
+        return (
+            f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} "
+            "metrics)"
+        )
 
 
 class Measured(NamedTuple):
@@ -50,7 +56,11 @@ class Measured(NamedTuple):
     faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
 
     def without(self, lost: Collection[int]) -> Measured:
-        return self._replace(metrics={name: without(x, lost) for name, x in self.metrics.items()}) if lost else self
+        return (
+            self._replace(metrics={name: without(x, lost) for name, x in self.metrics.items()})
+            if lost
+            else self
+        )
 
     def row(self, wall_seconds: float, rate: float, columns: Mapping[str, np.ndarray]) -> Row:
         return Row(self.env_steps, wall_seconds, rate, self.metrics | columns)
@@ -65,7 +75,8 @@ def with_columns(row: Row, columns: Any) -> Row:
     if not isinstance(columns, Mapping):
         return row
     if not all(isinstance(name, str) and name for name in columns):
-        raise expected("result of a hook", "None, or a dict of names and numbers", repr(columns)[:100])
+        raise expected("result of a hook", "None, or a dict of names and numbers",
+                       repr(columns)[:100])
     members, found = next((len(x) for x in row.metrics.values()), 1), {}
     for name, value in columns.items():
         if name in row.metrics or name in RESERVED:
@@ -73,8 +84,25 @@ def with_columns(row: Row, columns: Any) -> Row:
         try:
             found[name] = np.broadcast_to(np.asarray(value, np.float64), members).copy()
         except (TypeError, ValueError) as error:
-            raise expected(f"column {name} of a hook", f"a number, or {members} numbers", repr(value)[:100]) from error
+            raise expected(f"column {name} of a hook", f"a number, or {members} numbers",
+                           repr(value)[:100]) from error
     return row._replace(metrics=row.metrics | found)
+
+
+class HookColumns:
+    """Adds what hooks return to a row; wrong columns are left out, with one warning a hook."""
+
+    def __init__(self):
+        self.warned: set[int] = set()  # ids of hooks
+
+    def extended(self, row: Row, hook: Any, result: Any) -> Row:
+        try:
+            return with_columns(row, result)
+        except ConfigError as error:
+            if id(hook) not in self.warned:
+                warnings.warn(f"{error}; such columns are left out", stacklevel=2)
+            self.warned.add(id(hook))
+            return row
 
 
 def without(values: np.ndarray, lost: Collection[int]) -> np.ndarray:
@@ -82,7 +110,8 @@ def without(values: np.ndarray, lost: Collection[int]) -> np.ndarray:
     return np.where(np.isin(np.arange(len(values)), list(lost)), np.nan, values)
 
 
-def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.ndarray]) -> Measured:
+def measure(env_steps: int, sums: Mapping[str, Mean],
+            settings: Mapping[str, np.ndarray]) -> Measured:
     """Divide sums by counts [members]; 0/0 is NaN. settings: selection's, which become columns."""
     sums = dict(sums)
     seen = sums.pop(FAULTS, Mean(np.zeros(1), np.zeros(1)))
@@ -93,7 +122,8 @@ def measure(env_steps: int, sums: Mapping[str, Mean], settings: Mapping[str, np.
         bad = (mean.count > 0) & ~np.isfinite(values[name])
         faults += [(member, f"{name} is {values[name][member]}") for member in _where(bad)]
     faults += [(m, "actions are not finite") for m in _where(seen.count > 0)]  # may be a result
-    return Measured(env_steps, values | {name: chosen.copy() for name, chosen in settings.items()}, faults)
+    return Measured(env_steps,
+                    values | {name: chosen.copy() for name, chosen in settings.items()}, faults)
 
 
 def _where(mask: np.ndarray) -> list[int]:
@@ -102,7 +132,8 @@ def _where(mask: np.ndarray) -> list[int]:
 
 def shown(row: Row) -> dict[str, Any]:
     """Return a row's returns in the form of `read_jsonl`, for a learning curve."""
-    return {"env_steps": row.env_steps, **{name: row.metrics[name] for name in SHOWN if name in row.metrics}}
+    return {"env_steps": row.env_steps,
+            **{name: row.metrics[name] for name in SHOWN if name in row.metrics}}
 
 
 def read_row(entry: Mapping[str, Any]) -> Row:
@@ -119,11 +150,13 @@ def curve(history: Sequence[Row], members: int, metric: str) -> tuple[np.ndarray
     return np.array([r.env_steps for r in rows], np.int64), values
 
 
-def table(history: Sequence[Row], seeds: Sequence[int], settings: Mapping[str, Sequence[Any]]) -> Any:
+def table(history: Sequence[Row], seeds: Sequence[int],
+          settings: Mapping[str, Sequence[Any]]) -> Any:
     """Return a DataFrame, one row a log row and member. settings: {name: values [members]}."""
     own = lambda values, i: {name: x[i] for name, x in values.items()}
     return frame([
-        {"env_steps": row.env_steps, "seed": seed, **own(settings, i), "wall_seconds": row.wall_seconds,
+        {"env_steps": row.env_steps, "seed": seed, **own(settings, i),
+         "wall_seconds": row.wall_seconds,
          "steps_per_second": row.steps_per_second, **own(row.metrics, i)}
         for row in history
         for i, seed in enumerate(seeds)

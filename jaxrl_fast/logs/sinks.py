@@ -17,7 +17,8 @@ from jaxrl_fast.registry import Registry
 from jaxrl_fast.values import new_file
 
 OF_THE_RUN = (
-    "config.json", "metrics.jsonl", "result.json", folders.LOCK, "checkpoints", "tensorboard", "videos", "curve.png", "time.png",
+    "config.json", "metrics.jsonl", "result.json", folders.LOCK,
+    "checkpoints", "tensorboard", "videos", "curve.png", "time.png",
     "rollout.gif", "rollout.html", "wandb.id", "mlflow.id", "trackio.id",
 )  # fmt: skip
 
@@ -34,7 +35,10 @@ class LoggedRun(NamedTuple):
     def own(self, path: str | Path) -> Path:
         """Return `path`, with the seed in its name for seeds that train in turn."""
         path = Path(path)
-        return path if self.seed is None else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
+        return (
+            path if self.seed is None
+            else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
+        )
 
     def log_file(self, target: str, begins: Callable[[bytes], bool]) -> Path:
         """Return the path of a log: a new file, or for a resumed run one whose first line fits.
@@ -44,8 +48,12 @@ class LoggedRun(NamedTuple):
         path = self.own(new_file("path", target))
         run, real = (Path(os.path.realpath(x)) for x in (self.path, path))
         inside = real.relative_to(run).parts[:1] if real.is_relative_to(run) else ()
-        if run.is_relative_to(real) or (inside and (inside[0] in OF_THE_RUN or inside[0].startswith("seed-"))):
-            valid = f"a file that the run itself does not write, such as {self.path / 'rows'}{path.suffix}"
+        if run.is_relative_to(real) or (inside and (inside[0] in OF_THE_RUN
+                                                    or inside[0].startswith("seed-"))):
+            valid = (
+                "a file that the run itself does not write, such as "
+                f"{self.path / 'rows'}{path.suffix}"
+            )
             raise ConfigError("path", target, valid)
         if not path.exists():
             return path
@@ -55,9 +63,11 @@ class LoggedRun(NamedTuple):
             with open(path, "rb") as file:
                 first = file.readline()
         except OSError as error:
-            raise ConfigError("path", target, f"a file that can be read: {error.strerror}") from error
+            raise ConfigError("path", target,
+                              f"a file that can be read: {error.strerror}") from error
         if first and not begins(first):
-            raise ConfigError("path", target, f"a new file, or the log of this run, which {path} is not")
+            raise ConfigError("path", target,
+                              f"a new file, or the log of this run, which {path} is not")
         return path
 
     def id(self, kind: str) -> Path:
@@ -184,7 +194,8 @@ class Guarded(Sink):
             sink, self.sink = self.sink, None
             with contextlib.suppress(Exception):
                 sink.close()
-            warnings.warn(f"{type(sink).__name__} failed, and the run goes on without it: {brief(error)}", stacklevel=3)
+            warnings.warn(f"{type(sink).__name__} failed, and the run goes on without it: "
+                          f"{brief(error)}", stacklevel=3)
 
     def open(self) -> None:
         self._tell("open")
@@ -240,7 +251,8 @@ def sink_of(text: str, run: LoggedRun) -> Sink:
     kind, _, target = text.partition(":")
     if kind not in SINKS:
         *forms, last = (cls.form or name for name, cls in SINKS.items())
-        raise ConfigError("--log", text, f"{', '.join(forms)} or {last}{nearest(kind, SINKS.names())}")
+        raise ConfigError("--log", text,
+                          f"{', '.join(forms)} or {last}{nearest(kind, SINKS.names())}")
     cls = SINKS.get(kind)
     try:
         return cls.of(target, run)
@@ -251,7 +263,8 @@ def sink_of(text: str, run: LoggedRun) -> Sink:
 def check_sinks(sinks: Any) -> list[Sink]:
     """Return sinks as a list; raises ConfigError for anything else."""
     if not isinstance(sinks, (list, tuple)):
-        raise expected("sinks", "a list of jf.Sink, or a function of a RunConfig that returns one", repr(sinks)[:100])
+        raise expected("sinks", "a list of jf.Sink, or a function of a RunConfig that returns one",
+                       repr(sinks)[:100])
     for sink in sinks:
         if not isinstance(sink, Sink):
             raise expected("sinks", "objects of a subclass of jf.Sink", repr(sink)[:100])

@@ -1,7 +1,7 @@
 """Learning curves as small SVG pictures, for notebooks and reports: no matplotlib, milliseconds.
 
-In a report they are elements of the page: `logs/page.py` shows the value of a line with `data-label`
-under the pointer, by the axes in the attributes `data-*` of the picture.
+In a report they are elements of the page: `logs/page.py` shows the value of a line with
+`data-label` under the pointer, by the axes in the attributes `data-*` of the picture.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ _INK, _FAINT = "#2b2d33", "#e3e5ea"
 
 
 def learning_curve(
-    rows_by_run: Mapping[str, Rows], metric: str = "episode_return", members: Sequence[str] = (), evaluations: bool = True,
+    rows_by_run: Mapping[str, Rows], metric: str = "episode_return",
+    members: Sequence[str] = (), evaluations: bool = True,
     width: int = WIDTH,
 ) -> str:  # fmt: skip
     """Return SVG like the plot of `plots.learning_curve`: mean and interval of a run's members.
@@ -58,12 +59,16 @@ def learning_curve(
     ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
     room = 0.05 * (seen.max() - seen.min()) or max(1.0, 1e-3 * abs(seen.max()))
     place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room), width - _MARGIN)
-    parts = [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()}, place.right)]
+    parts = (
+        [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()}, place.right)]
+    )
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
         colour = PALETTE[i % len(PALETTE)]
         named = zip(members, thin[label].T, strict=False) if len(members) > 1 else ()
-        parts += [_line(place, steps, own, colour, 0.8, name, stroke_opacity="0.45") for name, own in named]
-        parts += [_band(place, steps, low, high, colour), _line(place, steps, mean, colour, 2, label or "mean")]
+        parts += [_line(place, steps, own, colour, 0.8, name, stroke_opacity="0.45")
+                  for name, own in named]
+        parts += [_band(place, steps, low, high, colour),
+                  _line(place, steps, mean, colour, 2, label or "mean")]
         found = np.stack(dots[label], axis=1)  # [evaluations, 4]
         parts += [_dot(place, colour, *dot) for dot in found[_few(found[:, 1])]]
     return _svg(parts, width, HEIGHT + (_LEGEND * len(lines) if len(lines) > 1 else 0), place)
@@ -98,7 +103,8 @@ def _tag(name: str, inner: str = "", **attributes: object) -> str:
     return f"<{name}{given}>{inner}</{name}>"
 
 
-def _svg(parts: Iterable[str], width: int, height: int = HEIGHT, place: _Place | None = None) -> str:
+def _svg(parts: Iterable[str], width: int, height: int = HEIGHT,
+         place: _Place | None = None) -> str:
     ground, axes = _tag("rect", width=width, height=height, fill="white"), {}
     if place:
         axes["data_frame"] = f"{_LEFT} {place.right} {_TOP} {_BOTTOM}"
@@ -149,7 +155,8 @@ def _few(*arrays: np.ndarray) -> np.ndarray:
 
 
 def _line(
-    place: _Place, steps: np.ndarray, mean: np.ndarray, colour: str, width: float = 2, label: str = "", **more: str
+    place: _Place, steps: np.ndarray, mean: np.ndarray, colour: str,
+    width: float = 2, label: str = "", **more: str
 ) -> str:
     kept = _few(mean)
     if not len(kept):
@@ -158,7 +165,8 @@ def _line(
         (x,), (y,) = map(place.x, steps[kept]), map(place.y, mean[kept])
         return _tag("circle", cx=x, cy=y, r=3, fill=colour)
     points, label = place.points(steps[kept], mean[kept]), escape(label)
-    return _tag("polyline", points=points, fill="none", stroke=colour, stroke_width=width, data_label=label, **more)
+    return _tag("polyline", points=points, fill="none", stroke=colour,
+                stroke_width=width, data_label=label, **more)
 
 
 def _band(place: _Place, steps: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str) -> str:

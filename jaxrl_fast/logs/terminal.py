@@ -35,7 +35,8 @@ class Display:
     seconds at most, and `close` the last one. A failure switches the bar off, then the lines.
     """
 
-    def __init__(self, total: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, total: int, stream: TextIO | None = None,
+                 clock: Callable[[], float] = time.monotonic):
         self.total = int(total)
         self._stream, self._clock = sys.stderr if stream is None else stream, clock
         self._live: Any = None  # rich's Progress while the bar is shown
@@ -108,10 +109,13 @@ class Display:
             from rich.table import Column
 
             # Never folded: a bar of two lines on a narrow terminal leaves half of it behind.
-            text = TextColumn("{task.fields[text]}", markup=False, table_column=Column(no_wrap=True))
+            text = TextColumn("{task.fields[text]}", markup=False,
+                              table_column=Column(no_wrap=True))
             bar = BarColumn(bar_width=None, table_column=Column(ratio=1))
-            lifts = [is_terminal(stream) for stream in (sys.stdout, sys.stderr)]  # `train > log` must still fill the log
-            live = Progress(bar, text, console=_console(self._stream), refresh_per_second=4, expand=True,
+            # `train > log` must still fill the log
+            lifts = [is_terminal(stream) for stream in (sys.stdout, sys.stderr)]
+            live = Progress(bar, text, console=_console(self._stream), refresh_per_second=4,
+                            expand=True,
                             redirect_stdout=lifts[0], redirect_stderr=lifts[1])  # fmt: skip
             self._task = live.add_task("", total=self.total, text="")
             live.start()
@@ -170,7 +174,9 @@ def _write(stream: TextIO, text: str) -> None:
 def is_terminal(stream: Any) -> bool:
     """Return whether a stream is a terminal that can move its cursor."""
     try:
-        return bool(stream.isatty()) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+        return (
+            bool(stream.isatty()) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+        )
     except (AttributeError, ValueError, OSError):
         return False
 

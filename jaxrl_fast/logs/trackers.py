@@ -46,7 +46,7 @@ class MlflowSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> MlflowSink:
-        """Return the sink of a run of the experiment "jaxrl_fast", with the run directory's name."""
+        """Return a sink of the experiment "jaxrl_fast", its run named after the run directory."""
         return cls(target or None, run)
 
     def open(self) -> None:

@@ -19,7 +19,8 @@ TRAIN = ("train", "learn", "wait", "log")
 class WallTime:
     """A stopwatch of a thread that others may read; activities sum to the time since `began`."""
 
-    def __init__(self, activity: str, began: float | None = None, now: Callable[[], float] = lambda: time.perf_counter()):
+    def __init__(self, activity: str, began: float | None = None,
+                 now: Callable[[], float] = lambda: time.perf_counter()):
         self.activity, self._now, self._lock = activity, now, threading.Lock()
         self._since = now() if began is None else began
         self._seconds: dict[str, float] = {}
@@ -63,7 +64,8 @@ class WallTime:
         self._since = now
 
 
-LEARNER = {"learn": "updates", "train": "updates", "wait": "waits", "evaluate": "evaluates", "log": "writes", "write": "writes",
+LEARNER = {"learn": "updates", "train": "updates", "wait": "waits",
+           "evaluate": "evaluates", "log": "writes", "write": "writes",
            "compile": "compiles"}  # fmt: skip
 ACTORS = ("environments", "transfer", "inference", "waiting")
 

@@ -45,14 +45,16 @@ class Grouped(Memory):
     def init(self, rows):
         whole = jax.eval_shape(self._split, rows)
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), whole)
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.groups, *x.shape)), self.memory.init(one))
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (self.groups, *x.shape)),
+                            self.memory.init(one))
 
     def add(self, mem, rows, w):
         return self._each(self.memory.add, (0, 0, None))(mem, self._split(rows), w)
 
     def plan(self, key, n, w, clock):
         keys = random.split(key, self.groups)
-        return self._each(lambda key: self.memory.plan(key, n, w, clock), out_axes=1)(keys)  # [n, groups, ...]
+        # [n, groups, ...]
+        return self._each(lambda key: self.memory.plan(key, n, w, clock), out_axes=1)(keys)
 
     def fetch(self, mem, x):
         axes = self.memory.batch_axes
@@ -77,11 +79,14 @@ class Grouped(Memory):
 
 def merged(memory: Ring, mem: Any) -> Any:
     """Return the state of `Grouped` as the state of one `memory` with all environments."""
-    join = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:])
+    join = lambda x: jnp.moveaxis(x, 0, 1).reshape(
+        x.shape[1], x.shape[0] * x.shape[2], *x.shape[3:]
+    )
     if not hasattr(mem, "tree"):
         return jax.tree.map(join, mem)
     if not isinstance(memory, PrioritizedMemory):
-        raise ConfigError("groups", mem.top.shape[0], f"1: the groups of a {type(memory).__name__} cannot be merged")
+        raise ConfigError("groups", mem.top.shape[0],
+                          f"1: the groups of a {type(memory).__name__} cannot be merged")
     groups = mem.tree[0].shape[0]
     shape = (groups, memory.length, memory.num_envs // groups)
     leaves = join(mem.tree[0].reshape(groups, -1)[:, : shape[1] * shape[2]].reshape(shape)).ravel()
@@ -97,12 +102,15 @@ def grouped(memory: Memory, groups: int) -> Memory:
         rows = memory.num_envs // groups * (1 if memory.by_env else memory.num_steps)
         what = "environments" if memory.by_env else "rows"
         if rows % memory.num_minibatches:
-            wanted = f"such that num_minibatches = {memory.num_minibatches} divides the {what} of each"
+            wanted = (
+                f"such that num_minibatches = {memory.num_minibatches} divides the {what} of each"
+            )
             raise ConfigError("groups", groups, wanted)
     elif isinstance(memory, Ring):
         parts = ("num_envs", "batch_size", "capacity")
     else:
-        raise ConfigError("groups", groups, f"1: {type(memory).__name__} cannot be divided among devices")
+        raise ConfigError("groups", groups,
+                          f"1: {type(memory).__name__} cannot be divided among devices")
     sizes = {}
     for name in parts:
         size = getattr(memory, name)

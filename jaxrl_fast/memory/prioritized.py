@@ -41,7 +41,8 @@ def sample(
     first = jnp.arange(uniform.shape[1], dtype=jnp.float32)
     total = sum_tree.total(tree)
     begin, mass, end = ((first + x) / uniform.shape[1] * total for x in (0.0, uniform[0], 1.0))
-    rest = (uniform[1] - 0.5) * (SPACING * total)  # to both sides: else a node's last leaf gains what its first loses
+    # to both sides: else a node's last leaf gains what its first loses
+    rest = (uniform[1] - 0.5) * (SPACING * total)
     rest = jnp.clip(rest, begin - mass, end - mass)  # keeps leaves in order, see `first_of_equals`
     leaf, priority = sum_tree.find(tree, mass, rest)
     real = priority > 0  # False only if nothing can be sampled
@@ -50,7 +51,8 @@ def sample(
     least = jnp.min(jnp.where(real, priority, jnp.inf))
     if axis is not None:
         least = jax.lax.pmin(least, axis)
-    return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)  # N and the sum cancel
+    # N and the sum cancel
+    return leaf, jnp.where(real, (least / jnp.where(real, priority, 1.0)) ** beta, 0.0)
 
 
 def first_of_equals(handle: jax.Array, values: jax.Array) -> jax.Array:
@@ -78,17 +80,21 @@ def priorities(memory: Any, error: jax.Array) -> jax.Array:
     """Return (|error| + epsilon)^alpha, 0 if both are 0; NaN for a negative or non-finite error."""
     good = (error >= 0) & jnp.isfinite(error)  # before the power: NaN to the power 0 is 1
     priority = (error + memory.epsilon) ** memory.alpha
-    return jnp.where(good, jnp.where(error + memory.epsilon > 0, priority, 0.0), jnp.nan)  # 0 to the power 0 is 1
+    # 0 to the power 0 is 1
+    return jnp.where(good, jnp.where(error + memory.epsilon > 0, priority, 0.0), jnp.nan)
 
 
 def converted(old: Any, new: Any, mem: Prioritized) -> Prioritized:
     """Convert the priorities of memory `old` to those of `new`; all equal if alpha was 0."""
-    same = (new.alpha == old.alpha) & (new.epsilon == old.epsilon)  # a run's may be traced, `old`'s never are
+    # a run's may be traced, `old`'s never are
+    same = (new.alpha == old.alpha) & (new.epsilon == old.epsilon)
     if same is True:
         return mem
 
     def again(priority):
-        error = priority ** (1.0 / old.alpha) - old.epsilon if old.alpha else jnp.ones_like(priority)
+        error = (
+            priority ** (1.0 / old.alpha) - old.epsilon if old.alpha else jnp.ones_like(priority)
+        )
         other = jnp.where(priority == 0, 0.0, priorities(new, jnp.maximum(error, 0.0)))  # keeps NaN
         return jnp.where(same, priority, other)
 
@@ -114,7 +120,10 @@ class Priorities(Memory):
         return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
 
     def plan(self, key, n, w, clock):
-        return random.uniform(key, (n, 2, self.batch_size)), jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
+        return (
+            random.uniform(key, (n, 2, self.batch_size)),
+            jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
+        )
 
     def highest(self, top: jax.Array, priority: jax.Array) -> jax.Array:
         """Return the largest priority so far, with these."""
@@ -155,7 +164,8 @@ class PrioritizedMemory(Priorities, Ring):
     def add(self, mem, rows, w):
         store, top = super().add(mem.rows, rows, w), mem.top
         time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
-        row, env = jnp.broadcast_arrays((time % self.length)[:, None], jnp.arange(self.num_envs, dtype=jnp.int32))
+        row, env = jnp.broadcast_arrays((time % self.length)[:, None],
+                                        jnp.arange(self.num_envs, dtype=jnp.int32))
         learned = ~store.truncated[time % self.length] | held(self, store, row, env)[1]
         start = (time >= self.stack - 1)[:, None] & learned
         born = jnp.where(start, top, 0.0)

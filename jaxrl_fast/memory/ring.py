@@ -35,7 +35,8 @@ class Row(NamedTuple):
     terminated: jax.Array
     truncated: jax.Array
     extras: Any = ()  # Stored for the algorithm, such as its actor's state; datasets leave it out.
-    next_obs: Any = ()  # The successor before any reset; a ring keeps truncated rows' as `Successors`.
+    # The successor before any reset; a ring keeps truncated rows' as `Successors`.
+    next_obs: Any = ()
 
     __repr__ = summary
 
@@ -50,7 +51,8 @@ def _take_successors(rows: Any) -> tuple[Any, Any]:
     if hasattr(rows, "row"):  # beside carries
         row, next_obs = _take_successors(rows.row)
         return rows._replace(row=row), next_obs
-    if not (hasattr(rows, "next_obs") and hasattr(rows, "truncated")):  # a `Transition` keeps every successor itself
+    # a `Transition` keeps every successor itself
+    if not (hasattr(rows, "next_obs") and hasattr(rows, "truncated")):
         return rows, ()
     return rows._replace(next_obs=()), rows.next_obs
 
@@ -58,7 +60,10 @@ def _take_successors(rows: Any) -> tuple[Any, Any]:
 def _put_successors(rows: Any, kept: Any) -> Any:
     if not jax.tree.leaves(kept):
         return rows
-    return rows._replace(row=_put_successors(rows.row, kept)) if hasattr(rows, "row") else rows._replace(next_obs=kept)
+    return (
+        rows._replace(row=_put_successors(rows.row, kept)) if hasattr(rows, "row")
+        else rows._replace(next_obs=kept)
+    )
 
 
 def successors_of(rows: Any) -> Successors | None:
@@ -95,7 +100,8 @@ class Ring(Memory):
             check_int(field.name, getattr(self, field.name))
         need = (self.dead_blocks + 1) * self.num_steps * self.num_envs
         if self.capacity < need:
-            raise ConfigError("capacity", self.capacity, f"at least {need}: a block of rows, and the windows over its end")
+            raise ConfigError("capacity", self.capacity,
+                              f"at least {need}: a block of rows, and the windows over its end")
 
     @property
     def starts(self) -> int:
@@ -136,14 +142,18 @@ class Ring(Memory):
     def init(self, rows):
         rows, next_obs = _take_successors(rows)
         # a leaf may hold fewer than `num_steps` rows a block (see `SequenceMemory`)
-        store = jax.tree.map(lambda x: jnp.zeros((self.num_blocks * x.shape[0], *x.shape[1:]), x.dtype), rows)
-        return _put_successors(store, self.slots.init(next_obs) if jax.tree.leaves(next_obs) else ())
+        store = jax.tree.map(lambda x: jnp.zeros((self.num_blocks * x.shape[0], *x.shape[1:]),
+                                                 x.dtype), rows)
+        return _put_successors(store, self.slots.init(next_obs) if jax.tree.leaves(next_obs)
+                               else ())
 
     def add(self, mem, rows, w):
         def write(mem, rows, w):
             (mem, kept), (rows, next_obs) = _take_successors(mem), _take_successors(rows)
             slot = w % self.num_blocks
-            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(m, r.astype(m.dtype), slot * r.shape[0], 0)
+            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(
+                m, r.astype(m.dtype), slot * r.shape[0], 0
+            )
             if isinstance(kept, Successors):
                 row = getattr(rows, "row", rows)
                 kept = self.slots.add(kept, next_obs, row.truncated & ~row.terminated, w)
@@ -152,7 +162,8 @@ class Ring(Memory):
         def write_apart(mem, rows, w):
             # On a CPU XLA would fuse the write into the store's next reader and copy it twice.
             # A loop that runs once, unknown to XLA, prevents it: 75 instead of 610 us at 10^6 rows.
-            return jax.lax.fori_loop(0, jnp.where(w < 0, 2, 1), lambda _, mem: write(mem, rows, w), mem)
+            return jax.lax.fori_loop(0, jnp.where(w < 0, 2, 1),
+                                     lambda _, mem: write(mem, rows, w), mem)
 
         return on_cpu(write_apart, write, mem, rows, w)
 
@@ -212,7 +223,8 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
     # Row of the first end, or the last row: only its successor may be no row of the ring.
-    last = (row + jnp.minimum(jnp.sum(before == 0, axis=0, dtype=jnp.int32), ring.n_step) - 1) % ring.length
+    last = (row + jnp.minimum(jnp.sum(before == 0, axis=0, dtype=jnp.int32),
+                              ring.n_step) - 1) % ring.length
     slot, cut = held(ring, mem, last, env)
     use = (before == 0) & (~truncated | cut)
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)
@@ -232,7 +244,8 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
     )
 
 
-def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax.Array | bool = False) -> Any:
+def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int,
+               joined: jax.Array | bool = False) -> Any:
     """Return observations at (row, env); stack > 1: frames on the last axis, the first repeated.
 
     joined: bool [...], the previous row belongs to the stack although its episode ended.
@@ -256,7 +269,8 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int, joined: jax
     return jax.tree.map(gather, mem.obs)
 
 
-def gather_successors(mem: Row, row: jax.Array, env: jax.Array, stack: int, slot: jax.Array, cut: jax.Array) -> Any:
+def gather_successors(mem: Row, row: jax.Array, env: jax.Array,
+                      stack: int, slot: jax.Array, cut: jax.Array) -> Any:
     """Return successors like `gather_obs`; where `cut`, the newest frame comes from `slot`."""
     kept = successors_of(mem)
     if kept is None:
@@ -264,7 +278,9 @@ def gather_successors(mem: Row, row: jax.Array, env: jax.Array, stack: int, slot
     found = gather_obs(mem, row, env, stack, cut)
 
     def put(found, kept):
-        frame, newest = at(kept, slot, env), jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
+        frame, newest = (
+            at(kept, slot, env), jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
+        )
         here = cut.reshape(cut.shape + (1,) * (found.ndim - cut.ndim))
         if stack == 1:
             return jnp.where(here, frame, found)

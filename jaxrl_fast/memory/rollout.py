@@ -12,17 +12,22 @@ from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.ops.lowering import on_gpu
 
 SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
-ROUNDS = 22  # of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
-MOST_BITS = 20  # of an index that shares a uint32 with random bits; less than 12 of these would show ties
+# rounds of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
+ROUNDS = 22
+SHUFFLES = ("auto", "sort", "swap")
+# bits of an index that shares a uint32 with random bits; less than 12 of these would show ties
+MOST_BITS = 20
 
 
-def permutations(key: jax.Array, count: int, n: int) -> jax.Array:
+def permutations(key: jax.Array, count: int, n: int, shuffle: str = "auto") -> jax.Array:
     """Return `count` independent permutations of 0 .. n-1, int32 [count, n].
 
-    By one sort, or by `swap_or_not` on a GPU for more than `SORTED` items.
+    By one sort or by `swap_or_not`; "auto" swaps on a GPU from more than `SORTED` items on.
     """
     sort, swap = (lambda key, f=f: f(key, count, n) for f in (sorted_permutations, swap_or_not))
-    return sort(key) if n <= SORTED else on_gpu(swap, sort, key)
+    if shuffle == "auto":
+        return sort(key) if n <= SORTED else on_gpu(swap, sort, key)
+    return {"sort": sort, "swap": swap}[shuffle](key)
 
 
 def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
@@ -77,6 +82,12 @@ class RolloutMemory(Memory):
     num_envs: int
     num_minibatches: int
     by_env: bool = False
+    shuffle: str = "auto"  # one of `SHUFFLES`
+
+    @property
+    def items(self) -> int:
+        """Return the number of items that an epoch permutes."""
+        return self.num_envs if self.by_env else self.num_steps * self.num_envs
 
     @property
     def batch_axes(self):
@@ -89,10 +100,9 @@ class RolloutMemory(Memory):
         return rows if self.by_env else tree.merge_axes(rows)
 
     def plan(self, key, n, w, clock):
-        items = self.num_envs if self.by_env else self.num_steps * self.num_envs
         epochs = -(-n // self.num_minibatches)
-        order = permutations(key, epochs, items)
-        return order.reshape(epochs * self.num_minibatches, items // self.num_minibatches)[:n]
+        order = permutations(key, epochs, self.items, self.shuffle)
+        return order.reshape(epochs * self.num_minibatches, self.items // self.num_minibatches)[:n]
 
     def fetch(self, mem, x):
         if self.num_minibatches == 1:

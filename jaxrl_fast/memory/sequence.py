@@ -47,10 +47,14 @@ class SequenceMemory(Ring):
         check_int("num_steps", self.num_steps)
         check_int("carry_every", self.carry_every)
         if self.num_steps % self.carry_every:
-            raise ConfigError("carry_every", self.carry_every, f"a divisor of num_steps = {self.num_steps}")
+            raise ConfigError("carry_every", self.carry_every,
+                              f"a divisor of num_steps = {self.num_steps}")
         learned = self.seq_len - self.burn_in
         if self.carry_every > learned:
-            valid = f"at most seq_len - burn_in = {learned}, or the rows between would never be learned from"
+            valid = (
+                f"at most seq_len - burn_in = {learned}, or the rows between would never be "
+                "learned from"
+            )
             raise ConfigError("carry_every", self.carry_every, valid)
         super().__post_init__()
 
@@ -85,7 +89,8 @@ class SequenceMemory(Ring):
         shape = (self.num_steps // self.carry_every, self.num_envs)
         for leaf in jax.tree.leaves(rows.carry):
             if leaf.shape[:2] != shape:
-                raise ConfigError("carry", leaf.shape, f"leaves {[*shape, '...']}: every {self.carry_every}th row's")
+                raise ConfigError("carry", leaf.shape,
+                                  f"leaves {[*shape, '...']}: every {self.carry_every}th row's")
         return super().init(rows)
 
     def plan(self, key, n, w, clock):
@@ -111,10 +116,14 @@ class SequenceMemory(Ring):
         slot, cut = held(self, mem.row, rows, env_of)
         cut_obs = ()
         if successors_of(mem) is not None:
-            cut_obs = gather_successors(mem.row, (rows + 1) % self.length, env_of, self.stack, slot, cut)
-        use = (number >= self.burn_in) & (number < self.seq_len) & (~steps.truncated | cut) & (weight > 0)
+            cut_obs = gather_successors(mem.row, (rows + 1) % self.length,
+                                        env_of, self.stack, slot, cut)
+        use = (number >= self.burn_in) & (number < self.seq_len) & (
+            ~steps.truncated | cut
+        ) & (weight > 0)
         carry = jax.tree.map(lambda x: x[row // self.carry_every, env], mem.carry)
-        return Sequence(steps, carry, use, jnp.where(use.any(axis=0), weight, 0.0), cut, cut_obs, self.burn_in)
+        return Sequence(steps, carry, use, jnp.where(use.any(axis=0), weight, 0.0),
+                        cut, cut_obs, self.burn_in)
 
 
 @dataclasses.dataclass(frozen=True)

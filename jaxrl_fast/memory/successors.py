@@ -62,7 +62,8 @@ class Slots:
     @property
     def turns(self) -> int:
         """Return the slots of a bucket."""
-        alone = self.num_blocks * self.num_steps <= self.interval  # the ring then holds one truncation at a time
+        # the ring then holds one truncation at a time
+        alone = self.num_blocks * self.num_steps <= self.interval
         return 1 if self.blocks == 1 or alone else 2
 
     @property
@@ -80,7 +81,8 @@ class Slots:
         num_envs = jax.tree.leaves(next_obs)[0].shape[1]
         return Successors(obs, jnp.zeros((self.count, num_envs), jnp.int32))
 
-    def add(self, kept: Successors, next_obs: Any, truncated: jax.Array, w: jax.Array) -> Successors:
+    def add(self, kept: Successors, next_obs: Any, truncated: jax.Array,
+            w: jax.Array) -> Successors:
         """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
         block = w % self.num_blocks
         start = block * self.num_steps
@@ -89,14 +91,17 @@ class Slots:
 
         padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
         ends = padded.reshape(self.parts, self.part, -1)
-        any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)  # [parts, B]
+        # [parts, B]
+        any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)
         step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
 
         slots = self.parts * self.turns
-        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first, slots).reshape(self.parts, self.turns, -1)
+        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first,
+                                             slots).reshape(self.parts, self.turns, -1)
         overwritten = (owner > start) & (owner <= start + self.num_steps)
         own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
-        entered = own & (block % self.blocks == 0) & (self.turns > 1)  # the pass before overwrote their rows
+        # the pass before overwrote their rows
+        entered = own & (block % self.blocks == 0) & (self.turns > 1)
         owner = jnp.where(overwritten | entered, 0, owner)
         owner = jnp.where(own & any_[:, None], (start + step + 1)[:, None], owner)
         owner = jax.lax.dynamic_update_slice_in_dim(kept.owner, owner.reshape(slots, -1), first, 0)
@@ -107,7 +112,9 @@ class Slots:
             old = jax.lax.dynamic_slice_in_dim(kept, first + turn, self.parts)
             new = new if self.num_steps == 1 else new[at]
             here = any_.reshape(any_.shape + (1,) * (new.ndim - 2))
-            return jax.lax.dynamic_update_slice_in_dim(kept, jnp.where(here, new.astype(kept.dtype), old), first + turn, 0)
+            return jax.lax.dynamic_update_slice_in_dim(
+                kept, jnp.where(here, new.astype(kept.dtype), old), first + turn, 0
+            )
 
         return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
 

@@ -64,7 +64,8 @@ def replace_blocks(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax
     Both at once: XLA copies the leaves between two writes. The blocks must not overlap.
     """
     whole = tree[0].shape[0] <= WHOLE_ON_A_GPU
-    return on_gpu(_blocks_of_all if whole else _blocks_of_few, _blocks_of_few, tree, start, values, cleared)
+    return on_gpu(_blocks_of_all if whole else _blocks_of_few, _blocks_of_few,
+                  tree, start, values, cleared)
 
 
 def _blocks_of_few(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax.Array) -> Tree:
@@ -74,7 +75,7 @@ def _blocks_of_few(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax
 
 
 def _blocks_of_all(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax.Array) -> Tree:
-    """Select every leaf: one kernel of a GPU with the sums above, where a scatter is one by itself."""
+    """Select every leaf: on a GPU one kernel with the sums above; a scatter is one by itself."""
     place = jnp.arange(tree[0].size, dtype=jnp.int32).reshape(tree[0].shape)
     within = lambda begin: (place >= begin) & (place < begin + values.size)
     new = values[jnp.clip(place - start, 0, values.size - 1)]
@@ -87,7 +88,8 @@ def _sums_of_few(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
     new = []
     for level in levels:
         index = index // FANOUT
-        if below.shape[0] <= WHOLE * index.size:  # near the root a level has fewer nodes than indices
+        # near the root a level has fewer nodes than indices
+        if below.shape[0] <= WHOLE * index.size:
             sums = jnp.pad(below.sum(axis=1), (0, level.size - below.shape[0])).reshape(level.shape)
         else:
             sums = level.at[index // FANOUT, index % FANOUT].set(below[index].sum(axis=1))
@@ -172,11 +174,13 @@ def _descend(tree: Tree, mass: jax.Array, rest: jax.Array) -> tuple[jax.Array, j
     return node, weight
 
 
-def _choose_by_product(level: jax.Array, node: jax.Array, mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _choose_by_product(level: jax.Array, node: jax.Array,
+                       mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the child [b] of `node` that `mass` falls on, the sum before it, and its weight."""
     row = level[node]  # [b, FANOUT]
     upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
-    running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)  # a product is the fastest short cumsum
+    # a product is the fastest short cumsum
+    running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)
     passed = running <= mass[:, None]
     place = jnp.arange(FANOUT, dtype=jnp.int32)
     last = jnp.max(jnp.where(row > 0, place, 0), axis=1)
@@ -185,7 +189,8 @@ def _choose_by_product(level: jax.Array, node: jax.Array, mass: jax.Array) -> tu
     return child, at(running, child - 1), at(row, child)
 
 
-def _choose_by_terms(row: list[jax.Array], mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _choose_by_terms(row: list[jax.Array],
+                     mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Like `_choose_by_product` of a row's numbers [b], elementwise: a GPU fuses two levels."""
     running = list(itertools.accumulate(row))
     child = sum((x <= mass).astype(jnp.int32) for x in running)

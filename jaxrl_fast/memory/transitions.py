@@ -35,7 +35,8 @@ class TransitionMemory(Ring):
         super().__post_init__()
         for name in ("n_step", "stack"):
             if getattr(self, name) != 1:
-                raise ConfigError(name, getattr(self, name), "1 with stored successors: rows have no order")
+                raise ConfigError(name, getattr(self, name),
+                                  "1 with stored successors: rows have no order")
 
     @property
     def dead_blocks(self) -> int:

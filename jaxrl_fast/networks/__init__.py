@@ -20,7 +20,8 @@ from jaxrl_fast.networks.torsos import (
 )
 
 __all__ = [
-    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS", "SMALL_FILTERS", "Dense", "Foreign",
+    "BatchNormMLP", "CNN", "MINATAR_FILTERS", "MLP", "NATURE_FILTERS",
+    "SMALL_FILTERS", "Dense", "Foreign",
     "NoisyDense", "WithAction", "apply_parts", "as_network", "check_widths",
     "draw_noise", "example_features", "forward", "initialize", "initialize_parts", "make_torso",
 ]  # fmt: skip

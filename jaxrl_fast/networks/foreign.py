@@ -28,8 +28,8 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Dict, Space
 
 ACCEPTED = (
-    "'auto', 'mlp', 'cnn', a flax.linen.Module, a network of flax.nnx or Equinox, or the class or function that makes one "
-    "of `rngs` (nnx) or of `key` (Equinox)"
+    "'auto', 'mlp', 'cnn', a flax.linen.Module, a network of flax.nnx or Equinox, or the class or "
+    "function that makes one of `rngs` (nnx) or of `key` (Equinox)"
 )
 
 
@@ -59,7 +59,8 @@ class Foreign(nn.Module):
             net = jax.vmap(net)
         out = net(obs)
         if not isinstance(out, jax.Array):
-            raise ConfigError("network", type(out).__name__, "one that returns features, an array [B, F]")
+            raise ConfigError("network", type(out).__name__,
+                              "one that returns features, an array [B, F]")
         return out
 
     def _batch_axes(self, obs: Any) -> int:
@@ -121,7 +122,10 @@ class _Template:
         before = self.constants(net)
         out = net(obs)
         if any(x is not y for x, y in zip(before, self.constants(net), strict=True)):
-            valid = "a function of the observation alone; this one changes its own state in a call: use `net.eval()` if it has it"
+            valid = (
+                "a function of the observation alone; this one changes its own state in a call: "
+                "use `net.eval()` if it has it"
+            )
             raise ConfigError("network", type(net).__name__, valid)
         return out
 
@@ -138,7 +142,8 @@ def _of_nnx(source: Any) -> _Template:
     make = lambda source, key: source(rngs=nnx.Rngs(key))
     net = source.value if isinstance(source, Held) else make(source, jax.random.key(0))
     if not isinstance(net, nnx.Module):
-        raise ConfigError("network", type(net).__name__, "a function of `rngs` that returns a flax.nnx module")
+        raise ConfigError("network", type(net).__name__,
+                          "a function of `rngs` that returns a flax.nnx module")
     graph, params, rest = nnx.split(net, nnx.Param, ...)
     kept, rest_structure = jax.tree.flatten(rest)
     structure = jax.tree.structure(params)
@@ -157,13 +162,16 @@ def _of_pytree(source: Any) -> _Template:
     leaves, structure = jax.tree.flatten(net)
     learned = [_is_parameter(leaf) for leaf in leaves]
     if not callable(net) or not any(learned):
-        raise ConfigError("network", type(net).__name__, "a function of `key` that returns a network, a pytree to be called")
+        raise ConfigError("network", type(net).__name__,
+                          "a function of `key` that returns a network, a pytree to be called")
 
     def build(params):
         given = iter(params)
-        return structure.unflatten([next(given) if mine else leaf for leaf, mine in zip(leaves, learned, strict=True)])
+        return structure.unflatten([next(given) if mine else leaf
+                                    for leaf, mine in zip(leaves, learned, strict=True)])
 
-    take = lambda net: [leaf for leaf, mine in zip(jax.tree.leaves(net), learned, strict=True) if mine]
+    take = lambda net: [leaf for leaf, mine in zip(jax.tree.leaves(net), learned, strict=True)
+                        if mine]
     names = tuple(name for name, mine in zip(_names(net), learned, strict=True) if mine)
     return _Template(names, build, take, lambda net: [], make)
 
@@ -171,4 +179,5 @@ def _of_pytree(source: Any) -> _Template:
 def _names(tree: Any) -> tuple[str, ...]:
     """Return `layers.0.weight` of every leaf."""
     paths = [path for path, _ in jax.tree.leaves_with_path(tree)]
-    return tuple(jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value") for path in paths)
+    return tuple(jax.tree_util.keystr(path, simple=True, separator=".").removesuffix(".value")
+                 for path in paths)

@@ -34,7 +34,8 @@ def _orthogonal(scale: float, normal: jax.Array) -> jax.Array:
     return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
 
 
-def random_param(module: nn.Module, name: str, shape: tuple[int, ...], make: Any, draw: Any = random.normal) -> jax.Array:
+def random_param(module: nn.Module, name: str, shape: tuple[int, ...],
+                 make: Any, draw: Any = random.normal) -> jax.Array:
     """Return the parameter `make(numbers)`, numbers [*shape] from the network's one draw.
 
     In a user's network, which has no such draw (`initialize`), from flax's key.
@@ -75,7 +76,8 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = random_param(self, "kernel", (x.shape[-1], self.features), orthogonal(self.scale))
-        return product(x, kernel) + self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        return product(x, kernel) + self.param("bias", nn.initializers.zeros,
+                                               (self.features,), jnp.float32)
 
 
 FEW_INPUTS, FEW_OUTPUTS = 8, 2  # rows and columns of a kernel that a GPU multiplies by terms
@@ -108,7 +110,7 @@ def _(primals, tangents):
     (x, kernel), (dx, dkernel) = primals, tangents
     parts = [] if isinstance(dx, SymbolicZero) else [_by_terms(dx, kernel)]
     if not isinstance(dkernel, SymbolicZero):
-        # Transposed it sums over rows, for which a product is better. JAX may trace it outside of the context.
+        # Transposed it sums over rows: a product is better. JAX may trace it outside the context.
         parts.append(jnp.matmul(x, dkernel, precision=jax.lax.Precision.HIGHEST))
     return _by_terms(x, kernel), sum(parts)
 
@@ -133,7 +135,8 @@ def convolve(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
     On a CPU it is a matrix product (docs/decisions/convolutions.md).
     """
-    return on_cpu(lambda x, w: convolve_products(x, w, stride), lambda x, w: convolve_xla(x, w, stride), x, kernel)
+    return on_cpu(lambda x, w: convolve_products(x, w, stride),
+                  lambda x, w: convolve_xla(x, w, stride), x, kernel)
 
 
 def convolve_xla(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
@@ -156,7 +159,8 @@ def convolve_products(x: jax.Array, kernel: jax.Array, stride: int) -> jax.Array
     reach = lambda i, n: slice(i, i + (n - 1) * stride + 1, stride)
     if stride == 1 and features < x.shape[-1]:  # moves less than patches
         kernel = kernel.reshape(k, k, -1, features)
-        return sum(_product(x, kernel[i, j])[:, reach(i, high), reach(j, wide)] for i in range(k) for j in range(k))
+        return sum(_product(x, kernel[i, j])[:, reach(i, high), reach(j, wide)]
+                   for i in range(k) for j in range(k))
     patches = [x[:, reach(i, high), reach(j, wide)] for i in range(k) for j in range(k)]
     return _product(jnp.concatenate(patches, axis=-1), kernel.reshape(-1, features))
 
@@ -198,7 +202,8 @@ class NoisyDense(nn.Module):
 def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
     """Return a module's `variables` with noise f(e) = sgn(e) sqrt|e| for every `NoisyDense`."""
     flat = flax.traverse_util.flatten_dict(variables.get("params", {}))
-    sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items() if path[-1] == "kernel_sigma"}
+    sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items()
+             if path[-1] == "kernel_sigma"}
     if not sizes:
         return variables
     e = random.normal(key, (sum(sizes.values()),))
@@ -225,7 +230,8 @@ def _embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:
     if isinstance(space, Discrete):
         return jax.nn.one_hot(obs, space.n)
     if isinstance(space, MultiDiscrete):
-        return jnp.concatenate([jax.nn.one_hot(obs[..., i], n) for i, n in enumerate(space.nvec)], axis=-1)
+        return jnp.concatenate([jax.nn.one_hot(obs[..., i], n) for i, n in enumerate(space.nvec)],
+                               axis=-1)
     assert isinstance(space, Box)
     x = scale(obs, space)
     if rank == 3:

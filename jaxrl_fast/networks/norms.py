@@ -30,7 +30,7 @@ def normalize_fast(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array
 
 
 def normalize_centered(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """Normalise with Var x = E (x - E x)^2: the form that XLA makes one kernel of, as of a softmax."""
+    """Normalise with Var x = E (x - E x)^2, which XLA makes one kernel of, as of a softmax."""
     x = x - x.mean(axis=-1, keepdims=True)
     variance = jnp.square(x).mean(axis=-1, keepdims=True)
     x = x * jax.lax.rsqrt(variance + NORM_EPSILON)

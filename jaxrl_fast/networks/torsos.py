@@ -20,7 +20,8 @@ from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {
-    "tanh": nn.tanh, "relu": nn.relu, "silu": nn.silu, "gelu": nn.gelu, "elu": nn.elu, "leaky_relu": nn.leaky_relu,
+    "tanh": nn.tanh, "relu": nn.relu, "silu": nn.silu, "gelu": nn.gelu,
+    "elu": nn.elu, "leaky_relu": nn.leaky_relu,
 }  # fmt: skip
 
 
@@ -81,7 +82,8 @@ class WithAction(nn.Module):
 
     @nn.compact
     def __call__(self, x) -> jax.Array:
-        return dense_layers(self, jnp.concatenate([self.torso(x["observation"]), x["action"]], axis=-1))
+        return dense_layers(self,
+                            jnp.concatenate([self.torso(x["observation"]), x["action"]], axis=-1))
 
 
 class BatchRenorm(nn.Module):
@@ -107,13 +109,20 @@ class BatchRenorm(nn.Module):
         mean, var = running_mean.value, running_var.value
         if self.train and not self.is_initializing():
             mean, var = jnp.mean(x, axis=0), jnp.var(x, axis=0)
-            std, running_std = jnp.sqrt(var + self.epsilon), jnp.sqrt(running_var.value + self.epsilon)
+            std, running_std = (
+                jnp.sqrt(var + self.epsilon), jnp.sqrt(running_var.value + self.epsilon)
+            )
             warm = updates.value >= self.warmup
             r = jnp.where(warm, jnp.clip(std / running_std, 1.0 / self.max_r, self.max_r), 1.0)
-            d = jnp.where(warm, jnp.clip((mean - running_mean.value) / running_std, -self.max_d, self.max_d), 0.0)
+            d = jnp.where(warm, jnp.clip((mean - running_mean.value) / running_std,
+                                         -self.max_d, self.max_d), 0.0)
             r, d = jax.lax.stop_gradient((r, d))
-            move = lambda old, new: jax.lax.stop_gradient(self.momentum * old + (1.0 - self.momentum) * new)
-            running_mean.value, running_var.value = move(running_mean.value, mean), move(running_var.value, var)
+            move = lambda old, new: jax.lax.stop_gradient(
+                self.momentum * old + (1.0 - self.momentum) * new
+            )
+            running_mean.value, running_var.value = (
+                move(running_mean.value, mean), move(running_var.value, var)
+            )
             updates.value = updates.value + 1.0
             y = (x - mean) / std * r + d
         else:
@@ -158,7 +167,8 @@ NATURE_FILTERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # Mnih et al. 2015, for 8
 def check_widths(name: str, widths: tuple[int, ...]) -> None:
     """Raise ConfigError for a layer of one unit with a layer norm: it is always zero."""
     if 1 in widths:
-        raise ConfigError(name, widths, "widths of at least 2 with layer_norm: the layer norm of one unit is always zero")
+        raise ConfigError(name, widths, "widths of at least 2 with layer_norm: the layer norm of "
+                                        "one unit is always zero")
 
 
 def dense_layers(module: MLP | CNN | WithAction, x: jax.Array) -> jax.Array:
@@ -177,10 +187,12 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     Users' modules get a key each.
     """
     ours = {name: pair for name, pair in modules.items() if _is_ours(pair[0])}
-    shapes = {name: _made.eval_shape(module, key, x)[1].get("params", {}) for name, (module, x) in ours.items()}
+    shapes = {name: _made.eval_shape(module, key, x)[1].get("params", {})
+              for name, (module, x) in ours.items()}
     flat = flax.traverse_util.flatten_dict(shapes)
     noisy = {path[:-1] for path in flat if path[-1] == "kernel_sigma"}
-    drawn = [path for path in flat if path[-1] == "kernel" or (path[-1] == "bias" and path[:-1] in noisy)]
+    drawn = [path for path in flat if path[-1] == "kernel"
+             or (path[-1] == "bias" and path[:-1] in noisy)]
     uniform = random.uniform(key, (sum(flat[path].size for path in drawn),))
     normal = random.to_normal(uniform)
     numbers, at = {}, 0
@@ -195,7 +207,8 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
         own = random.fold_in(key, i)
         if name in ours:
             given = {"drawn": numbers.get(name, {})}
-            _, params[name] = forward(module, given, x, rngs={"params": own}, mutable=["params", "batch_stats"])
+            _, params[name] = forward(module, given, x, rngs={"params": own},
+                                      mutable=["params", "batch_stats"])
         else:
             params[name] = module.init(own, x)
     return params
@@ -204,7 +217,10 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
 def _is_ours(module: nn.Module) -> bool:
     """Return whether every layer takes its numbers by `random_param`: no user's module."""
     inner = getattr(module, "torso", None)
-    ours = type(module).__module__.startswith("jaxrl_fast.networks") and not isinstance(module, Foreign)
+    ours = (
+        type(module).__module__.startswith("jaxrl_fast.networks")
+        and not isinstance(module, Foreign)
+    )
     return ours and (inner is None or _is_ours(inner))
 
 
@@ -219,7 +235,9 @@ def _made(module: nn.Module, key: jax.Array, x: Any) -> tuple[jax.Array, Any]:
     return module.init_with_output(key, x)
 
 
-def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[str, dict[str, Any]]:
+def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module], Any]]) -> dict[
+    str, dict[str, Any]
+]:
     """Return {"torso", "head"} variables of networks with example inputs, from one draw."""
     modules = {}
     for name, (part, x) in parts.items():
@@ -229,18 +247,21 @@ def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module]
     return {name: {"torso": made[f"{name}/torso"], "head": made[f"{name}/head"]} for name in parts}
 
 
-def forward(module: nn.Module, variables: Any, x: Any, precision: str = "highest", **flags: Any) -> Any:
+def forward(module: nn.Module, variables: Any, x: Any, precision: str = "highest",
+            **flags: Any) -> Any:
     """Return `module.apply(variables, x)`: the one place where networks multiply."""
     return multiplied(lambda: module.apply(variables, x, **flags), precision)
 
 
 def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any, precision: str) -> jax.Array:
     """Apply the torso in this precision, then the head in float32."""
-    return forward(modules["head"], params["head"], forward(modules["torso"], params["torso"], x, precision))
+    return forward(modules["head"], params["head"],
+                   forward(modules["torso"], params["torso"], x, precision))
 
 
 def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], activation: str,
-               layer_norm: bool = False, noisy: bool = False, image: tuple[float, float] = (0.0, 0.0)) -> nn.Module:  # fmt: skip
+               layer_norm: bool = False, noisy: bool = False,
+               image: tuple[float, float] = (0.0, 0.0)) -> nn.Module:  # fmt: skip
     """Return the user's module, or a torso by name: "mlp", "cnn" or "auto" (CNN for images).
 
     layer_norm: before every activation.  noisy: dense layers are `NoisyDense`.  image: (mean,
@@ -250,19 +271,24 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
         raise ConfigError("image_mean", image[0], "0 without image_scale, the divisor of pixels")
     if isinstance(network, nn.Module):
         if image[1]:
-            raise ConfigError("image_scale", image[1], "0 with your own network, which scales pixels itself")
+            raise ConfigError("image_scale", image[1],
+                              "0 with your own network, which scales pixels itself")
         return network.clone(space=space) if isinstance(network, Foreign) else network
     check_choice("network", network, ("auto", "mlp", "cnn"))
     check_choice("activation", activation, ACTIVATIONS)
     if layer_norm:
         check_widths("hidden", hidden)
-    is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3  # the smallest filter
+    # the smallest filter
+    is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3
     if network == "cnn" and not is_image:
-        valid = f"'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; these are {space}"
+        valid = (
+            f"'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; these are {space}"
+        )
         raise ConfigError("network", network, valid)
     if network == "mlp" or not is_image:
         if image[1]:
-            raise ConfigError("image_scale", image[1], f"0: it is for a CNN, and this is an MLP for {space}")
+            raise ConfigError("image_scale", image[1],
+                              f"0: it is for a CNN, and this is an MLP for {space}")
         return MLP(space, hidden, activation, layer_norm, noisy)
     pixels = min(space.shape[:2])  # the strides of the last two need 20 and 36
     filters = MINATAR_FILTERS if pixels < 36 else SMALL_FILTERS if pixels < 64 else NATURE_FILTERS

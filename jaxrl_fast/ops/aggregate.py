@@ -25,7 +25,9 @@ def spread(count: int) -> str:
 
 def few(count: int) -> list[str]:
     """Return a note for tables of bootstrap intervals of few values, as a list of lines."""
-    return [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
+    return (
+        [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
+    )
 
 
 def interval(values: Any) -> tuple[float, float, float]:
@@ -42,7 +44,9 @@ def interval(values: Any) -> tuple[float, float, float]:
 def span(values: Any) -> str:
     """Return `interval` as text after a mean, `, range 480.00 to 500.00`; empty for one value."""
     _, low, high = interval(values)
-    return f", {spread(np.isfinite(values).sum())} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
+    return (
+        f", {spread(np.isfinite(values).sum())} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
+    )
 
 
 def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -76,7 +80,8 @@ def _scores(scores: Any, argument: str = "scores") -> np.ndarray:
     found = np.asarray(scores, np.float64)
     found = found[:, None] if found.ndim == 1 else found
     if found.ndim != 2 or not found.size:
-        raise ConfigError(argument, np.shape(scores), "scores [runs] or [runs, tasks], at least one")
+        raise ConfigError(argument, np.shape(scores),
+                          "scores [runs] or [runs, tasks], at least one")
     finite = np.isfinite(found)
     if not finite.all():
         lowest = np.where(finite, found, np.inf).min(axis=0)
@@ -89,7 +94,8 @@ def _iqm(scores: np.ndarray) -> np.ndarray:
     flat = np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
     n = flat.shape[-1]
     # the part of sorted score i, which covers [i, i + 1), in [n/4, 3n/4)
-    weight = np.clip(np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n), 0, None)
+    weight = np.clip(np.minimum(np.arange(1, n + 1), 0.75 * n) - np.maximum(np.arange(n), 0.25 * n),
+                     0, None)
     return flat @ (weight / weight.sum())
 
 
@@ -103,7 +109,8 @@ def iqm(scores: Any) -> float:
 
 
 def bootstrap(
-    scores: Any, statistic: Statistic = _iqm, confidence: float = 0.95, resamples: int = 2000, seed: int = 0
+    scores: Any, statistic: Statistic = _iqm, confidence: float = 0.95,
+    resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
     """Return (low, high), the percentile interval of a statistic by the stratified bootstrap.
 
@@ -124,7 +131,9 @@ def bootstrap(
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the tasks' mean of P(a > b) + P(a = b) / 2 for [..., runs, tasks]: Mann-Whitney."""
-    above = (a[..., :, None, :] > b[..., None, :, :]) + 0.5 * (a[..., :, None, :] == b[..., None, :, :])
+    above = (
+        (a[..., :, None, :] > b[..., None, :, :]) + 0.5 * (a[..., :, None, :] == b[..., None, :, :])
+    )
     return above.mean(axis=(-3, -2, -1))
 
 

@@ -18,11 +18,12 @@ FEW_ACTIONS = 16
 ILLEGAL = -1e9  # logit of a masked action: finite, so that entropies and gradients are
 
 
-def few(by_terms: Callable, by_rows: Callable, values: jax.Array, *args: Any, axis: int = -1) -> jax.Array:
+def few(by_terms: Callable, by_rows: Callable, values: jax.Array,
+        *args: Any, axis: int = -1) -> jax.Array:
     """Return by_terms(values, *args) of few actions on a GPU, else by_rows(values, *args).
 
-    A reduction over an axis of a few numbers is a launch; terms are elementwise in the other axes, so XLA fuses
-    them with what makes and reads them.
+    A reduction over an axis of a few numbers is a launch; terms are elementwise in the other axes,
+    so XLA fuses them with what makes and reads them.
     """
     if values.shape[axis] > FEW_ACTIONS:
         return by_rows(values, *args)
@@ -36,8 +37,11 @@ def columns(values: jax.Array) -> list[jax.Array]:
 
 def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
     """Return values [..., n] at index int [...], by a one-hot product (no scatter)."""
-    by_rows = lambda values, index: jnp.sum(values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1)
-    by_terms = lambda values, index: sum(jnp.where(index == i, x, 0.0) for i, x in enumerate(columns(values)))
+    by_rows = lambda values, index: jnp.sum(
+        values * jax.nn.one_hot(index, values.shape[-1], dtype=values.dtype), axis=-1
+    )
+    by_terms = lambda values, index: sum(jnp.where(index == i, x, 0.0)
+                                         for i, x in enumerate(columns(values)))
     return few(by_terms, by_rows, values, index)
 
 
@@ -51,7 +55,8 @@ def best(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
 
     def by_rows(values):
-        return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
+        return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1,
+                         jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
     def by_terms(values):
         index, top = _largest(values)
@@ -84,7 +89,8 @@ class Categorical(NamedTuple):
 
     def log_prob(self, action: jax.Array) -> jax.Array:
         by_rows = lambda logits, action: one_hot_select(jax.nn.log_softmax(logits), action)
-        by_terms = lambda logits, action: sum(jnp.where(action == i, x, 0.0) for i, x in enumerate(log_p_terms(logits)))
+        by_terms = lambda logits, action: sum(jnp.where(action == i, x, 0.0)
+                                              for i, x in enumerate(log_p_terms(logits)))
         return few(by_terms, by_rows, self.logits, action)
 
     def entropy(self) -> jax.Array:
@@ -92,7 +98,8 @@ class Categorical(NamedTuple):
             log_p = jax.nn.log_softmax(logits)
             return -jnp.sum(jnp.exp(log_p) * log_p, axis=-1)
 
-        return few(lambda logits: -sum(jnp.exp(x) * x for x in log_p_terms(logits)), by_rows, self.logits)
+        return few(lambda logits: -sum(jnp.exp(x) * x for x in log_p_terms(logits)),
+                   by_rows, self.logits)
 
 
 def log_p_terms(logits: jax.Array) -> list[jax.Array]:
@@ -139,7 +146,9 @@ class Normal(NamedTuple):
         return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
     def entropy(self) -> jax.Array:
-        per_axis = jnp.broadcast_to(self.log_std, self.mean.shape) + 0.5 * math.log(2 * math.pi * math.e)
+        per_axis = (
+            jnp.broadcast_to(self.log_std, self.mean.shape) + 0.5 * math.log(2 * math.pi * math.e)
+        )
         return jnp.sum(per_axis, axis=-1)
 
 
@@ -188,7 +197,8 @@ def draw_noise(key: jax.Array, space: Space, batch: tuple[int, ...]) -> Any:
     return random.normal(key, (*batch, math.prod(space.shape)))
 
 
-def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None, mask: jax.Array | None = None,
+def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None,
+                 mask: jax.Array | None = None,
                  squash: bool = False):  # fmt: skip
     """Return the distribution of a head's outputs [..., num_outputs].
 
@@ -206,7 +216,10 @@ def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None,
 
 def entropy(dist: Any, key: jax.Array) -> jax.Array:
     """Return the entropy in nats [...]; estimated with one sample without a closed form."""
-    return dist.entropy(random.normal(key, dist.mean.shape)) if isinstance(dist, TanhNormal) else dist.entropy()
+    return (
+        dist.entropy(random.normal(key, dist.mean.shape)) if isinstance(dist, TanhNormal)
+        else dist.entropy()
+    )
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:
@@ -218,6 +231,9 @@ def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> ja
             return jnp.clip(noise, low, high).astype(space.dtype)
         uniform = jax.scipy.stats.norm.cdf(noise)
         if jnp.issubdtype(space.dtype, jnp.integer):  # uniform over the integers
-            return jnp.clip(jnp.floor(low + (high - low + 1.0) * uniform), low, high).astype(space.dtype)
-        return jnp.clip(low + (high - low) * uniform, low, high).astype(space.dtype)  # rounding may leave the bounds
-    return from_outputs(space, jnp.zeros((num_outputs(space),), jnp.float32), mask=mask).sample(noise)
+            return jnp.clip(jnp.floor(low + (high - low + 1.0) * uniform),
+                            low, high).astype(space.dtype)
+        # rounding may leave the bounds
+        return jnp.clip(low + (high - low) * uniform, low, high).astype(space.dtype)
+    return from_outputs(space, jnp.zeros((num_outputs(space),), jnp.float32),
+                        mask=mask).sample(noise)

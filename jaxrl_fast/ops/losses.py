@@ -11,7 +11,8 @@ def policy_gradient(log_prob: jax.Array, advantage: jax.Array) -> jax.Array:
     return -log_prob * jax.lax.stop_gradient(advantage)
 
 
-def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array, advantage: jax.Array, clip: jax.Array | float):
+def clipped_surrogate(log_prob: jax.Array, old_log_prob: jax.Array,
+                      advantage: jax.Array, clip: jax.Array | float):
     """Return PPO's loss -min(rho A, clip(rho, 1 - eps, 1 + eps) A) [b] (2017, eq. 7) and rho."""
     ratio = jnp.exp(log_prob - old_log_prob)
     clipped = jnp.clip(ratio, 1.0 - clip, 1.0 + clip)
@@ -40,7 +41,8 @@ def huber(error: jax.Array, delta: float = 1.0) -> jax.Array:
     return 0.5 * inside**2 + delta * (size - inside)
 
 
-def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, kappa: float = 1.0) -> jax.Array:
+def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array,
+                   kappa: float = 1.0) -> jax.Array:
     """Return the quantile Huber loss [b], summed over quantiles and averaged over targets.
 
         rho(d) = |tau - 1[d < 0]| L_kappa(d) / kappa,   d_ij = target_j - quantile_i, L_kappa: Huber
@@ -59,11 +61,13 @@ def quantile_huber(quantiles: jax.Array, taus: jax.Array, targets: jax.Array, ka
         return (loss + weighted * (delta - 0.5 * clipped), slope - weighted), None
 
     start, count = jnp.zeros(at.shape, jnp.result_type(at, taus, targets)), targets.shape[-1]
-    (loss, slope), _ = jax.lax.scan(add, (start, start), jax.lax.stop_gradient(targets).T, unroll=min(count, 64))
+    (loss, slope), _ = jax.lax.scan(add, (start, start), jax.lax.stop_gradient(targets).T,
+                                    unroll=min(count, 64))
     return jnp.sum(loss + (quantiles - at) * slope, axis=-1) / (count * kappa)
 
 
-def categorical_projection(atoms: jax.Array, probs: jax.Array, v_min: jax.Array, v_max: jax.Array) -> jax.Array:
+def categorical_projection(atoms: jax.Array, probs: jax.Array,
+                           v_min: jax.Array, v_max: jax.Array) -> jax.Array:
     """Project probabilities of moved atoms onto the support (Bellemare et al. 2017, alg. 1).
 
     atoms: float32 [b, K], clipped to the support.  probs: [b, K].  The support is K even values
@@ -71,7 +75,8 @@ def categorical_projection(atoms: jax.Array, probs: jax.Array, v_min: jax.Array,
     scatter.
     """
     num = atoms.shape[-1]
-    place = (jnp.clip(atoms, v_min, v_max) - v_min) * ((num - 1) / (v_max - v_min))  # [b, K] in 0 .. K-1
+    # [b, K] in 0 .. K-1
+    place = (jnp.clip(atoms, v_min, v_max) - v_min) * ((num - 1) / (v_max - v_min))
     support = jnp.arange(num, dtype=place.dtype)
     share = jnp.clip(1.0 - jnp.abs(place[:, None, :] - support[:, None]), 0.0, 1.0)  # [b, to, from]
     return jnp.sum(share * probs[:, None, :], axis=-1)

@@ -21,7 +21,8 @@ from jaxrl_fast import tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
-known = jax.make_user_context(None)  # `with known("cpu")`: trace for this platform alone; None: for any
+# `with known("cpu")`: trace for this platform alone; None: for any
+known = jax.make_user_context(None)
 AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
@@ -47,7 +48,7 @@ def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> 
 
 
 def reaches_a_gpu() -> bool:
-    """Return whether programs of this process may be lowered for a GPU: spares a CPU long traces."""
+    """Return whether this process may lower programs for a GPU: spares a CPU long traces."""
     unknown = known.value is None and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
     return known.value in GPUS or unknown
 
@@ -63,18 +64,20 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
 
 
 def while_at_most(
-    goes_on: Callable, step: Callable, carry: Any, turns: int, draw: Callable = lambda i: (), parts: int = 1,
+    goes_on: Callable, step: Callable, carry: Any, turns: int, draw: Callable = lambda i: (),
+    parts: int = 1,
     part: Callable = lambda x, j: x,
 ) -> Any:  # fmt: skip
-    """Return the carry after step(carry, draw(i)) for i = 0, 1, ... while goes_on(carry), at most `turns`.
+    """Return the carry after step(carry, draw(i)), i = 0, 1, ... < turns, while goes_on(carry).
 
-    On a GPU a loop of `turns` turns, and in each a loop over the parts of draw(i), whose branch steps
-    or does nothing: XLA records a branch without loops in a CUDA graph, so the host never waits. Under
-    `vmap` it steps while any lane goes on.
+    On a GPU a loop of `turns` turns, and in each a loop over the parts of draw(i), whose branch
+    steps or does nothing: XLA records a branch without loops in a CUDA graph, so the host never
+    waits. Under `vmap` it steps while any lane goes on.
 
     Args:
       turns, parts: static.
-      part: (draw(i), j) -> the j-th of its `parts`: a branch of fewer steps in a row compiles faster.
+      part: (draw(i), j) -> the j-th of its `parts`: a branch of fewer steps in a row compiles
+          faster.
     """
 
     def plain(carry):
@@ -86,8 +89,10 @@ def while_at_most(
         pack, unpack = packing(carry)
 
         def some(j, packed, drawn):
-            onward = lambda packed: pack(step(unpack(packed), part(drawn, j)))  # unpacked within, where slices are free
-            return jax.lax.cond(_anywhere(goes_on(unpack(packed))), onward, lambda packed: packed, packed)
+            # unpacked within, where slices are free
+            onward = lambda packed: pack(step(unpack(packed), part(drawn, j)))
+            return jax.lax.cond(_anywhere(goes_on(unpack(packed))), onward,
+                                lambda packed: packed, packed)
 
         def turn(i, packed):
             return jax.lax.fori_loop(0, parts, functools.partial(some, drawn=draw(i)), packed)
@@ -99,7 +104,7 @@ def while_at_most(
 
 @jax.custom_batching.custom_vmap
 def _anywhere(flag: jax.Array) -> jax.Array:
-    """Return whether a flag is set in any lane: unbatched under `vmap`, so that a branch stays one."""
+    """Return whether a flag is set in any lane: unbatched under `vmap`, so a branch stays one."""
     return flag
 
 
@@ -108,7 +113,8 @@ def _(size: int, batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]
     return _anywhere(jnp.any(flag)) if batched[0] else flag, False
 
 
-def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int = 8) -> tuple[Any, Any]:
+def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
+         most: int = 8) -> tuple[Any, Any]:
     """Return `jax.lax.scan` of `step`, on a GPU with up to `most` steps in a row.
 
     Each turn of a GPU's loop costs launches: its counter, slices of `xs`, a write of each output,
@@ -125,7 +131,8 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False, most: int =
     if unroll == 1:
         return plain(carry, xs)
     pack, unpack = packing(jax.eval_shape(step, carry, first)[1], lead=1)
-    floats = [x.dtype == jnp.float32 for x in jax.tree.leaves(carry)]  # a product would copy a slice
+    # a product would copy a slice
+    floats = [x.dtype == jnp.float32 for x in jax.tree.leaves(carry)]
     keep, restore = packing(carry, floats, lead=1)
 
     def packed(carry, x):
@@ -144,8 +151,9 @@ def scan_sum(
 ) -> tuple[Any, jax.Array]:
     """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
-    A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for nothing:
-    there small leaves are packed, with the sum so far. Elsewhere all y are summed at the end.
+    A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for
+    nothing: there small leaves are packed, with the sum so far. Elsewhere all y are summed at the
+        end.
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
@@ -179,7 +187,9 @@ def scan_sum(
         return jax.lax.optimization_barrier(packed) if stores and unroll > 1 else packed, ()
 
     def on_vectors(carry, xs):
-        carry, total, _ = unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])
+        carry, total, _ = unpack(
+            jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0]
+        )
         return carry, total
 
     return on_gpu(on_vectors, plain, carry, xs)
@@ -204,13 +214,17 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     batch = leaves[0].shape[:lead] if leaves else ()
     small = lambda x: x.size <= (SMALL if x.ndim > lead + 1 else VECTOR)
     fits = lambda x: small(x) and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
-    group = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out and fits(leaves[i])]
+    group = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out
+             and fits(leaves[i])]
     if len(group) < 2:
         return lambda tree: tree, lambda tree: tree
     ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
 
     def flat(x):
-        x = x if x.dtype == jnp.float32 else jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
+        x = (
+            x if x.dtype == jnp.float32
+            else jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
+        )
         return x.reshape(*batch, -1)
 
     def shaped(part, like):

@@ -34,7 +34,8 @@ def _function(node: ast.expr) -> Callable:
 @functools.cache
 def names() -> list[str]:
     """Return the names of optax's optimizers and schedules."""
-    found = [v for module in (optax, optax.contrib) for v in vars(module).values() if inspect.isfunction(v)]
+    found = [v for module in (optax, optax.contrib) for v in vars(module).values()
+             if inspect.isfunction(v)]
     return [f.__name__ for f in found if is_optimizer(f) or _is_schedule_maker(f)]
 
 
@@ -55,7 +56,8 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
         if any(keyword.arg is None for keyword in node.keywords):
             raise ValueError("** is not read here")
-        return _function(node.func)(*map(_value, node.args), **{k.arg: _value(k.value) for k in node.keywords})
+        return _function(node.func)(*map(_value, node.args),
+                                    **{k.arg: _value(k.value) for k in node.keywords})
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_value(x) for x in node.elts]
     if isinstance(node, ast.Dict):
@@ -71,7 +73,8 @@ def optimizer(text: str) -> Callable:
         return _function(node)
     if node.args:
         raise ValueError("its arguments must be named: the first place is the learning rate's")
-    return functools.partial(_function(node.func), **{k.arg: _value(k.value) for k in node.keywords if k.arg})
+    return functools.partial(_function(node.func),
+                             **{k.arg: _value(k.value) for k in node.keywords if k.arg})
 
 
 @functools.lru_cache(256)
@@ -89,7 +92,9 @@ def _literal(value: Any) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and value.ndim == 0 and not isinstance(value, jax.core.Tracer):
+    if isinstance(value, (np.ndarray, np.generic,
+                          jax.Array)) and value.ndim == 0 and not isinstance(value,
+                                                                             jax.core.Tracer):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         ast.literal_eval(repr(value))  # inf and nan have no literal
@@ -100,7 +105,8 @@ def _literal(value: Any) -> str:
 
 
 def _same(value: Any, default: Any) -> bool:
-    return value is default or (isinstance(value, (int, float)) and type(value) is type(default) and value == default)
+    return value is default or (isinstance(value, (int, float)) and type(value) is type(default)
+                                and value == default)
 
 
 def text_of_call(name: str, keywords: dict[str, Any]) -> str:
@@ -117,12 +123,15 @@ def text_of_schedule(made: Any) -> str:
     if made.__name__ == "<lambda>" and len(held) == 1:
         maker, held = "constant_schedule", {"value": next(iter(held.values()))}
     if "interpolate_fn" in held:
-        held["interpolate_type"] = "linear" if "linear" in held["interpolate_fn"].__name__ else "cosine"
+        held["interpolate_type"] = (
+            "linear" if "linear" in held["interpolate_fn"].__name__ else "cosine"
+        )
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
     # a cosine's function converts them to floats at its first call
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}
     parameters = fields.parameters(getattr(optax, maker))
-    text = text_of_call(maker, {k: held[k] for k, p in parameters.items() if k in held and not _same(held[k], p.default)})
+    text = text_of_call(maker, {k: held[k] for k, p in parameters.items() if k in held
+                                and not _same(held[k], p.default)})
     step = jax.ShapeDtypeStruct((), jnp.int32)
     if str(jax.make_jaxpr(schedule(text))(step)) != str(jax.make_jaxpr(made)(step)):
         raise ValueError("it computes something else")

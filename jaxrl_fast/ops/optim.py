@@ -6,6 +6,7 @@ state is optax's.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import optax
 
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.ops.precision import products
 from jaxrl_fast.scopes import OPTIMIZER, scope
 
@@ -60,13 +62,33 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
     tx = optax.chain(*_clip(max_grad_norm), direction)
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
-        way, state = tx.update(pack(grads), state)
-        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype), params, unpack(way, grads)), state
+        packed = pack(grads)
+        if max_grad_norm is not None and len(packed) > 1 and sum(x.size for x in packed) <= VECTOR:
+            way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
+        else:
+            way, state = tx.update(packed, state)
+        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype),
+                            params, unpack(way, grads)), state
 
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
 
-def stock(make: Callable[[Any], Any], max_grad_norm: Any = None, view: View | None = None) -> Optimizer:
+def _joined(update: Callable) -> Callable:
+    """Return an elementwise `update`(vectors, state) on one vector: one norm instead of several."""
+    vectors = lambda x: isinstance(x, list)
+    joined = lambda x: [jnp.concatenate(x)] if vectors(x) else x
+
+    def at_once(grads: list[jax.Array], state: Any) -> tuple[list[jax.Array], Any]:
+        ends = [*itertools.accumulate(x.size for x in grads)][:-1]
+        apart = lambda x: jnp.split(x[0], ends) if vectors(x) else x
+        way, state = update(joined(grads), jax.tree.map(joined, state, is_leaf=vectors))
+        return apart(way), jax.tree.map(apart, state, is_leaf=vectors)
+
+    return at_once
+
+
+def stock(make: Callable[[Any], Any], max_grad_norm: Any = None,
+          view: View | None = None) -> Optimizer:
     """Return an optimizer of optax's kind after clipping by global norm.
 
     make: of the learning rate (`optax.adamw`).  view: how it sees parameters; None: as they are.
@@ -101,13 +123,16 @@ def join(trees: list[Any]) -> Any:
 
 
 SMALL = 4096  # elements; concatenating a larger leaf costs more than a kernel of its own
+# elements of one member that a GPU moves in the time of a launch: one vector within a step
+VECTOR = 1 << 18
 
 
 def pack(params: Any) -> list[jax.Array]:
     """Return the large leaves as vectors, then one vector of all others."""
     flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
     small = [x for x in flat if x.size <= SMALL]
-    small = jax.lax.optimization_barrier(small)  # else XLA computes each element of the concatenation by itself
+    # else XLA computes each element of the concatenation by itself
+    small = jax.lax.optimization_barrier(small)
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
 
 
@@ -131,12 +156,16 @@ def check_optimizer(name: str, optimizer: Any) -> Optimizer:
     """Raise ConfigError for anything but an `Optimizer`: optax's own updates have another sign."""
     if not isinstance(optimizer, Optimizer):
         what = f"the optimizer {type(optimizer).__name__}"
-        valid = "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or stock(optax.adamw) for optax's"
+        valid = (
+            "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or "
+            "stock(optax.adamw) for optax's"
+        )
         raise ConfigError(name, what, valid)
     return optimizer
 
 
-def apply(optimizer: Optimizer, learning_rate: Any, params: Any, grads: Any, opt_state: Any) -> tuple[Any, Any]:
+def apply(optimizer: Optimizer, learning_rate: Any, params: Any,
+          grads: Any, opt_state: Any) -> tuple[Any, Any]:
     """Take one descent step -> (params, opt_state)."""
     with scope(OPTIMIZER):
         return check_optimizer("optimizer", optimizer).step(learning_rate, params, grads, opt_state)

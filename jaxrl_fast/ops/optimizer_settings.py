@@ -20,15 +20,20 @@ from jaxrl_fast.ops import optax_text, optim
 
 # Elementwise optimizers of optax: their small leaves can be packed into one vector.
 ELEMENTWISE = (
-    "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan", "ademamix", "adopt", "amsgrad",
-    "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd",
+    "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax",
+    "adamaxw", "adamw", "adan", "ademamix", "adopt", "amsgrad",
+    "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent",
+    "radam", "rmsprop", "rprop", "sgd",
     "sign_sgd", "signum", "yogi",
 )  # fmt: skip
 _OPTIMIZER = (
-    "an optimizer as a function of the learning rate, such as optax.adamw, functools.partial(optax.adamw, weight_decay=1e-4), "
-    "or as text, 'adamw(weight_decay=1e-4)'"
+    "an optimizer as a function of the learning rate, such as optax.adamw, "
+    "functools.partial(optax.adamw, weight_decay=1e-4), or as text, 'adamw(weight_decay=1e-4)'"
 )
-_RATE = "a number, or a schedule of optimizer steps such as optax.cosine_decay_schedule(1e-3, 10_000), or the same as text"
+_RATE = (
+    "a number, or a schedule of optimizer steps such as optax.cosine_decay_schedule(1e-3, 10_000), "
+    "or the same as text"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,10 +62,14 @@ class Schedule:
 
     def value(self, step: Any) -> Any:
         """Return what the function gives, which may be below 0."""
-        return (optax_text.schedule(self.source) if isinstance(self.source, str) else self.source)(step)
+        return (optax_text.schedule(self.source) if isinstance(self.source, str)
+                else self.source)(step)
 
     def __str__(self) -> str:
-        return self.source if isinstance(self.source, str) else getattr(self.source, "__qualname__", repr(self.source))
+        return (
+            self.source if isinstance(self.source, str)
+            else getattr(self.source, "__qualname__", repr(self.source))
+        )
 
 
 def schedule_setting(name: str, value: Any) -> Any:
@@ -95,7 +104,8 @@ def optimizer_setting(name: str, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, tuple) and hasattr(value, "update"):  # optax.adam(1e-3)
-        raise ConfigError(name, "an optimizer with its learning rate", f"{_OPTIMIZER}; the rate is the setting learning_rate")
+        raise ConfigError(name, "an optimizer with its learning rate",
+                          f"{_OPTIMIZER}; the rate is the setting learning_rate")
     if not (callable(value) or isinstance(value, str)):
         raise ConfigError(name, value, _OPTIMIZER)
     try:
@@ -121,19 +131,27 @@ def _canonical(value: Any) -> Any:
             raise ValueError(first)
     if inspect.isfunction(function) and function.__module__.startswith("optax."):
         if not optax_text.is_optimizer(function):
-            raise ValueError(f"the first parameter of {function.__name__} is {optax_text.first_parameter(function)!r}")
+            raise ValueError(f"the first parameter of {function.__name__} is "
+                             f"{optax_text.first_parameter(function)!r}")
         if function.__name__ in optax_text.names():
             try:
-                return optax_text.text_of_call(function.__name__, keywords) if keywords else function.__name__
+                return (
+                    optax_text.text_of_call(function.__name__, keywords) if keywords
+                    else function.__name__
+                )
             except (ValueError, TypeError, SyntaxError):
                 pass
-    return Partial(function, tuple(keywords.items())) if isinstance(value, functools.partial) else value
+    return (
+        Partial(function, tuple(keywords.items())) if isinstance(value, functools.partial)
+        else value
+    )
 
 
 @functools.lru_cache(256)
 def _problem(optimizer: Any) -> str:
     """Return the reason why `optimizer` is none, or "", from shapes alone."""
-    params = {"a": jax.ShapeDtypeStruct((2, 3), jnp.float32), "b": jax.ShapeDtypeStruct((3,), jnp.float32)}
+    params = {"a": jax.ShapeDtypeStruct((2, 3), jnp.float32),
+              "b": jax.ShapeDtypeStruct((3,), jnp.float32)}
 
     def step(params, grads, rate):
         tx = make(optimizer)(rate)
@@ -144,10 +162,12 @@ def _problem(optimizer: Any) -> str:
         return before, own.step(rate, params, grads, before)
 
     try:
-        before, (_, after) = jax.eval_shape(step, params, params, jax.ShapeDtypeStruct((), jnp.float32))
+        before, (_, after) = jax.eval_shape(step, params, params,
+                                            jax.ShapeDtypeStruct((), jnp.float32))
     except Exception as error:
         return first_line(error)
-    if jax.tree.map(lambda x: (x.shape, x.dtype), before) != jax.tree.map(lambda x: (x.shape, x.dtype), after):
+    if jax.tree.map(lambda x: (x.shape, x.dtype),
+                    before) != jax.tree.map(lambda x: (x.shape, x.dtype), after):
         return "its state changes its shape or dtype from step to step"
     return ""
 
@@ -178,10 +198,12 @@ def _first(schedule: Schedule) -> float:
 def check_descends(optimizer: Any, rate: Any) -> None:
     """Raise ConfigError for a user's optimizer, or a schedule's first rate, that ascends."""
     if isinstance(rate, Schedule) and not 0 <= _first(rate) < math.inf:
-        raise ConfigError("learning_rate", str(rate), f"a schedule of rates from 0 on; this one begins with {_first(rate):g}")
+        raise ConfigError("learning_rate", str(rate),
+                          f"a schedule of rates from 0 on; this one begins with {_first(rate):g}")
     if callable(optimizer) and _ascends(optimizer):
         raise ConfigError(
-            "optimizer", _shown(optimizer), "an optimizer whose updates descend when they are added, as optax's do: "
+            "optimizer", _shown(optimizer),
+            "an optimizer whose updates descend when they are added, as optax's do: "
             "scale_by_adam() and the like need optax.scale_by_learning_rate(rate) behind them",
         )  # fmt: skip
 
@@ -197,7 +219,8 @@ def optimizer_of(setting: Any, max_grad_norm: Any, layers: optim.View | None) ->
     keywords = function.keywords if isinstance(function, functools.partial) else {}
     whole = getattr(function, "func", function).__name__ if isinstance(setting, str) else ""
     masked = any("mask" in key and value is not None for key, value in keywords.items())
-    return optim.stock(function, max_grad_norm, optim.PACKED if whole in ELEMENTWISE and not masked else layers)
+    return optim.stock(function, max_grad_norm, optim.PACKED if whole in ELEMENTWISE
+                       and not masked else layers)
 
 
 def as_text(name: str, value: Any) -> Any:
@@ -212,7 +235,8 @@ def as_text(name: str, value: Any) -> Any:
         found = getattr(found, "source", found)
         if isinstance(found, str):
             return found
-    raise ConfigError(name, _shown(value), "a value with a text, such as an optimizer or schedule of optax")
+    raise ConfigError(name, _shown(value),
+                      "a value with a text, such as an optimizer or schedule of optax")
 
 
 def _shown(value: Any) -> str:

@@ -55,4 +55,6 @@ def in_force(precision: str, platform: str) -> str:
     """Return how a program multiplies on a platform of JAX's, as a phrase."""
     exact = "float32 (six passes of bfloat16)" if platform == "tpu" else "float32"
     rounded = _ROUNDED.get(platform, {}).get(precision)
-    return f"torsos multiply in {rounded}, all else in {exact}" if rounded else f"products in {exact}"
+    return (
+        f"torsos multiply in {rounded}, all else in {exact}" if rounded else f"products in {exact}"
+    )

@@ -10,23 +10,55 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import lowering, stacking
 from jaxrl_fast.types import Trajectory, Window
 
 Scalar = jax.Array | float
-# Steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three. XLA
-# slices what a whole recursion without a loop reads, a launch a slice.
-IN_A_ROW, WHOLE = 32, 16
+# steps of a recursion in one turn of a GPU's loop: four launches instead of 32 times three
+IN_A_ROW = 32
+# numbers of one member that a GPU doubles; above, its reads cost more than launches
+DOUBLED = 1 << 20
 
 
-def _recursion(step: Callable, carry: jax.Array, xs: Any, reverse: bool = False) -> tuple[jax.Array, Any]:
-    """Return `lowering.scan` with many steps in a row."""
-    most = IN_A_ROW if len(jax.tree.leaves(xs)[0]) > IN_A_ROW else WHOLE
-    return lowering.scan(step, carry, xs, reverse, most)
+def _check_shapes(*arrays: Any) -> None:
+    """Raise ConfigError unless all arrays have the first one's shape."""
+    for shape in map(jnp.shape, arrays):
+        if shape != jnp.shape(arrays[0]):
+            raise expected("arrays of a recursion", f"of one shape, {jnp.shape(arrays[0])}",
+                           str(shape))
+
+
+def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable,
+               reverse: bool = False) -> jax.Array:
+    """Return the rows [T, B] of a scan of `step`, from the last if `reverse`.
+
+    terms: () -> (offset, factor), float [T, B], of the same as x_t = offset_t + factor_t x_{t-1}. A
+    GPU takes log2 T passes over all rows, which XLA fuses: T steps in a row compile for ten times
+    as long, and a loop of fewer makes launches a turn.
+    """
+    if jax.tree.leaves(xs)[0].size > DOUBLED:
+        return lowering.scan(step, carry, xs, reverse, IN_A_ROW)[1]
+    plain = lambda: jax.lax.scan(step, carry, xs, reverse=reverse)[1]
+    return lowering.on_gpu(lambda: _doubled(*terms(), reverse), plain)
+
+
+def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
+    """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986).
+
+    A factor of 0 also ends what is not finite.
+    """
+    reach = 1
+    while reach < len(offset):
+        edge = (-reach, reach, 0) if reverse else (reach, -reach, 0)
+        before = lambda x, edge=edge: jax.lax.pad(x, jnp.zeros_like(x, shape=()),
+                                                  [edge, *[(0, 0, 0)] * (x.ndim - 1)])
+        offset = jnp.where(factor == 0, offset, offset + factor * before(offset))
+        factor, reach = factor * before(factor), 2 * reach
+    return offset
 
 
 def gae(
@@ -41,7 +73,7 @@ def gae(
     reward, value, next_value: float [T, B]; terminated, done: bool [T, B]. `next_value[t]` is V of
     the successor before any reset; it is ignored where terminated.
     """
-    chex.assert_equal_shape([reward, terminated, done, value, next_value])
+    _check_shapes(reward, terminated, done, value, next_value)
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     return _backwards(delta, discount * gae_lambda * (1.0 - done))
 
@@ -54,7 +86,8 @@ def _backwards(delta: jax.Array, decay: jax.Array) -> jax.Array:
         x = delta + decay * x
         return x, x
 
-    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay), reverse=True)[1]
+    return _recursion(step, jnp.zeros_like(delta[0]), (delta, decay),
+                      lambda: (delta, decay), reverse=True)
 
 
 def returns_so_far(
@@ -67,14 +100,21 @@ def returns_so_far(
     before: float [B], G of the step before the block, 0 at an episode's start. reward: float, done:
     bool [T, B]. Returns (before the next block [B], G [T, B]).
     """
-    chex.assert_equal_shape([reward, done])
+    _check_shapes(reward, done)
 
     def step(before, row):
         reward, done = row
         so_far = reward + discount * before
         return jnp.where(done, 0.0, so_far), so_far
 
-    return _recursion(step, before, (reward, done))
+    def terms():
+        fresh = jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])  # the row before ended
+        return (
+            jnp.concatenate([reward[:1] + discount * before, reward[1:]]), discount * (1.0 - fresh)
+        )
+
+    so_far = _recursion(step, before, (reward, done), terms)
+    return jnp.where(done[-1], 0.0, so_far[-1]), so_far
 
 
 def target_advantages(
@@ -90,7 +130,7 @@ def target_advantages(
     + GAE it is delta_t + gamma (1 - done_t) GAE_{t+1}: less bias and more variance than GAE. brax's
     PPO has this form.
     """
-    chex.assert_equal_shape([reward, terminated, done, value, next_value, target])
+    _check_shapes(reward, terminated, done, value, next_value, target)
     following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))
     return reward + discount * jnp.where(terminated, 0.0, following) - value
 
@@ -104,7 +144,7 @@ def lambda_returns(
     G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t
     = 0 where done.
     """
-    chex.assert_equal_shape([reward, terminated, done, next_value])
+    _check_shapes(reward, terminated, done, next_value)
     mix = lambda_ * (1.0 - done)
 
     def step(ret, x):
@@ -112,7 +152,13 @@ def lambda_returns(
         ret = r + discount * jnp.where(end, 0.0, (1.0 - lam) * v + lam * ret)
         return ret, ret
 
-    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix), reverse=True)[1]
+    def terms():
+        following = jnp.concatenate([(1.0 - mix[:-1]) * next_value[:-1], next_value[-1:]])
+        factor = discount * jnp.where(terminated, 0.0, mix)
+        return reward + discount * jnp.where(terminated, 0.0, following), factor
+
+    return _recursion(step, next_value[-1], (reward, terminated, next_value, mix),
+                      terms, reverse=True)
 
 
 def vtrace(
@@ -134,7 +180,7 @@ def vtrace(
     lambda = 1, A is the paper's rho_t (r_t + gamma v_{t+1} - V(obs_t)), section 4.2. On policy,
     with every ratio 1 and neither bound below it, v is the lambda-return and A is GAE(lambda).
     """
-    chex.assert_equal_shape([reward, terminated, done, value, next_value, ratio])
+    _check_shapes(reward, terminated, done, value, next_value, ratio)
     rho, c = jnp.minimum(rho_bar, ratio), lambda_ * jnp.minimum(c_bar, ratio)
     delta = rho * (reward + discount * jnp.where(terminated, 0.0, next_value) - value)
     excess = _backwards(delta, discount * c * (1.0 - done))  # v_t - V(obs_t)
@@ -147,9 +193,10 @@ def window_return(window: Window, discount: Scalar) -> tuple[jax.Array, jax.Arra
 
         ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   see `jaxrl_fast.types.Window`
     """
-    chex.assert_equal_shape([window.reward, window.use])
+    _check_shapes(window.reward, window.use)
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
-    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)  # a matrix product would be bfloat16 on a TPU
+    # a matrix product would be bfloat16 on a TPU
+    ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)
     return ret, discount**window.steps * window.boot
 
 
@@ -201,7 +248,8 @@ def bootstrap_values(
         return todo.at[t].set(False), jax.lax.dynamic_update_slice_in_dim(out, row[None], t, 0)
 
     def in_turns():
-        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, (jnp.any(truncated, axis=1), shifted))[1]
+        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body,
+                                  (jnp.any(truncated, axis=1), shifted))[1]
 
     def at_once():
         return jnp.where(truncated, jax.vmap(value_of)(successors(None)), shifted)

@@ -32,7 +32,8 @@ def push(stacked: Any, frame: Any, k: int) -> Any:
     """Drop the oldest frame and append `frame`."""
     if k == 1:
         return frame
-    return jax.tree.map(lambda s, f: jnp.concatenate([s[..., f.shape[-1] :], f], axis=-1), stacked, frame)
+    return jax.tree.map(lambda s, f: jnp.concatenate([s[..., f.shape[-1] :], f], axis=-1),
+                        stacked, frame)
 
 
 def advance(stacked: Any, frame: Any, done: jax.Array, k: int) -> Any:
@@ -47,11 +48,14 @@ def observations(trajectory: Trajectory, k: int) -> Any:
     if k == 1:
         return steps.obs
     t = jnp.arange(len(steps.done), dtype=jnp.int32)[:, None]
-    begun = jnp.where(steps.done, t + 1, 1 - k)  # start of row t + 1's episode; the first has its stack
+    # start of row t + 1's episode; the first has its stack
+    begun = jnp.where(steps.done, t + 1, 1 - k)
     begun = jax.lax.cummax(jnp.concatenate([jnp.full_like(begun[:1], 1 - k), begun[:-1]]))
-    frame = jnp.maximum(t[..., None] + jnp.arange(k, dtype=jnp.int32), begun[..., None] + k - 1)  # [T, B, k] of all there are
+    # [T, B, k] of all there are
+    frame = jnp.maximum(t[..., None] + jnp.arange(k, dtype=jnp.int32), begun[..., None] + k - 1)
 
-    def one(first, frames):  # one gather: a scan that pushes frames takes three times as long on a CPU
+    # one gather: a scan that pushes frames takes three times as long on a CPU
+    def one(first, frames):
         older = jnp.moveaxis(first.reshape(*first.shape[:-1], k, -1)[..., :-1, :], -2, 0)
         x = jax.vmap(lambda x, i: x[i], (1, 1), 1)(jnp.concatenate([older, frames]), frame)
         return jnp.moveaxis(x, 2, -2).reshape(*frames.shape[:-1], -1)

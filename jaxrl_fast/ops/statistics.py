@@ -33,17 +33,23 @@ class Moments(NamedTuple):
         """Merge a batch with leaves [*batch, *feature], or its rows `use`, bool [*batch]."""
         first_batch, first_mean = jax.tree.leaves(batch)[0], jax.tree.leaves(self.mean)[0]
         axes = tuple(range(first_batch.ndim - first_mean.ndim))
-        n = jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None else jnp.sum(use, dtype=jnp.float32)
+        n = (
+            jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None
+            else jnp.sum(use, dtype=jnp.float32)
+        )
         total = self.count + n
         count = jnp.minimum(total, longest)
         forgotten = (total - count) / total
-        among = lambda x: None if use is None else use.reshape(use.shape + (1,) * (x.ndim - use.ndim))
+        among = lambda x: (
+            None if use is None else use.reshape(use.shape + (1,) * (x.ndim - use.ndim))
+        )
 
         def one(mean, m2, x):
             x = x.astype(jnp.float32)
             new_mean = jnp.mean(x, axes, where=among(x))
             delta = new_mean - mean
-            gain = jnp.sum(jnp.square(x - new_mean), axes, where=among(x)) + delta**2 * self.count * n / total
+            spread = jnp.sum(jnp.square(x - new_mean), axes, where=among(x))
+            gain = spread + delta**2 * self.count * n / total
             # small terms first: a product with 1 - forgotten would lose them in float32
             return mean + delta * n / total, m2 + (gain - (m2 + gain) * forgotten)
 
@@ -67,7 +73,7 @@ class Moments(NamedTuple):
 
 
 def means(*xs: jax.Array) -> tuple[jax.Array, ...]:
-    """Return the mean of each float32 array, all of one shape; long ones as one reduction on a GPU."""
+    """Return the mean of each float32 array, all of one shape; on a GPU long ones in one go."""
     apart = lambda *xs: tuple(x.mean() for x in xs)
     return on_gpu(_means if xs[0].size >= TWO_STAGES else apart, apart, *xs)
 

@@ -104,10 +104,14 @@ def pieces(run: Run, state: RunState, t: int) -> dict[str, Piece]:
     def with_rows(turn, given, carry):
         given = _twice(given)
         rows = jax.eval_shape(lambda: turn(tree.take(given, 0), (carry, None), at)[1])
-        return Piece(turn, given, (carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows)))
+        return Piece(
+            turn, given, (carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows))
+        )
 
     # other rows in every turn, as in a run: those of the last turn are in the processor's caches
-    plans = jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(at + jnp.arange(PLANS))
+    plans = jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(
+        at + jnp.arange(PLANS)
+    )
     return {
         ENVIRONMENT: with_rows(environments, (draws.rollout, played.steps.action), actor.env),
         POLICY: with_rows(policy, (state.agent, seen, draws.rollout.act), actor.carry),
@@ -125,7 +129,8 @@ def _twice(x: Any) -> Any:
 
 def _checksum(batch: Any) -> jax.Array:
     """Return a number that depends on every element, so that none is left out."""
-    numbers = [x for x in jax.tree.leaves(batch) if jnp.issubdtype(x.dtype, jnp.number) or x.dtype == bool]
+    numbers = [x for x in jax.tree.leaves(batch) if jnp.issubdtype(x.dtype, jnp.number)
+               or x.dtype == bool]
     return sum((jnp.sum(x, dtype=jnp.float32) for x in numbers), jnp.float32(0))
 
 
@@ -165,9 +170,11 @@ def check(prepared: Prepared) -> None:
         reason = f"{env.spec.name} is on the host, where a run is no single program"
         raise ConfigError("--ablation", True, f"left out: {reason}")
     if algo.whole_rollouts:
-        raise ConfigError("--ablation", True, f"left out: {algo.name} learns from whole rollouts, in one piece")
+        raise ConfigError("--ablation", True,
+                          f"left out: {algo.name} learns from whole rollouts, in one piece")
     if prepared.population.size > 1:
-        raise ConfigError("--ablation", True, "left out with several members: a piece is one member's")
+        raise ConfigError("--ablation", True,
+                          "left out with several members: a piece is one member's")
 
 
 def alone(one: Started, budget: float = 0.5, clock: Clock = time.perf_counter) -> dict[str, float]:

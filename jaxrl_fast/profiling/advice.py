@@ -14,7 +14,17 @@ from jaxrl_fast import scopes
 from jaxrl_fast.engine.grid import ahead_of
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.profiling import hlo
-from jaxrl_fast.profiling.parts import ACTORS, ARITHMETIC, HOST, IDLE, LEARNER, LOOPS, PROGRAM, WAITING, Profile
+from jaxrl_fast.profiling.parts import (
+    ACTORS,
+    ARITHMETIC,
+    HOST,
+    IDLE,
+    LEARNER,
+    LOOPS,
+    PROGRAM,
+    WAITING,
+    Profile,
+)
 
 LEAST_GAIN = 1.05
 ROLLOUT = (scopes.ENVIRONMENT, scopes.RESET, scopes.PREPROCESS, scopes.POLICY, scopes.STORE, LOOPS)
@@ -91,7 +101,9 @@ def more_environments(case: Case) -> Iterable[Suggestion]:
     else:
         share = case.share(*ROLLOUT, IDLE)
     count = 2 * case.algo.num_envs
-    text = f"stepping and acting take {share:.0%}; {count} environments share each step's fixed cost"
+    text = (
+        f"stepping and acting take {share:.0%}; {count} environments share each step's fixed cost"
+    )
     yield Suggestion("num_envs", text, ("--algo.num-envs", str(count)), amdahl(share, 2))
 
 
@@ -112,7 +124,8 @@ def fewer_updates(case: Case) -> Iterable[Suggestion]:
     batch = getattr(case.algo, "batch_size", None)
     if number > 1 and number % 2 == 0 and batch:
         text = f"updates take {share:.0%}; half as many use batches of {2 * batch}"
-        flags = ("--algo.updates-per-iteration", str(number // 2), "--algo.batch-size", str(2 * batch))
+        flags = ("--algo.updates-per-iteration", str(number // 2), "--algo.batch-size",
+                 str(2 * batch))
         yield Suggestion("updates_per_iteration", text, flags, amdahl(share, 2))
 
 
@@ -168,7 +181,8 @@ def precision(case: Case) -> Iterable[Suggestion]:
     for kind, rate in products.items():
         if kind in ("tf32", "bf16") and rate > 1.5 * exact and case.algo.precision == "highest":
             text = f"{share:.0%} is near the limit of float32 products; {kind} is faster"
-            yield Suggestion("precision", text, ("--algo.precision", kind), amdahl(share, rate / exact))
+            yield Suggestion("precision", text, ("--algo.precision", kind),
+                             amdahl(share, rate / exact))
 
 
 @rule

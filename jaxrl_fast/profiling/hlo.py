@@ -11,23 +11,28 @@ import functools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
+from jaxrl_fast.profiling.flops import of_convolution, of_product
 from jaxrl_fast.scopes import LOSS, PREFIX
 
 FORWARD, BACKWARD, OTHER = "forward", "backward", "other"
 CONTROL = ("while", "conditional", "call")
-FREE = ("parameter", "constant", "bitcast", "get-tuple-element", "tuple", "after-all", "broadcast", "iota")
+FREE = ("parameter", "constant", "bitcast", "get-tuple-element",
+        "tuple", "after-all", "broadcast", "iota")
 MOVING = (
     "copy", "slice", "concatenate", "pad", "reshape", "transpose", "reverse", "gather", "scatter",
-    "dynamic-slice", "dynamic-update-slice", "convert", "bitcast-convert", "copy-start", "copy-done",
+    "dynamic-slice", "dynamic-update-slice", "convert", "bitcast-convert",
+    "copy-start", "copy-done",
 )  # fmt: skip
 _BITS = {"pred": 8, "token": 0, "opaque": 0}
 _COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.\-]+) \(.*\) -> .* \{$")
 _INSTRUCTION = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\((.*)$")
 _ARRAY = re.compile(r"\b([a-z]\w*)\[([\d,]*)\]")
-_CALLED = re.compile(r"\b(?:condition|body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)")
+_CALLED = re.compile(
+    r"\b(?:condition|body|to_apply|calls|true_computation|false_computation)=%?([\w.\-]+)"
+)
 _BRANCHES = re.compile(r"\bbranch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'known_trip_count":\{"n":"(\d+)"')
 _CONTRACTED = re.compile(r'lhs_contracting_dim(?:s=\{|ensions":\[)([^\]}]*)')
@@ -81,16 +86,6 @@ class Cost(NamedTuple):
 
     flops: float = 0.0
     bytes: float = 0.0
-
-
-def of_product(out: Sequence[int], terms: Sequence[int]) -> int:
-    """Return the multiplications and additions of a product. terms: sizes of the summed axes."""
-    return 2 * math.prod(out) * math.prod(terms)
-
-
-def of_convolution(out: Sequence[int], kernel: Sequence[int], features: int) -> int:
-    """Return the multiplications and additions of a convolution. features: of the result."""
-    return of_product(out, kernel) // max(features, 1)
 
 
 def part_of(op_name: str) -> str | None:
@@ -158,7 +153,9 @@ class Module:
         for inner in self._inside(one):
             found = part_of(inner.op_name)
             if found and inner.op not in FREE:
-                moved = self._changed(inner).size if inner.op == "dynamic-update-slice" else inner.size
+                moved = (
+                    self._changed(inner).size if inner.op == "dynamic-update-slice" else inner.size
+                )
                 weights[found] += max(self.flops(inner), 0.2 * moved)
         return weights.most_common(1)[0][0] if weights else None
 
@@ -196,7 +193,8 @@ class Module:
         if one.op in FREE or one.op in MOVING:
             return 0.0
         if one.op == "fusion":
-            return sum(self.flops(inner) for body in one.called for inner in self.computations.get(body, ()))
+            return sum(self.flops(inner) for body in one.called
+                       for inner in self.computations.get(body, ()))
         if contracted := _CONTRACTED.search(one.text):  # dot, and cuBLAS's calls
             axes = [int(axis) for axis in re.findall(r"\d+", contracted.group(1))]
             shape = self._operand(one, 0).shape
@@ -236,7 +234,9 @@ class Module:
             if one.op == "parameter":
                 total += self._read(one, users.get(one.name, []))
         root = next((one for one in body if one.is_root), body[-1])
-        roots = [self.instructions[name] for name in root.operands] if root.op == "tuple" else [root]
+        roots = (
+            [self.instructions[name] for name in root.operands] if root.op == "tuple" else [root]
+        )
         for one in roots:
             while one.op in ("bitcast", "copy") and one.operands:
                 one = self.instructions[one.operands[0]]
@@ -275,11 +275,13 @@ def _instruction(root: str | None, name: str, result: str, op: str, rest: str) -
     listed = branches.group(1).split(",") if branches else _CALLED.findall(attributes)
     op_name = re.search(r'op_name="([^"]*)"', attributes)
     arrays = tuple(
-        Array(dtype, tuple(int(n) for n in axes.split(",") if n)) for dtype, axes in _ARRAY.findall(result)
+        Array(dtype, tuple(int(n) for n in axes.split(",") if n))
+        for dtype, axes in _ARRAY.findall(result)
     )
     return Instruction(
         name, op, arrays, tuple(re.findall(r"%([\w.\-]+)", inside)),
-        tuple(found.strip().lstrip("%") for found in listed), op_name.group(1) if op_name else "", attributes, bool(root),
+        tuple(found.strip().lstrip("%") for found in listed), op_name.group(1) if op_name else "",
+        attributes, bool(root),
     )  # fmt: skip
 
 

@@ -71,7 +71,9 @@ def with_scopes() -> Iterator[None]:
 def check(config: RunConfig) -> None:
     """Raise ConfigError for an offline run."""
     if config.offline:
-        valid = "below 1 for a profile: an offline run steps no environment, its updates are all of it"
+        valid = (
+            "below 1 for a profile: an offline run steps no environment, its updates are all of it"
+        )
         raise ConfigError("experience_fraction", config.experience_fraction, valid)
 
 
@@ -156,7 +158,8 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
 
 
 def _profile(
-    one: Started, source: str, timing: Timing, parts: Sequence[Part], limits: Limits | None, note: str = ""
+    one: Started, source: str, timing: Timing, parts: Sequence[Part],
+    limits: Limits | None, note: str = ""
 ) -> Profile:
     prepared, population = one.prepared, one.programs.population
     if limits:
@@ -204,7 +207,8 @@ def _held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
 
 
 def attributed(
-    spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module], overhead: trace.Overhead,
+    spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module],
+    overhead: trace.Overhead,
     iterations: int,
 ) -> dict[str, Sum]:  # fmt: skip
     """Return what each part takes in an iteration."""
@@ -224,7 +228,8 @@ def attributed(
         seconds = max(0.0, own - recording) / iterations
         calls = each.calls / iterations
         starts = 0.0 if each.inner else calls
-        found[part] = found.get(part, Sum()).plus(seconds, cost.flops * calls, cost.bytes * calls, starts)
+        found[part] = found.get(part, Sum()).plus(seconds, cost.flops * calls,
+                                                  cost.bytes * calls, starts)
     return found
 
 
@@ -241,12 +246,14 @@ def _iterations_between_syncs(one: Started, timing: Timing) -> int:
     return row * max(1, min(ROWS, rows))
 
 
-def _shared(side: str, found: Mapping[str, Sum], apart: Mapping[str, float], iteration: float) -> list[Part]:
+def _shared(side: str, found: Mapping[str, Sum], apart: Mapping[str, float],
+            iteration: float) -> list[Part]:
     """Return parts whose shares sum to 1: the parts of the program share the rest of `apart`."""
     left = max(0.0, iteration - sum(apart.values()))
     total = sum(one.seconds for one in found.values()) or 1.0
     parts = [
-        Part(name, side, left / iteration * one.seconds / total, left * one.seconds / total, *one[1:])
+        Part(name, side, left / iteration * one.seconds / total, left * one.seconds / total,
+             *one[1:])
         for name, one in found.items()
     ]
     return parts + [Part(name, side, s / iteration, s) for name, s in apart.items()]

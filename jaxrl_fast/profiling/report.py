@@ -25,8 +25,8 @@ def table(profile: Profile) -> str:
     """Return the parts of an iteration by share, one line each; numbers are per iteration."""
     timing = profile.timing
     lines = [
-        f"{profile.algo} on {profile.environment}, {profile.device}: {si(timing.iteration, 's')} an "
-        f"iteration of {timing.steps:,} steps, {timing.steps_per_second:,.0f} steps/s"
+        f"{profile.algo} on {profile.environment}, {profile.device}: {si(timing.iteration, 's')} "
+        f"an iteration of {timing.steps:,} steps, {timing.steps_per_second:,.0f} steps/s"
     ]
     for side in profile.sides:
         heads = "".join(f"{head:>{width}}" for head, width in zip(HEADS, WIDTHS, strict=True))
@@ -36,7 +36,8 @@ def table(profile: Profile) -> str:
     if profile.alone:
         lines.append(f"  {'pieces alone':22}{'alone':>7}{'here':>10}")
         here = grouped(profile)
-        lines += [f"  {name:22}{share:7.1%}{here[name]:10.1%}" for name, share in profile.alone.items()]
+        lines += [f"  {name:22}{share:7.1%}{here[name]:10.1%}"
+                  for name, share in profile.alone.items()]
     busy = f"the device is {profile.busy}: times are too long" if profile.busy else ""
     lines += [f"  {text}" for text in (profile.note, busy) if text]
     return "\n".join(lines)
@@ -45,7 +46,8 @@ def table(profile: Profile) -> str:
 def _row(part: Part) -> str:
     cells = (
         f"{part.share:.1%}", si(part.seconds, "s"), si(part.flops, "FLOP") if part.flops else "",
-        si(part.bytes, "B") if part.bytes else "", f"{part.starts:,.0f}" if part.starts >= 0.5 else "",
+        si(part.bytes, "B") if part.bytes else "", f"{part.starts:,.0f}" if part.starts >= 0.5
+        else "",
         of_roof(part),
     )  # fmt: skip
     padded = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
@@ -62,7 +64,8 @@ def of_roof(part: Part) -> str:
 
 
 def advice_lines(
-    suggestions: Sequence[Suggestion], trials: Sequence[Trial], typed: Callable[[Sequence[str]], str]
+    suggestions: Sequence[Suggestion], trials: Sequence[Trial],
+    typed: Callable[[Sequence[str]], str]
 ) -> str:
     """Return the suggestions with what they gained, if tried; typed: flags -> the line to type."""
     if not suggestions:
@@ -112,7 +115,8 @@ def picture(profile: Profile, path: Path) -> Path:
     rate = f"{si(timing.iteration, 's')} an iteration, {timing.steps_per_second:,.0f} steps/s"
     title = f"{profile.algo} on {profile.environment} ({profile.device}): {rate}"
     panels[0].set_title(plots.folded(title, 84), fontsize=10, loc="left")
-    panels[-1].set_xlabel("share of an iteration's time; behind it, how near to a limit of the device")
+    panels[-1].set_xlabel("share of an iteration's time; behind it, how near to a limit of the "
+                          "device")
     return plots.save(canvas, path)
 
 

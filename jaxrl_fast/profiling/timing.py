@@ -86,7 +86,7 @@ class Started:
         return self.context.clock.spent("compile")
 
     def call(self) -> tuple[float, Chunk]:
-        """Train for `rows` log rows (host environments: one) -> (seconds without compiling, chunk)."""
+        """Train for `rows` log rows (on the host: one) -> (seconds without compiling, chunk)."""
         self._between.close()
         before, compiled, began = self.iterations, self.compiling, self.clock()
         chunk = self.programs.chunk(self.state, before, self.rows)
@@ -98,7 +98,8 @@ class Started:
         self._between.enter_context(self.programs.paused())
         return seconds, chunk
 
-    def timing(self, seconds: float = 3.0, seen: Callable[[Chunk], Any] = lambda chunk: None) -> Timing:
+    def timing(self, seconds: float = 3.0,
+               seen: Callable[[Chunk], Any] = lambda chunk: None) -> Timing:
         """Return the timing of calls that take about `seconds` in all, three calls at least.
 
         seen: is called with the result of each.

@@ -99,7 +99,9 @@ def _lines(data: Any) -> list[list[Event]]:
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
     found = [line for plane in devices for line in _device_lines(plane)]
-    return found or [events for plane in planes for line in plane.lines if (events := _events(line))]
+    return (
+        found or [events for plane in planes for line in plane.lines if (events := _events(line))]
+    )
 
 
 def _device_lines(plane: Any) -> list[list[Event]]:
@@ -188,5 +190,6 @@ def overhead(clock: Callable[[], float] = time.perf_counter) -> Overhead:
         spent = read(Path(folder)).spent.values()
     inside = [one for one in spent if not one.inner]
     events = max(sum(one.calls for one in inside), 1)
-    own = sum(one.seconds for one in inside) - calls * alone  # all of the loop's own time is in there
+    # all of the loop's own time is in there
+    own = sum(one.seconds for one in inside) - calls * alone
     return Overhead(max(0.0, own) / events, sum(one.least for one in spent if one.inner) / events)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,23 +18,19 @@ from jaxrl_fast.engine.evaluate import Evaluation
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.own_spaces import own_of
-from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_int, check_seed, expected
-from jaxrl_fast.ops import stacking
+from jaxrl_fast.errors import (
+    ConfigError,
+    NonFiniteError,
+    check_choice,
+    check_int,
+    check_seed,
+    expected,
+)
 from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.acting import Carry, batch_size, begin, check_carry, step
 from jaxrl_fast.runs.export.formats import export
 from jaxrl_fast.runs.player import Player
-from jaxrl_fast.tree import summary
-from jaxrl_fast.types import Clock, EnvSpec
-
-
-class Carry(NamedTuple):
-    """An agent's memory of the episodes that it plays, [B]."""
-
-    policy: Any  # the algorithm's
-    frames: Any = ()  # last frames, for environments with frame stacks
-    begun: Any = ()  # bool [B]: whether there are such frames
-
-    __repr__ = summary
+from jaxrl_fast.types import EnvSpec
 
 
 class Agent:
@@ -49,9 +44,12 @@ class Agent:
     """
 
     def __init__(
-        self, algo: Algorithm, env: Environment, config: RunConfig, state: Any, iteration: int = 0, score: float | None = None
+        self, algo: Algorithm, env: Environment, config: RunConfig, state: Any,
+        iteration: int = 0, score: float | None = None
     ):
-        self.algo, self.config, self.state, self.iteration = tree.as_float32(algo), config, state, iteration
+        self.algo, self.config, self.state, self.iteration = (
+            tree.as_float32(algo), config, state, iteration
+        )
         self.env, self.score = env, score
         self._carry: Carry | None = None
         self._drawn = 0  # actions that `predict` has drawn
@@ -64,7 +62,9 @@ class Agent:
 
     @env.setter
     def env(self, env: Environment) -> None:
-        self._env, self._origin, self.environment = env, registry.describe(env), registry.name_of(env)
+        self._env, self._origin, self.environment = (
+            env, registry.describe(env), registry.name_of(env)
+        )
 
     @property
     def spec(self) -> EnvSpec:
@@ -78,7 +78,8 @@ class Agent:
         score = "not evaluated" if self.score is None else f"mean return {self.score:,.4g}"
         seen, done = self.spec.own_observation, self.spec.own_action
         return (
-            f"<Agent: {self.algo.name} on {self.environment}, {score}, {size:,} parameters, log row {self.iteration}>\n"
+            f"<Agent: {self.algo.name} on {self.environment}, {score}, {size:,} parameters, log "
+            f"row {self.iteration}>\n"
             f"  act({_short(seen or self.spec.observation)}) -> {_short(done or self.spec.action)}"
         )
 
@@ -93,11 +94,13 @@ class Agent:
         traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((seen, key)))
         if traced and self.spec.stack > 1 and not stacked:
             wanted = f"a stack of {self.spec.stack} frames where it is traced"
-            raise expected("observation", wanted, "a single frame; Agent.step remembers frames there")
-        batch = _batch(seen)
+            raise expected("observation", wanted,
+                           "a single frame; Agent.step remembers frames there")
+        batch = batch_size(seen)
         if not isinstance(batch, int):  # an exported function's symbol: no noise of such a shape
             if mode == "sample":
-                raise ConfigError("mode", mode, "'greedy' for a batch of any size, or export one size")
+                raise ConfigError("mode", mode,
+                                  "'greedy' for a batch of any size, or export one size")
             return jax.vmap(lambda one: self.act(one, mode))(obs)
         carry = self._carry
         if traced or carry is None or carry.begun.shape[0] != batch:
@@ -114,20 +117,23 @@ class Agent:
         if play.playable(self.spec.action, action)[1] is not None:
             for x in jax.tree.leaves(seen):
                 if jnp.issubdtype(x.dtype, jnp.floating) and not np.isfinite(x).all():
-                    raise expected("observation", "finite", f"{np.asarray(x)[~np.isfinite(x)][0]} in it")
-            raise NonFiniteError("the policy's outputs are not finite: its parameters are too large for this observation")
+                    raise expected("observation", "finite",
+                                   f"{np.asarray(x)[~np.isfinite(x)][0]} in it")
+            raise NonFiniteError("the policy's outputs are not finite: its parameters are too "
+                                 "large for this observation")
 
     def step(
         self, carry: Carry, obs: Any, mode: str = "greedy", key: jax.Array | None = None
     ) -> tuple[Carry, Any]:
         """Act as a pure function: (carry, observation) -> (carry, action), from `init_carry`."""
         seen, single, stacked = self._read(obs, mode, key)
-        _check_carry(carry, seen)
+        check_carry(carry, seen)
         carry, action = self._step(carry, seen, stacked, mode, key)
         return carry, self._write(action, single)
 
     def predict(
-        self, obs: Any, state: Carry | None = None, episode_start: Any = None, deterministic: bool = False,
+        self, obs: Any, state: Carry | None = None, episode_start: Any = None,
+        deterministic: bool = False,
         key: jax.Array | None = None,
     ) -> tuple[Any, Carry]:  # fmt: skip
         """Return (action, state), with the arguments of Stable-Baselines3's `predict`.
@@ -151,9 +157,11 @@ class Agent:
             self._drawn += 1
             key = jax.random.fold_in(jax.random.key(self.config.seed), self._drawn)
         seen, single, stacked = self._read(obs, mode, key)
-        state = self.init_carry(_batch(seen)) if state is None else state
-        _check_carry(state, seen)
-        state = state if episode_start is None else self.restart(state, np.atleast_1d(episode_start))
+        state = self.init_carry(batch_size(seen)) if state is None else state
+        check_carry(state, seen)
+        state = (
+            state if episode_start is None else self.restart(state, np.atleast_1d(episode_start))
+        )
         state, action = self._step(state, seen, stacked, mode, key)
         action = jax.tree.map(np.asarray, action)
         self._check_finite(seen, action)
@@ -167,7 +175,7 @@ class Agent:
     def init_carry(self, num_envs: int = 1) -> Carry:
         """Return the carry of `num_envs` new episodes; 1 for a single observation."""
         check_int("num_envs", num_envs)
-        return _start(self.algo, num_envs)
+        return begin(self.algo, num_envs)
 
     def reset(self, ended: Any = None) -> None:
         """Forget frames and recurrent state. ended: bool [B], where an episode ended; None: all."""
@@ -178,7 +186,8 @@ class Agent:
         """Return `carry` with new episodes where `ended` (bool [B]); pure."""
         ended = ended if isinstance(ended, jax.Array) else np.asarray(ended)
         if ended.shape != carry.begun.shape or ended.dtype != bool:
-            raise expected("ended", f"bool of shape {carry.begun.shape}", f"{ended.dtype} of shape {ended.shape}")
+            raise expected("ended", f"bool of shape {carry.begun.shape}",
+                           f"{ended.dtype} of shape {ended.shape}")
         return tree.where(ended, self.init_carry(ended.shape[0]), carry)
 
     def _read(self, obs: Any, mode: str, key: Any) -> tuple[Any, bool, bool]:
@@ -195,12 +204,14 @@ class Agent:
             return action
         return action[0] if isinstance(action, jax.Array) else np.asarray(action[0])
 
-    def _step(self, carry: Carry, seen: Any, stacked: bool, mode: str, key: Any) -> tuple[Carry, Any]:
+    def _step(self, carry: Carry, seen: Any, stacked: bool, mode: str,
+              key: Any) -> tuple[Carry, Any]:
         key = jax.random.key(0) if key is None else random.typed_key(key)
-        return _step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
+        return step(self.algo, self.state, carry, seen, key, stacked=stacked, mode=mode)
 
     def evaluate(
-        self, episodes: int = 128, seed: int = 0, mode: str | None = None, env: Environment | None = None
+        self, episodes: int = 128, seed: int = 0, mode: str | None = None,
+        env: Environment | None = None
     ) -> Evaluation:
         """Play `episodes` episodes.
 
@@ -211,7 +222,8 @@ class Agent:
         check_seed("seed", seed)
         check_choice("mode", mode or "greedy", MODES)
         mode, key = mode or self.config.eval_mode, jax.random.key(seed)
-        return backend_of(env).evaluate(env, self.algo, self.state, key, episodes, mode, self.config)
+        return backend_of(env).evaluate(env, self.algo, self.state, key,
+                                        episodes, mode, self.config)
 
     def export(self, path: str | Path, format: str = "stablehlo") -> Path:
         """Write the greedy policy for other programs, and return the path.
@@ -229,7 +241,8 @@ class Agent:
         """
         return export(self, path, format)
 
-    def video(self, env: Environment | None = None, seed: int = 0, max_steps: int = 500) -> pictures.Video:
+    def video(self, env: Environment | None = None, seed: int = 0,
+              max_steps: int = 500) -> pictures.Video:
         """Play one greedy episode, and return its pictures, which a notebook shows.
 
         env: another environment with the same spaces; None: the training environment.
@@ -249,33 +262,6 @@ class Agent:
             if own != other:
                 raise expected(f"{name} of the environment", f"the agent's {own}", str(other))
         return env
-
-
-def _batch(obs: Any) -> int:
-    return jax.tree.leaves(obs)[0].shape[0]
-
-
-def _check_carry(carry: Any, seen: Any) -> None:
-    if not isinstance(carry, Carry) or carry.begun.shape != (_batch(seen),):
-        raise ConfigError("carry", type(carry).__name__, f"Agent.init_carry({_batch(seen)})")
-
-
-@functools.partial(jax.jit, static_argnames="num_envs")
-def _start(algo: Algorithm, num_envs: int) -> Carry:
-    spec = algo.spec
-    frames = stacking.example(spec, (num_envs,)) if spec.stack > 1 else ()
-    return Carry(algo.evaluation_carry(num_envs), frames, jnp.zeros(num_envs, bool))
-
-
-@functools.partial(jax.jit, static_argnames=("stacked", "mode"))
-def _step(algo: Algorithm, state: Any, carry: Carry, seen: Any, key: jax.Array, stacked: bool, mode: str):
-    k = algo.spec.stack
-    if k > 1 and not stacked:
-        seen = tree.where(carry.begun, stacking.push(carry.frames, seen, k), stacking.start(seen, k))
-    noise = tree.take(algo.draw(key, 1, _batch(seen)), 0)
-    clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1.0))
-    policy, action, _ = algo.act(algo.acting(state), carry.policy, seen, noise, clock, mode)
-    return Carry(policy, seen if k > 1 else (), jnp.ones_like(carry.begun)), action
 
 
 def _short(own: Any) -> str:

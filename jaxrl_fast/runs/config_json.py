@@ -21,15 +21,18 @@ from jaxrl_fast.files import folders, forms
 from jaxrl_fast.runs import config_values as values
 
 FORMAT = 2
-OWN = ("format", "algorithm", "environment", "run", "resolved", "device", "products", "versions")  # keys of a run
+# keys of a run
+OWN = ("format", "algorithm", "environment", "run", "resolved", "device", "products", "versions")
 BEFORE_THE_SETTING = {"precision": "tf32"}  # JAX's own choice on a GPU, which older runs had
 
 
 def encode_algorithm(algo: Algorithm) -> dict[str, Any]:
-    fields = [f for f in dataclasses.fields(algo) if f.name != "spec" and not values.comes_with_its_class(algo, f)]
+    fields = [f for f in dataclasses.fields(algo) if f.name != "spec"
+              and not values.comes_with_its_class(algo, f)]
     settings = {f.name: values.encode(getattr(algo, f.name), f.name) for f in fields}
     cls = type(algo)
-    known = algo.name in ALGORITHMS and algorithm_class(algo.name) is cls  # found by name, wherever it is
+    # found by name, wherever it is
+    known = algo.name in ALGORITHMS and algorithm_class(algo.name) is cls
     path = values.path_of(cls) if known else values.class_path(cls, "algorithm")
     return {"name": algo.name, "class": path, "settings": settings}
 
@@ -45,8 +48,12 @@ def _trained_class(entry: dict[str, Any]) -> type:
     written = entry.get("class")
     if written is None or entry["name"] in ALGORITHMS:
         known = algorithm_class(entry["name"])
-        moved = written == f"__main__:{known.__qualname__}" and not known.__module__.startswith("jaxrl_fast.")
-        if moved or written in (None, values.path_of(known)):  # moved: from a user's script to a module
+        moved = (
+            written == f"__main__:{known.__qualname__}"
+            and not known.__module__.startswith("jaxrl_fast.")
+        )
+        # moved: from a user's script to a module
+        if moved or written in (None, values.path_of(known)):
             return known
     cls, _ = imports.look_up(written, "algorithm")
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
@@ -57,7 +64,8 @@ def _trained_class(entry: dict[str, Any]) -> type:
 def encode_environment(env: Environment) -> dict[str, Any]:
     origin = registry.describe(env)
     if origin is not None:
-        return {"name": origin[0], "settings": {k: values.encode(v, f"env.{k}") for k, v in origin[1].items()}}
+        return {"name": origin[0],
+                "settings": {k: values.encode(v, f"env.{k}") for k, v in origin[1].items()}}
     return {"name": env.spec.name, "object": values.encode(env, "environment")}
 
 
@@ -81,7 +89,8 @@ def check_about(about: Any) -> None:
         raise ConfigError("about", about, wanted)
     for key in OWN:
         if key in about:
-            raise ConfigError("about", key, f"keys other than {', '.join(OWN)}: the run writes these")
+            raise ConfigError("about", key,
+                              f"keys other than {', '.join(OWN)}: the run writes these")
     try:
         json.dumps(dict(about), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -106,11 +115,13 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise ConfigError("config", str(file), "an existing config.json of a run")
     content = forms.read_json(file, "config", "a config.json of jaxrl_fast", forms.CONFIG)
     if content["format"] != FORMAT:
-        raise ConfigError("config", str(file), f"a config.json of format {FORMAT}; this file has {content['format']!r}")
+        raise ConfigError("config", str(file),
+                          f"a config.json of format {FORMAT}; this file has {content['format']!r}")
     return content
 
 
-SELECTIONS = {name: f"{imports.PACKAGE}.sweeps.selection:{cls}" for name, cls in {"pbt": "PBT", "halving": "Halving"}.items()}
+SELECTIONS = {name: f"{imports.PACKAGE}.sweeps.selection:{cls}"
+              for name, cls in {"pbt": "PBT", "halving": "Halving"}.items()}
 
 
 def encode_run(config: RunConfig) -> dict[str, Any]:
@@ -135,10 +146,13 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     if not isinstance(selection, (dict, type(None))):
         raise ConfigError("run.selection", selection, "the settings of PBT or of Halving, or None")
     with values.reading("run", entry):
-        return RunConfig(**entry | ({"selection": _decode_selection(selection)} if selection else {}))
+        return RunConfig(
+            **entry | ({"selection": _decode_selection(selection)} if selection else {})
+        )
 
 
-def load(path: str | Path, modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
+def load(path: str | Path,
+         modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
     """Load a config.json -> (algorithm, environment, run settings, content).
 
     Imports `modules`, not modules that the file names. Raises ConfigError for content of no run.
@@ -162,11 +176,15 @@ def within(file: Path) -> Iterator[None]:
         raise
 
 
-def decode(content: dict[str, Any], folder: Path | None = None) -> tuple[Algorithm, Environment, RunConfig]:
+def decode(content: dict[str, Any],
+           folder: Path | None = None) -> tuple[Algorithm, Environment, RunConfig]:
     """Decode the content of `describe`; `folder`, its file's, must hold no library."""
     imports.check_libraries(folder)
     needed = content.get("imports", ())
     if not isinstance(needed, (list, tuple)) or not all(isinstance(m, str) for m in needed):
         raise ConfigError("imports", needed, "a list of module names")
     imports.check_known(needed, "imports")
-    return decode_algorithm(content["algorithm"]), decode_environment(content["environment"]), decode_run(content["run"])
+    return (
+        decode_algorithm(content["algorithm"]), decode_environment(content["environment"]),
+        decode_run(content["run"])
+    )

@@ -29,7 +29,8 @@ def encode(value: Any, name: str = "settings") -> Any:
         return encode(value.source, name)
     if isinstance(value, Foreign):
         return {"network": _network_path(value.source, name)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):  # a flax module or another frozen dataclass
+    # a flax module or another frozen dataclass
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
             f.name: encode(getattr(value, f.name), f"{name}.{f.name}")
             for f in dataclasses.fields(value)
@@ -48,7 +49,8 @@ def encode(value: Any, name: str = "settings") -> Any:
         return value
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
         return encode(value.item(), name)
-    raise ConfigError(name, value, "a value that can be written to config.json (number, string, tuple, dtype, dataclass)")
+    raise ConfigError(name, value, "a value that can be written to config.json (number, string, "
+                                   "tuple, dtype, dataclass)")
 
 
 def comes_with_its_class(value: Any, field: dataclasses.Field) -> bool:
@@ -66,7 +68,8 @@ def path_of(cls: type) -> str:
 def class_path(cls: type, name: str) -> str:
     """Return `path_of` a class. Raises ConfigError for a class that a load cannot find."""
     if "<locals>" in cls.__qualname__:
-        raise ConfigError(name, cls.__qualname__, "a class of a module; one inside a function is not found by a load")
+        raise ConfigError(name, cls.__qualname__,
+                          "a class of a module; one inside a function is not found by a load")
     return path_of(cls)
 
 
@@ -74,10 +77,12 @@ def _import_path(value: Any, name: str) -> str:
     attribute = getattr(value, "__qualname__", "")
     public = ("jax.nn", "jax.numpy", "optax", "optax.contrib")  # first; other modules move
     for module in (*public, getattr(value, "__module__", None)):
-        found = functools.reduce(lambda x, part: getattr(x, part, None), attribute.split("."), sys.modules.get(module))
+        found = functools.reduce(lambda x, part: getattr(x, part, None),
+                                 attribute.split("."), sys.modules.get(module))
         if found is value:
             return f"{module}:{attribute}"
-    raise ConfigError(name, value, "a function or class that its module knows by name; no lambda, none in a function")
+    raise ConfigError(name, value, "a function or class that its module knows by name; no lambda, "
+                                   "none in a function")
 
 
 def _network_path(source: Any, name: str) -> str:
@@ -86,12 +91,15 @@ def _network_path(source: Any, name: str) -> str:
     if hasattr(found, "__qualname__"):
         return _import_path(found, name)
     for module, content in list(sys.modules.items()):
-        attribute = next((key for key, value in list(vars(content).items()) if value is found), None) if content else None
+        attribute = next((key for key, value in list(vars(content).items()) if value is found),
+                         None) if content else None
         if attribute is not None and (module == "__main__" or imports.is_users(module)):
             return f"{module}:{attribute}"
     raise ConfigError(
-        name, f"<{type(found).__name__}>", "a class or a function of a module, or an object that a module of yours holds by "
-        "name, such as nets.net: config.json cannot hold arrays. Without `out` any object can be trained",
+        name, f"<{type(found).__name__}>",
+        "a class or a function of a module, or an object that a module of yours holds by "
+        "name, such as nets.net: config.json cannot hold arrays. Without `out` any object can be "
+        "trained",
     )  # fmt: skip
 
 
@@ -123,8 +131,10 @@ def _dtype(text: Any, name: str) -> np.dtype:
         found = np.dtype(text) if isinstance(text, str) else None
     except TypeError:
         found = None
-    if found is None or found.name != text or not (found.kind == "b" or jax.dtypes.issubdtype(found, np.number)):
-        raise ConfigError(name, text, "the name of a dtype of numbers, such as 'float32' or 'uint8'")
+    if found is None or found.name != text or not (found.kind == "b"
+                                                   or jax.dtypes.issubdtype(found, np.number)):
+        raise ConfigError(name, text,
+                          "the name of a dtype of numbers, such as 'float32' or 'uint8'")
     return found
 
 
@@ -144,7 +154,8 @@ def reading(name: str, value: Any) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise ConfigError(name, value, f"a value that a run has written; reading it failed: {brief(error)}") from error
+        raise ConfigError(name, value, "a value that a run has written; reading it failed: "
+                                       f"{brief(error)}") from error
 
 
 def _setting_class(path: str, name: str) -> type:

@@ -20,18 +20,20 @@ from jaxrl_fast.runs.agent import Agent
 
 @overload
 def evaluate(
-    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128,
+    mode: str = "greedy",
     max_steps: int | None = None,
 ) -> Evaluation: ...  # fmt: skip
 @overload
-def evaluate(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation: ...
+def evaluate(agent: Agent, env: Any, episodes: int = 10, seed: int = 0,
+             mode: str = "greedy") -> Evaluation: ...
 def evaluate(*args: Any, **named: Any) -> Evaluation:
     """Play `episodes` episodes with frozen parameters and statistics; pure.
 
-    Inside a program: `evaluate(env, algo, agent, key, episodes=128, mode="greedy", max_steps=None)`,
-    with `agent` of a `RunState`. A trained one: `evaluate(agent, env, episodes=10, seed=0,
-    mode="greedy")` plays a `jf.Agent` in an environment of `jf.make` or of Gymnasium. One of
-    Gymnasium is reset and stepped as it is, and stays open.
+    Inside a program: `evaluate(env, algo, agent, key, episodes=128, mode="greedy",
+    max_steps=None)`, with `agent` of a `RunState`. A trained one: `evaluate(agent, env,
+    episodes=10, seed=0, mode="greedy")` plays a `jf.Agent` in an environment of `jf.make` or of
+    Gymnasium. One of Gymnasium is reset and stepped as it is, and stays open.
 
     Args:
         key: of resets and drawn actions; `seed` is its number.
@@ -49,12 +51,14 @@ def evaluate(*args: Any, **named: Any) -> Evaluation:
 
 
 def _evaluate_state(
-    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128, mode: str = "greedy",
+    env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128,
+    mode: str = "greedy",
     max_steps: int | None = None,
 ) -> Evaluation:  # fmt: skip
     for name, value, kind in (("env", env, Env), ("algo", algo, Algorithm)):
         if not isinstance(value, kind):
-            raise ConfigError(name, value, f"an {kind.__name__} of jaxrl_fast for an agent's state; a jf.Agent comes first")
+            raise ConfigError(name, value, f"an {kind.__name__} of jaxrl_fast for an agent's "
+                                           "state; a jf.Agent comes first")
     check_int("episodes", episodes, 1, 1_000_000)
     check_choice("mode", mode, MODES)
     if max_steps is not None:
@@ -62,16 +66,19 @@ def _evaluate_state(
     return engine.evaluate(env, algo, agent, key, episodes, mode, max_steps)
 
 
-def _evaluate_agent(agent: Agent, env: Any, episodes: int = 10, seed: int = 0, mode: str = "greedy") -> Evaluation:
+def _evaluate_agent(agent: Agent, env: Any, episodes: int = 10,
+                    seed: int = 0, mode: str = "greedy") -> Evaluation:
     check_int("episodes", episodes, 1, 1_000_000)
     check_seed("seed", seed)
     check_choice("mode", mode, MODES)
     if isinstance(env, Environment):
         return agent.evaluate(episodes, seed, mode, env)
     if isinstance(env, type) or not gymnasium_objects.is_gymnasium(env):
-        raise ConfigError("env", env, "an environment of jf.make or an instance of one of Gymnasium")
+        raise ConfigError("env", env,
+                          "an environment of jf.make or an instance of one of Gymnasium")
     player = agent.player(mode == "greedy", seed)
-    return Evaluation(*map(np.array, zip(*(_episode(player, env, None if i else seed) for i in range(episodes)), strict=True)))
+    return Evaluation(*map(np.array, zip(*(_episode(player, env, None if i else seed)
+                                           for i in range(episodes)), strict=True)))
 
 
 def _episode(player: Any, env: Any, seed: int | None) -> tuple[np.float32, np.int32, bool]:
@@ -82,7 +89,8 @@ def _episode(player: Any, env: Any, seed: int | None) -> tuple[np.float32, np.in
     for length in range(1, STEP_LIMIT + 1):
         action = player(obs)
         if length == 1 and not env.action_space.contains(action):
-            raise expected("action space of the environment", f"the agent's {player.agent.spec.action}", str(env.action_space))
+            raise expected("action space of the environment",
+                           f"the agent's {player.agent.spec.action}", str(env.action_space))
         obs, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         if terminated or truncated:

@@ -28,7 +28,8 @@ def is_remote(path: Any) -> bool:
 
 def repository(argument: str, text: Any) -> tuple[str, str | None]:
     """Return (owner/name, revision or None) of "hf://owner/name[@revision]"."""
-    found = re.fullmatch(rf"{PREFIX}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text if isinstance(text, str) else "")
+    found = re.fullmatch(rf"{PREFIX}([\w.-]+/[\w.-]+)(?:@([\w./-]+))?",
+                         text if isinstance(text, str) else "")
     if found is None:
         raise ConfigError(argument, text, f"{PREFIX}OWNER/NAME or {PREFIX}OWNER/NAME@REVISION")
     return found[1], found[2]
@@ -50,12 +51,16 @@ def fetch(argument: str, text: str) -> Path:
     name, revision = repository(argument, text)
     library = _library()
     try:
-        folder = Path(library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER)))
+        folder = Path(
+            library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER))
+        )
     except Exception as error:
-        raise ConfigError(argument, text, f"a repository that can be read ({brief(error)})") from error
+        raise ConfigError(argument, text,
+                          f"a repository that can be read ({brief(error)})") from error
     missing = [file for file in FOLDER if not (folder / file).is_file()]
     if missing:
-        raise ConfigError(argument, text, f"a repository that `jaxrl-fast push` wrote; it has no {missing[0]}")
+        raise ConfigError(argument, text,
+                          f"a repository that `jaxrl-fast push` wrote; it has no {missing[0]}")
     return folder
 
 
@@ -85,7 +90,8 @@ def push(run: str | Path, agent: Agent, target: str, private: bool = False) -> s
             message = f"{agent.algo.name} on {agent.environment}"
             api.upload_folder(repo_id=name, folder_path=str(folder), commit_message=message)
         except Exception as error:
-            raise RunError(f"the hub did not take {name}: {brief(error)}; `hf auth login` sets a token") from error
+            raise RunError(f"the hub did not take {name}: {brief(error)}; `hf auth login` sets a "
+                           "token") from error
     return address
 
 
@@ -94,7 +100,8 @@ def model_card(library: Any, agent: Agent, run: Path, name: str, pictures: Seque
     title, scores = f"{agent.algo.name} on {agent.environment}", _scores(agent, run)
     results = [
         library.EvalResult(
-            task_type="reinforcement-learning", dataset_type=agent.environment, dataset_name=agent.environment,
+            task_type="reinforcement-learning", dataset_type=agent.environment,
+            dataset_name=agent.environment,
             metric_type="mean_reward", metric_value=round(float(np.mean(scores)), 2),
         )
     ] if scores else []  # fmt: skip
@@ -104,7 +111,8 @@ def model_card(library: Any, agent: Agent, run: Path, name: str, pictures: Seque
     )  # fmt: skip
     final = f"{np.mean(scores):,.2f}{span(np.array(scores))}" if scores else "not evaluated"
     members = f" ({len(scores)} members)" if len(scores) > 1 else ""
-    settings = "\n".join(f"| `{key}` | {value} |" for key, value in changed_settings(agent.algo).items() if key != "spec")
+    settings = "\n".join(f"| `{key}` | {value} |"
+                         for key, value in changed_settings(agent.algo).items() if key != "spec")
     shown = "\n\n".join(f"![{file.partition('.')[0]}]({file})" for file in pictures)
     return f"""---
 {data.to_yaml()}

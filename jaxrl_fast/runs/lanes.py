@@ -49,7 +49,8 @@ class Lanes:
 
     def who(self) -> dict[str, Any]:
         """Return a checkpoint's members: of its lanes, and the lost ones."""
-        return {"lanes": self.members, "lost": [{"member": m, **where} for m, where in self.lost.items()],
+        return {"lanes": self.members,
+                "lost": [{"member": m, **where} for m, where in self.lost.items()],
                 "settings": self.settings}  # fmt: skip
 
     def by_member(self, values: Any, fill: float = 0) -> Any:
@@ -98,8 +99,10 @@ class Lanes:
         """Return one member's agent on the device; donated to the next chunk."""
         lane = np.flatnonzero(self.members == member)
         if not lane.size:
-            raise ConfigError("member", member, f"one that is still trained ({', '.join(map(str, self.members))})")
+            raise ConfigError("member", member,
+                              f"one that is still trained ({', '.join(map(str, self.members))})")
         if not distributed.several():
             return self.population.member(self.state.agent, int(lane[0]))
         taken = tree.take if self.population.size > 1 else lambda agent, _: agent
-        return distributed.fetch(jax.jit(taken)(self.state.agent, lane[0]), self.population.replicated)
+        return distributed.fetch(jax.jit(taken)(self.state.agent, lane[0]),
+                                 self.population.replicated)

@@ -13,7 +13,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import in_turn, spread_members
 from jaxrl_fast.engine.offline import replay_after
-from jaxrl_fast.engine.population import elsewhere
+from jaxrl_fast.engine.placement import elsewhere
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, expected
 from jaxrl_fast.files import folders
@@ -38,7 +38,8 @@ from jaxrl_fast.values import expanded
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a resume may change
 
 
-def load(path: str | Path, which: str = "auto", member: int | None = None, modules: Sequence[str] = ()) -> Agent:
+def load(path: str | Path, which: str = "auto", member: int | None = None,
+         modules: Sequence[str] = ()) -> Agent:
     """Return the agent of a run directory, or of an exported policy.
 
     path: a run directory, a folder that `Agent.export` wrote in safetensors, or
@@ -73,19 +74,23 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     check_int("member", member, 0, run.config.members - 1)
     if isinstance(run, SeedsInTurn):
         if not run.out:
-            raise ConfigError("run", "in memory", "one with `out`: seeds that train one after another keep no replay in memory")
+            raise ConfigError("run", "in memory", "one with `out`: seeds that train one after "
+                                                  "another keep no replay in memory")
         return experience(run.out.path, member, modules)
     members = run.lanes.members.tolist()
     if member not in members:
-        raise ConfigError("member", member, f"one that is still there ({', '.join(map(str, members))})")
+        raise ConfigError("member", member,
+                          f"one that is still there ({', '.join(map(str, members))})")
     first = dataclasses.replace(run.prepared.members.first, algo=run.setup(member)[0])
     store = run.population.member(run.state.memory, members.index(member))
     return replay_after(first, store, run.progress.iterations)
 
 
 def resume(
-    path: str | Path, total_steps: int | None = None, horizon: int | None = None, modules: Sequence[str] = (),
-    hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True, progress: bool = False,
+    path: str | Path, total_steps: int | None = None, horizon: int | None = None,
+    modules: Sequence[str] = (),
+    hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True,
+    progress: bool = False,
     devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
     """Resume a run from its last checkpoint, bit for bit, and return it, like `train`.
@@ -102,12 +107,14 @@ def resume(
     for name in host:
         check_choice("resume", name, HOST)
     return run_so_far(lambda: resume_run(
-        path, total_steps=total_steps, horizon=horizon, modules=modules, hooks=hooks, sinks=sinks, tensorboard=tensorboard,
+        path, total_steps=total_steps, horizon=horizon, modules=modules,
+        hooks=hooks, sinks=sinks, tensorboard=tensorboard,
         progress=progress, devices=devices, mesh=mesh, **host,
     ))  # fmt: skip
 
 
-def resume_run(path: str | Path, argument: str = "path", part: bool = False, **settings: Any) -> Result | SeedsInTurn:
+def resume_run(path: str | Path, argument: str = "path", part: bool = False,
+               **settings: Any) -> Result | SeedsInTurn:
     """Resume for callers that stop with the run: Ctrl-C always raises `Interrupted`.
 
     argument: `path` in errors. part: of a run that has warned of its horizon.
@@ -121,7 +128,8 @@ def resume_run(path: str | Path, argument: str = "path", part: bool = False, **s
 
 
 def _resume(
-    path, argument, part, total_steps=None, horizon=None, modules=(), hooks=(), sinks=(), tensorboard=True, progress=False,
+    path, argument, part, total_steps=None, horizon=None, modules=(),
+    hooks=(), sinks=(), tensorboard=True, progress=False,
     devices=None, mesh=None, **host,
 ):  # fmt: skip
     """Resume from a locked folder."""
@@ -131,21 +139,27 @@ def _resume(
     spread_members(env, config)  # before a checkpoint read starts JAX's backend
     grid = plan_grid(algo.bind(env.spec), config)
     # a new horizon does not move rows
-    rows = {"log_every": grid.row * grid.steps, "eval_every": grid.eval_rows * grid.row * grid.steps}
-    ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items() if v is not None}
+    rows = {"log_every": grid.row * grid.steps,
+            "eval_every": grid.eval_rows * grid.row * grid.steps}
+    ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items()
+            if v is not None}
     new = dataclasses.replace(config, **host, **ends, **rows)
     if in_turn(env, config):
-        more = {"modules": modules, "hooks": hooks, "tensorboard": tensorboard, "progress": progress, "devices": devices,
+        more = {"modules": modules, "hooks": hooks, "tensorboard": tensorboard,
+                "progress": progress, "devices": devices,
                 "mesh": mesh} | host  # fmt: skip
         about = {name: content[name] for name in ("preset", "imports") if name in content}
         return _resume_in_turn(path, prepare(algo, env, new, about), sinks, more)
     sinks = sinks(new) if callable(sinks) else sinks
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         distributed.on_first(checkpoints.check_own)
-        find = lambda: checkpoints.read(("last",), lambda *one: checkpoints.meta(*one, config.members) and one[1])
+        find = lambda: checkpoints.read(
+            ("last",), lambda *one: checkpoints.meta(*one, config.members) and one[1]
+        )
         number = distributed.tell(distributed.on_first(find))
         if number is None:
-            raise ConfigError(argument, str(path), "a run that has saved a checkpoint; start it again instead")
+            raise ConfigError(argument, str(path),
+                              "a run that has saved a checkpoint; start it again instead")
         with checkpoints.reading("last", number):
             last = saved(number, checkpoints.meta("last", number), grid)
     if total_steps is not None and all(last.progress.reached):
@@ -156,19 +170,22 @@ def _resume(
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if not part:
         _warn_of_horizon(new)
-    return run_prepared(prepared, lambda: RunDir(path), Around(hooks, sinks, tensorboard, progress), last)
+    return run_prepared(prepared, lambda: RunDir(path),
+                        Around(hooks, sinks, tensorboard, progress), last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
     if config.total_steps > (config.horizon or 0):
         warnings.warn(
-            f"total_steps {config.total_steps:,} is beyond the horizon {config.horizon:,} fixed at the start: schedules such "
-            "as the learning rate stay at their end values; --horizon (from Python: horizon=) sets a new one",
+            f"total_steps {config.total_steps:,} is beyond the horizon {config.horizon:,} fixed at "
+            "the start: schedules such as the learning rate stay at their end values; --horizon "
+            "(or horizon=) sets a new one",
             stacklevel=3,
         )
 
 
-def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any, more: dict[str, Any]) -> SeedsInTurn:
+def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any,
+                    more: dict[str, Any]) -> SeedsInTurn:
     """Resume seeds that take turns: ended ones stay. more: other arguments of `resume_run`."""
     make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
     trained = ended_seeds(path, prepared, more["modules"])
@@ -181,8 +198,11 @@ def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any, more: dict[str, 
             folders.discard(folder)
             return begin(part, folder, more["hooks"], sinks, more["tensorboard"], more["progress"])
         old = configs.read_config(folder)["run"]
-        given = lambda name: None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)
-        return resume_run(folder, part=True, total_steps=given("total_steps"), horizon=given("horizon"), sinks=sinks, **more)
+        given = lambda name: (
+            None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)
+        )
+        return resume_run(folder, part=True, total_steps=given("total_steps"),
+                          horizon=given("horizon"), sinks=sinks, **more)
 
     run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, more["progress"], trained)
     rundir.update(prepared)

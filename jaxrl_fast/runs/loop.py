@@ -16,13 +16,14 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import next_rows
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.errors import ConfigError, NonFiniteError
-from jaxrl_fast.logs.rows import Measured, Row, measure, with_columns
+from jaxrl_fast.errors import NonFiniteError
+from jaxrl_fast.logs.rows import HookColumns, Measured, Row, measure
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.live_pictures import LivePictures
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
@@ -38,19 +39,21 @@ class Trainer:
     """Trains a run to its end or to a signal; its programs' clock measures the time."""
 
     def __init__(
-        self, run: Result, hooks: Sequence[Hook], sinks: Sequence[Sink], checkpoints: Checkpoints | None, signals: Signals
+        self, run: Result, hooks: Sequence[Hook], sinks: Sequence[Sink],
+        checkpoints: Checkpoints | None, signals: Signals
     ):
         self.run, self.hooks, self.sinks, self.signals = run, hooks, sinks, signals
         self.saver = Saver(run, checkpoints, sinks)
         selection = run.config.selection
-        self.videos = Videos(run, sinks)
+        self.videos, self.pictures = Videos(run, sinks), LivePictures(run, sinks)
         self.selecting = selection.boundaries(run.grid) if selection else set()
         self.boundaries = self.selecting | self.videos.rows
-        self.sanity, self.evaluating = Sanity(run.config.members), EvaluationProgress(run.config, sinks)
+        self.sanity = Sanity(run.config.members)
+        self.evaluating = EvaluationProgress(run.config, sinks)
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
-        self.warned: set[int] = set()  # ids of hooks with wrong columns
+        self.columns = HookColumns()
 
     @property
     def programs(self):
@@ -58,7 +61,7 @@ class Trainer:
 
     def train(self, given: Given | None = None, saved: Saved | None = None) -> None:
         """Train. given: the new agents' start. saved: the checkpoint to resume from."""
-        with self.videos:
+        with self.videos, self.pictures:
             self.prepare(given, saved)
             runtime.started()  # compiled: from here on a user's environment may run
             while not self.run.over:
@@ -105,7 +108,8 @@ class Trainer:
 
     def turn(self) -> None:
         """Start a chunk, check the one before it, and save, evaluate or leave when due."""
-        run, grid, config, t0 = self.run, self.run.grid, self.run.config, self.run.progress.iterations
+        run, grid, config = self.run, self.run.grid, self.run.config
+        t0 = run.progress.iterations
         n = next_rows(grid, run.rows, self.boundaries, config.chunk_seconds, self.row_seconds)
         chunk = self.programs.chunk(run.state, t0, n)
         if self.pending:
@@ -120,6 +124,7 @@ class Trainer:
         if now or chunk.ready:
             self.absorb(at_eval, chunk.ready)
             self.videos.at_row(at_eval)
+        self.pictures.look()
         signum = None if self.pending else self.signals.caught  # save only checked chunks
         if due or signum:
             self.saver.save()
@@ -129,7 +134,8 @@ class Trainer:
         self.run.lanes.state = chunk.state
         if chunk.stopped is not None:
             self.end_early(chunk)
-        self.run.progress.iterations, self.run.progress.rows = chunk.iterations, self.run.grid.whole_rows(chunk.iterations)
+        progress, iterations = self.run.progress, chunk.iterations
+        progress.iterations, progress.rows = iterations, self.run.grid.whole_rows(iterations)
 
     def absorb(self, score: bool = False, busy: bool = False) -> None:
         """Wait for the pending chunk, check and log it, and evaluate if asked.
@@ -162,12 +168,15 @@ class Trainer:
         run.progress.part = {}
         found = []
         for i in range(n):
-            sums = lanes.by_member(lanes.population.members(jax.tree.map(lambda x, i=i: x[..., i], metrics)))
+            sums = lanes.by_member(
+                lanes.population.members(jax.tree.map(lambda x, i=i: x[..., i], metrics))
+            )
             found.append(measure(run.grid.env_steps(start + i + 1), sums, lanes.settings))
         return found
 
     def log(
-        self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float, busy: bool, score: bool = False,
+        self, measured: list[Measured], finite: Any, walls: Sequence[float],
+        rate: float, busy: bool, score: bool = False,
         hooks: Sequence[Hook] = (),
     ) -> None:  # fmt: skip
         """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
@@ -182,11 +191,12 @@ class Trainer:
             last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
             columns |= run.config.selection.select(run, [*measured[:-1], last])
         more = [{}] * (len(measured) - 1) + [columns]
-        rows = [one.row(wall, rate, own) for one, wall, own in zip(measured, walls, more, strict=True)]
+        each = zip(measured, walls, more, strict=True)
+        rows = [one.row(wall, rate, own) for one, wall, own in each]
         run.history.extend(rows)
         try:
             for hook in () if bad or failed else hooks:
-                run.history[-1] = rows[-1] = self.extended(rows[-1], hook, hook(run, rows))
+                run.history[-1] = rows[-1] = self.columns.extended(rows[-1], hook, hook(run, rows))
         finally:
             with self.programs.clock.during("log" if busy else "write"):
                 self.emit(rows)
@@ -199,16 +209,6 @@ class Trainer:
             self.broken(bad)
         if failed:
             self.give_up(failed)
-
-    def extended(self, row: Row, hook: Hook, result: Any) -> Row:
-        """Return a row with a hook's columns; wrong ones are left out, with one warning a hook."""
-        try:
-            return with_columns(row, result)
-        except ConfigError as error:
-            if id(hook) not in self.warned:
-                warnings.warn(f"{error}; such columns are left out", stacklevel=2)
-            self.warned.add(id(hook))
-            return row
 
     def emit(self, rows: Sequence[Row]) -> None:
         """Log rows to the sinks; warn of diverged members."""
@@ -228,7 +228,9 @@ class Trainer:
             if "eval_return" not in found:
                 found, bad = evaluate(run, self.sanity, self.evaluating)
             run.eval_return = found["eval_return"]
-            run.episodes = int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
+            run.episodes = (
+                int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
+            )
         except HostError as error:
             self.give_up(error)
         if bad:
@@ -256,7 +258,8 @@ class Trainer:
         metrics, finite = chunk.fetch()
         part = progress.with_part(metrics)
         (measured,), bad = not_finite(run, self.measure(run.rows, 1, metrics), finite)
-        progress.iterations, progress.part = chunk.iterations, jax.tree.map(lambda x: x[..., 0], part)
+        progress.iterations = chunk.iterations
+        progress.part = jax.tree.map(lambda x: x[..., 0], part)
         if bad:
             run.history.append(measured.row(run.wall_seconds, 0.0, {}))
             self.emit(run.history[-1:])

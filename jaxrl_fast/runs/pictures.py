@@ -31,7 +31,8 @@ _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
 def film(
-    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500, patience: float = 120.0,
+    env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
+    max_steps: int = 500, patience: float = 120.0,
     most: int | None = None,
 ) -> Film:  # fmt: skip
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
@@ -52,9 +53,11 @@ class Video(NamedTuple):
 
     @classmethod
     def of(cls, film: Film, name: str = "") -> Video:
-        """Return a film at its own speed. Raises ConfigError for an environment without pictures."""
+        """Return a film at its own speed. Raises ConfigError if the environment has no pictures."""
         if not film.frames:
-            drawn = "one that is drawn: by `render` of a jf.Env, or Gymnasium's render_mode 'rgb_array'"
+            drawn = (
+                "one that is drawn: by `render` of a jf.Env, or Gymnasium's render_mode 'rgb_array'"
+            )
             raise ConfigError("environment", name, drawn)
         stride, fps = pace(film.step_seconds, len(film.frames))
         return cls(film.frames[::stride], fps)
@@ -84,8 +87,9 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
     return stride, min(max(1 / (step_seconds * stride), 5.0), MAX_FPS)
 
 
-def rollout_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
-    """Write frames (uint8 [H, W, 3], one size) as an endless GIF, and return its path; see `gif`."""
+def rollout_gif(frames: Sequence[np.ndarray], path: str | Path,
+                fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
+    """Write frames (uint8 [H, W, 3], one size) as an endless GIF -> its path; see `gif`."""
     return written(path, gif(frames, fps, max_bytes))
 
 
@@ -119,8 +123,11 @@ def gif(frames: Sequence[np.ndarray], fps: float = 30, max_bytes: int = MAX_BYTE
 def _checked(frames: Sequence[np.ndarray]) -> list[np.ndarray]:
     frames = [np.asarray(frame) for frame in frames]
     shapes = {(f.shape, f.dtype.name) for f in frames}
-    if len(shapes) != 1 or next(iter(shapes))[1] != "uint8" or frames[0].ndim != 3 or frames[0].shape[2] != 3:
-        raise ConfigError("frames", sorted(shapes), "one or more pictures of one size, uint8 [height, width, 3]")
+    if len(shapes) != 1 or next(iter(shapes))[1] != "uint8" or frames[0].ndim != 3 or frames[
+        0
+    ].shape[2] != 3:
+        raise ConfigError("frames", sorted(shapes),
+                          "one or more pictures of one size, uint8 [height, width, 3]")
     return frames
 
 
@@ -150,19 +157,24 @@ def mp4(frames: Sequence[np.ndarray], fps: float = 30) -> bytes:
     frames = _checked(frames)
     height, width, _ = frames[0].shape
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{even.shape[2]}x{even.shape[1]}", "-r", f"{fps:g}", "-i", "-"]
-    how = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast", "-threads", "1", "-movflags", "+faststart"]
+    raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{even.shape[2]}x{even.shape[1]}",
+           "-r", f"{fps:g}", "-i", "-"]
+    how = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-preset", "veryfast",
+           "-threads", "1", "-movflags", "+faststart"]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "video.mp4"
         # imageio_ffmpeg's writer forks Python, which can hang beside JAX's threads
         command = [ffmpeg(), "-v", "error", *raw, *how, str(path)]
         data = even.data.cast("B")
         try:
-            subprocess.run(command, input=data, check=True, capture_output=True, timeout=PATIENCE, process_group=0)
+            subprocess.run(command, input=data, check=True, capture_output=True,
+                           timeout=PATIENCE, process_group=0)
         except subprocess.SubprocessError as error:
-            said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip().splitlines()
+            said = (getattr(error, "stderr", None)
+                    or b"").decode(errors="replace").strip().splitlines()
             why = said[-1] if said else f"no answer in {PATIENCE} s"
-            raise RunError(f"ffmpeg wrote no MP4 of {width} x {height} pictures: {why}. Write a GIF instead.") from error
+            raise RunError(f"ffmpeg wrote no MP4 of {width} x {height} pictures: {why}. Write a "
+                           "GIF instead.") from error
         return path.read_bytes()
 
 
@@ -176,7 +188,8 @@ def _indexed(frames: list[np.ndarray]) -> list[Any]:
     if len(colours) <= _DRAWN:  # a drawing: its commonest colours, so white stays white
         colours = colours[np.argsort(-counts, kind="stable")[:256]]
         palette = Image.new("P", (1, 1))
-        palette.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1).astype(np.uint8).tobytes())
+        palette.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255],
+                                    1).astype(np.uint8).tobytes())
     else:
         palette = Image.fromarray(few).quantize(256, method=Image.Quantize.MEDIANCUT)
     # Dithering would turn flat colours into noise that does not compress.
@@ -187,6 +200,7 @@ def _encode(images: list[Any], milliseconds: int) -> bytes:
     durations = [milliseconds] * (len(images) - 1) + [max(milliseconds, _LAST_MILLISECONDS)]
     file = io.BytesIO()
     images[0].save(
-        file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False, disposal=1
+        file, "GIF", save_all=True, append_images=images[1:], duration=durations,
+        loop=0, optimize=False, disposal=1
     )
     return file.getvalue()

@@ -26,7 +26,8 @@ class Player:
     def __call__(self, obs: Any) -> Any:
         """Return the action for an observation or batch [B, ...], as `Agent.act` does."""
         key = None if self.deterministic else jax.random.fold_in(self._key, self._calls)
-        action, self._state = self.agent.predict(obs, self._state, self._ended, self.deterministic, key)
+        action, self._state = self.agent.predict(obs, self._state, self._ended,
+                                                 self.deterministic, key)
         self._calls, self._ended = self._calls + 1, None
         return action
 

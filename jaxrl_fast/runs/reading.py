@@ -24,7 +24,8 @@ from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
 
-def read_member(path: str | Path, order: Sequence[str], member: int | None, modules: Sequence[str]) -> tuple:
+def read_member(path: str | Path, order: Sequence[str], member: int | None,
+                modules: Sequence[str]) -> tuple:
     """Return (run, environment, config, state, rows, iterations, score) of one member.
 
     A best checkpoint holds only the agent: it is the state, and iterations is None.
@@ -38,13 +39,16 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None, modu
         check_seed(seed_folder(path, seed), algo, env, seed, modules)
         return read_member(seed_folder(path, seed), order, 0, modules)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
-        found = checkpoints.read(order, lambda *one: _read_one(RunDir(path), checkpoints, one, algo, env, config, member))
+        found = checkpoints.read(order, lambda *one: _read_one(RunDir(path), checkpoints,
+                                                               one, algo, env, config, member))
     if found is None:
-        raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); this has none")
+        raise ConfigError("run", str(path),
+                          f"a run with a checkpoint ({' or '.join(order)}); this has none")
     return found
 
 
-def check_seed(folder: Path, algo: Algorithm, env: Environment, seed: int, modules: Sequence[str] = ()) -> None:
+def check_seed(folder: Path, algo: Algorithm, env: Environment,
+               seed: int, modules: Sequence[str] = ()) -> None:
     """Raise ConfigError unless `folder` holds the run of `seed` for `algo` and `env`."""
     its_algo, its_env, config, _ = configs.load(folder, tuple(modules))
     pairs = {
@@ -55,42 +59,54 @@ def check_seed(folder: Path, algo: Algorithm, env: Environment, seed: int, modul
     for name, (own, wanted) in pairs.items():
         if own != wanted:
             at, found, valid = _difference(name, own, wanted)
-            raise expected(f"{at} of {folder}", f"{valid!r}, as in the run it is a part of", f"{found!r}; {remedy}")
+            raise expected(f"{at} of {folder}", f"{valid!r}, as in the run it is a part of",
+                           f"{found!r}; {remedy}")
     if (config.seed, config.seeds) != (seed, 1):
-        raise expected(f"seed of {folder}", str(seed), f"{config.seed} with seeds = {config.seeds}; {remedy}")
+        raise expected(f"seed of {folder}", str(seed),
+                       f"{config.seed} with seeds = {config.seeds}; {remedy}")
 
 
 def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:
     """Return (name, value, other value) of the first difference of two JSON values."""
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return name, one, other
-    differs = next(key for key in {**other, **one} if key not in one or key not in other or one[key] != other[key])
+    differs = next(key for key in {**other, **one} if key not in one
+                   or key not in other or one[key] != other[key])
     return _difference(f"{name}.{differs}", one.get(differs), other.get(differs))
 
 
 def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | None) -> int:
     """Return the seed to read among those that take turns; None: the best evaluated."""
     folders = [seed_folder(path, seed) for seed in config.member_seeds()]
-    here = [i for i, folder in enumerate(folders) if any((folder / "checkpoints" / kind).is_dir() for kind in order)]
+    here = [i for i, folder in enumerate(folders)
+            if any((folder / "checkpoints" / kind).is_dir() for kind in order)]
     if not here:
-        raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); no seed of this one has any")
+        raise ConfigError("run", str(path), f"a run with a checkpoint ({' or '.join(order)}); no "
+                                            "seed of this one has any")
     if member is not None and member not in here:
-        raise ConfigError("member", member, f"one that has a checkpoint ({', '.join(map(str, here))})")
+        raise ConfigError("member", member,
+                          f"one that has a checkpoint ({', '.join(map(str, here))})")
 
     def score(i: int) -> float:
-        result = _result(RunDir(folders[i]), SubstituteWarning)  # without it another seed is the best
-        found = result.get("best_eval_return") if order[0] == "best" else next(iter(result.get("eval_return", ())), None)
+        # without it another seed is the best
+        result = _result(RunDir(folders[i]), SubstituteWarning)
+        found = (
+            result.get("best_eval_return") if order[0] == "best"
+            else next(iter(result.get("eval_return", ())), None)
+        )
         return found if isinstance(found, (int, float)) else -math.inf
 
     return max(here, key=score) if member is None else member
 
 
-def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], algo, env, config, member) -> tuple:
+def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int],
+              algo, env, config, member) -> tuple:
     best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
     if member not in meta["lanes"]:
-        raise ConfigError("member", member, f"one that this checkpoint holds ({', '.join(map(str, meta['lanes']))})")
+        raise ConfigError("member", member,
+                          f"one that this checkpoint holds ({', '.join(map(str, meta['lanes']))})")
     chosen = {name: values[member] for name, values in meta["settings"].items()}
     algo, env = configure(algo, env, config.settings_of(member) | chosen)
     lanes, bound = len(meta["lanes"]), algo.bind(env.spec)
@@ -107,7 +123,10 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int], al
     rows = meta["best_rows"] if best else meta["rows"]
     scores = meta.get("best_scores") if best else _result(rundir).get("eval_return")
     score = scores[member] if scores and member < len(scores) else None
-    return dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"), score
+    return (
+        dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"),
+        score
+    )
 
 
 def _agent(algo: Algorithm, key: jax.Array) -> Any:

@@ -64,9 +64,13 @@ class Subject:
     def settings(self) -> str:
         """Return sections of the settings that differ from defaults, and the whole file."""
         known = [] if self.algo is None else [
-            self.algo._repr_html_(), self.env._repr_html_(), html.block("run", html.settings(self.config)),
+            self.algo._repr_html_(), self.env._repr_html_(),
+            html.block("run", html.settings(self.config)),
         ]  # fmt: skip
-        return wide("".join(known)) + html.folded("config.json", code(json.dumps(self.content, indent=2)))
+        return (
+            wide("".join(known))
+            + html.folded("config.json", code(json.dumps(self.content, indent=2)))
+        )
 
     def memory(self) -> str:
         """Return the memory plan's table of a run on a CPU, for this machine; "" for other runs."""
@@ -79,13 +83,14 @@ class Subject:
 
     def where(self) -> str:
         """Return the device and the versions of the libraries."""
-        versions = ", ".join(f"{name} {version}" for name, version in self.content.get("versions", {}).items())
+        versions = ", ".join(f"{name} {version}"
+                             for name, version in self.content.get("versions", {}).items())
         return f"{self.content.get('device', '')}; {versions}"
 
 
 @functools.lru_cache(maxsize=4)
 def described(path: Path, changed: int) -> tuple[Subject, str, str]:
-    """Return what a run is, its memory plan and its settings, once for a config.json that does not change.
+    """Return a run's outline, memory plan and settings, once while config.json stays the same.
 
     changed: the time of the file's last change.
     """
@@ -123,7 +128,8 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
         section("Time", _time(rows, result)),
         section("Memory", memory),
         section("Settings", settings),
-        section("How to reproduce", reproduce(subject.content, _commands(path, imported(subject.content)))),
+        section("How to reproduce",
+                reproduce(subject.content, _commands(path, imported(subject.content)))),
     ]
     return page(subject.title, parts, AGAIN if refresh and going else None)
 
@@ -134,15 +140,19 @@ def _rows(rundir: RunDir, run: dict[str, Any], over: bool) -> list[dict[str, Any
     seeds = [seed_folder(rundir.path, seed) for seed in range(first, first + run.get("seeds", 1))]
     if over or not any(folder.is_dir() for folder in seeds):
         return read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
-    return [listed(json.loads(line_of(row))) for row in side_by_side([RunDir(folder).history() for folder in seeds])]
+    return [listed(json.loads(line_of(row)))
+            for row in side_by_side([RunDir(folder).history() for folder in seeds])]
 
 
-def _numbers(subject: Subject, rows: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, str]:
+def _numbers(subject: Subject, rows: list[dict[str, Any]],
+             result: dict[str, Any]) -> dict[str, str]:
     """Return the numbers at the head of the page."""
     run, found = subject.content["run"], {}
     scores = [x for x in result.get("eval_return") or () if x is not None]
     if scores:
-        found[f"final return{span(np.array(scores)).replace(',', ':', 1)}"] = f"{np.mean(scores):,.4g}"
+        found[f"final return{span(np.array(scores)).replace(',', ':', 1)}"] = (
+            f"{np.mean(scores):,.4g}"
+        )
     if result.get("best_eval_return") is not None:
         found["best evaluation"] = f"{result['best_eval_return']:,.4g}"
     last = rows[-1] if rows else {}
@@ -161,29 +171,38 @@ def _curve(rows: list[dict[str, Any]], labels: Sequence[str]) -> str:
     if not rows:
         return "<p>No log row yet.</p>"
     told = "Point at a line for its values. Dots are evaluations, with their interval."
-    return grid([figure(svg.learning_curve({"": rows}, members=labels), f"{meaning('episode_return')} {told}")], "whole")
+    return grid([figure(svg.learning_curve({"": rows}, members=labels),
+                        f"{meaning('episode_return')} {told}")], "whole")
 
 
 def _metrics(rows: list[dict[str, Any]], labels: Sequence[str]) -> list[str]:
     """Return a figure for every column of the log but the learning curve's."""
-    names = dict.fromkeys(name for row in rows for name in row if name not in ("env_steps", "wall_seconds", "episode_return"))
-    as_lists = [{k: [v] if k in FIXED and k != "env_steps" else v for k, v in row.items()} for row in rows]
-    draw = lambda name: svg.learning_curve({"": as_lists}, name, labels, evaluations=False, width=svg.NARROW)
+    names = dict.fromkeys(name for row in rows for name in row
+                          if name not in ("env_steps", "wall_seconds", "episode_return"))
+    as_lists = [{k: [v] if k in FIXED and k != "env_steps" else v for k, v in row.items()}
+                for row in rows]
+    draw = lambda name: svg.learning_curve({"": as_lists}, name,
+                                           labels, evaluations=False, width=svg.NARROW)
     return [figure(draw(name), meaning(name), name) for name in names]
 
 
 def _videos(path: Path) -> list[str]:
-    films = [file for parts in ("videos", "seed-*/videos") for kind in ("gif", "mp4") for file in path.glob(f"{parts}/*.{kind}")]
+    films = [file for parts in ("videos", "seed-*/videos") for kind in ("gif", "mp4")
+             for file in path.glob(f"{parts}/*.{kind}")]
     found = sorted(films, key=lambda file: (file.stem, str(file)))
-    ends = [file for file in (path / "rollout.gif", *sorted(path.glob("seed-*/rollout.gif"))) if file.is_file()]
+    ends = [file for file in (path / "rollout.gif", *sorted(path.glob("seed-*/rollout.gif")))
+            if file.is_file()]
     at = lambda file: f"after {int(file.stem):,} steps" if file.stem.isdigit() else "at the end"
-    seed = lambda file: "".join(f", {part}" for part in file.relative_to(path).parts if part.startswith("seed-"))
+    seed = lambda file: "".join(f", {part}" for part in file.relative_to(path).parts
+                                if part.startswith("seed-"))
     shown = [*found[-MOST_VIDEOS:], *ends[:MOST_VIDEOS]]
-    return [figure(picture(file, f"an episode {at(file)}"), f"{at(file)}{seed(file)}") for file in shown]
+    return [figure(picture(file, f"an episode {at(file)}"),
+                   f"{at(file)}{seed(file)}") for file in shown]
 
 
 def _lost(result: dict[str, Any]) -> str:
-    rows = [(x.get("member"), f"{x.get('env_steps', 0):,}", x.get("reason")) for x in result.get("lost") or ()]
+    rows = [(x.get("member"), f"{x.get('env_steps', 0):,}", x.get("reason"))
+            for x in result.get("lost") or ()]
     return wide(html.table(rows, ("member", "steps", "reason"), left=3)) if rows else ""
 
 
@@ -200,7 +219,8 @@ def _time(rows: list[dict[str, Any]], result: dict[str, Any]) -> str:
 def _commands(path: Path, imports: str) -> list[str]:
     where = shlex.quote(str(path))
     return [
-        f"jaxrl-fast train --config {where}/config.json{imports}", f"jaxrl-fast eval {where}{imports}",
+        f"jaxrl-fast train --config {where}/config.json{imports}",
+        f"jaxrl-fast eval {where}{imports}",
         f"jaxrl-fast train --resume {where}{imports}",
     ]  # fmt: skip
 
@@ -208,12 +228,17 @@ def _commands(path: Path, imports: str) -> list[str]:
 def reproduce(content: dict[str, Any], commands: Sequence[str], file: str = "config.json") -> str:
     """Return the commands that repeat what `file` holds, after those that install the library."""
     versions = content.get("versions", {})
-    exact = [f"{name}=={versions[name]}" for name in ("jax", "jaxlib", "flax", "optax") if name in versions]
+    exact = [f"{name}=={versions[name]}" for name in ("jax", "jaxlib", "flax", "optax")
+             if name in versions]
     lines = [
         f"python -m venv env && . env/bin/activate  # Python {versions.get('python', '3.11')}",
-        f"pip install -e CHECKOUT {' '.join(exact)}  # the folder of jaxrl_fast {versions.get('jaxrl_fast', '')}",
+        f"pip install -e CHECKOUT {' '.join(exact)}  # the folder of jaxrl_fast "
+        f"{versions.get('jaxrl_fast', '')}",
     ]
-    told = f"{file} holds every setting and the seeds; the same versions on the same kind of device give the same bits."
+    told = (
+        f"{file} holds every setting and the seeds; the same versions on the same kind of device "
+        "give the same bits."
+    )
     return code("\n".join([*lines, *commands])) + f"<p>{told}</p>"
 
 

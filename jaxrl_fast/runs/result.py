@@ -32,7 +32,7 @@ from jaxrl_fast.runs.signals import run_so_far
 
 
 class AnyResult:
-    """The common part of the results of one program (`Result`) and of seeds in turn (`SeedsInTurn`)."""
+    """The common part of `Result` (one program) and `SeedsInTurn` (seeds one by one)."""
 
     def __repr__(self) -> str:
         title, *facts = self._told()
@@ -41,9 +41,15 @@ class AnyResult:
     def _repr_html_(self) -> str:
         title, *facts = self._told()
         scores, rows = self.eval_return, list(map(shown, self.history))
-        several = [] if scores is None or not span(scores) else [f"final return of {len(scores)} members{span(scores)}"]
+        several = (
+            [] if scores is None or not span(scores)
+            else [f"final return of {len(scores)} members{span(scores)}"]
+        )
         picture = svg.image(svg.learning_curve({"": rows})) if rows else ""
-        parts = self.algo._repr_html_(), self.env._repr_html_(), html.block("run", html.settings(self.config))
+        parts = (
+            self.algo._repr_html_(), self.env._repr_html_(),
+            html.block("run", html.settings(self.config))
+        )
         return html.block(title, html.lines(*facts, *several), picture, *parts)
 
     def _told(self) -> tuple[str, str, str]:
@@ -54,7 +60,10 @@ class AnyResult:
         which = which if len(seeds) == 1 else f"{len(seeds)} members, {which}"
         lost = f", {len(self.lost)} of them lost" if self.lost else ""
         known = scores is not None and np.isfinite(scores).any()
-        final = f"mean return {np.nanmean(scores):,.4g} at the end" if known else "not evaluated at the end"
+        final = (
+            f"mean return {np.nanmean(scores):,.4g} at the end" if known
+            else "not evaluated at the end"
+        )
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.out.path}" if self.out else "in memory"
         return (
@@ -86,7 +95,8 @@ class AnyResult:
         """
         known = {"eval_return"}.union(*(row.metrics for row in self.history))
         if self.history and metric not in known:
-            raise ConfigError("metric", metric, f"one of {', '.join(sorted(known))}{nearest(metric, known)}")
+            raise ConfigError("metric", metric,
+                              f"one of {', '.join(sorted(known))}{nearest(metric, known)}")
         return curve(self.history, self.config.members, metric)
 
     def frame(self) -> Any:
@@ -97,9 +107,10 @@ class AnyResult:
         return table(self.history, self.config.member_seeds(), self.config.member_settings())
 
     def video(
-        self, member: int | None = None, env: Environment | None = None, seed: int = 0, max_steps: int = 500
+        self, member: int | None = None, env: Environment | None = None,
+        seed: int = 0, max_steps: int = 500
     ) -> Video:
-        """Return pictures of an episode of `agent(member)`, which a notebook shows; see `Agent.video`."""
+        """Return pictures of an episode of `agent(member)` for a notebook; see `Agent.video`."""
         return self.agent(member).video(env, seed, max_steps)
 
 
@@ -122,15 +133,21 @@ class Result(AnyResult):
     go_on: Callable[[Sequence[Sink]], Result] | None = None  # after an interruption
 
     grid = property(attrgetter("prepared.grid"), doc="Where rows and evaluations fall.")
-    population = property(attrgetter("lanes.population"), doc="Where the members live that have a lane.")
-    state = property(attrgetter("lanes.state"), doc="The RunState on the device, leaves [lanes, ...]; for one no such axis.")
+    population = property(attrgetter("lanes.population"),
+                          doc="Where the members live that have a lane.")
+    state = property(attrgetter("lanes.state"),
+                     doc="The RunState on the device, leaves [lanes, ...]; for one no such axis.")
     history = property(attrgetter("lanes.programs.context.history"), doc="The log rows so far.")
-    lost = property(attrgetter("lanes.lost"), doc="{member: env_steps and reason} of members that became NaN or infinite.")
+    lost = property(attrgetter("lanes.lost"),
+                    doc="{member: env_steps and reason} of members that became NaN or infinite.")
     live = property(attrgetter("lanes.live"), doc="Members that are still trained, and finite.")
-    rows = property(attrgetter("progress.rows"), doc="Log rows that are done, the warm-up's not counted.")
-    reached = property(attrgetter("progress.reached"), doc="[members] Where each reached the target return, or None.")
+    rows = property(attrgetter("progress.rows"),
+                    doc="Log rows that are done, the warm-up's not counted.")
+    reached = property(attrgetter("progress.reached"),
+                       doc="[members] Where each reached the target return, or None.")
     best_score = property(attrgetter("best.score"), doc="The best mean return of an evaluation.")
-    best_rows = property(attrgetter("best.rows"), doc="The log row of the best evaluation; -1 before the first.")
+    best_rows = property(attrgetter("best.rows"),
+                         doc="The log row of the best evaluation; -1 before the first.")
 
     @property
     def env_steps(self) -> int:
@@ -140,12 +157,16 @@ class Result(AnyResult):
     @property
     def steps_per_second(self) -> float:
         """Return the environment steps of all members per second of training."""
-        return self.progress.train_steps / self.progress.train_seconds if self.progress.train_seconds else 0.0
+        return (
+            self.progress.train_steps / self.progress.train_seconds if self.progress.train_seconds
+            else 0.0
+        )
 
     @property
     def seconds(self) -> dict[str, float]:
         """Return wall-clock seconds by activity: compile (and start), train, evaluate, write."""
-        found = {name: self.progress.seconds.get(name, 0.0) for name in ("compile", "train", "evaluate", "write")}
+        found = {name: self.progress.seconds.get(name, 0.0)
+                 for name in ("compile", "train", "evaluate", "write")}
         for name, spent in self.lanes.programs.clock.seconds().items():
             found["train" if name in TRAIN else name] += spent
         return found
@@ -157,7 +178,9 @@ class Result(AnyResult):
 
     @property
     def over(self) -> bool:
-        at_target = self.config.target_return is not None and all(self.reached[i] for i in self.live)
+        at_target = (
+            self.config.target_return is not None and all(self.reached[i] for i in self.live)
+        )
         return self.rows >= self.grid.rows or self.stop_requested or at_target
 
     def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
@@ -172,7 +195,8 @@ class Result(AnyResult):
         run that has ended or failed.
         """
         if self.go_on is None:
-            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
+            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run "
+                                             "directory a new end")
         return run_so_far(lambda: self.go_on(sinks))
 
     def stop(self) -> None:
@@ -186,7 +210,10 @@ class Result(AnyResult):
         """
         if member is None:
             known = self.eval_return is not None
-            member = int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known else int(self.lanes.members[0])
+            member = (
+                int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known
+                else int(self.lanes.members[0])
+            )
         state = jax.device_put(jax.jit(tree.copy)(self.lanes.agent(member)), jax.local_devices()[0])
         score = None if self.eval_return is None else float(self.eval_return[member])
         return Agent(*self.setup(member), self.config, state, self.rows, score)

@@ -24,9 +24,9 @@ from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.logs.sinks import Guarded
-from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
+from jaxrl_fast.runs.description import described, device_name
 from jaxrl_fast.values import expanded
 
 SEED = "seed-"
@@ -39,7 +39,8 @@ class RunDir:
 
     path: Path
     new: bool = False  # whether `create` made the directory
-    lock: Any = dataclasses.field(default=None, compare=False, repr=False)  # `folders.Lock` from `create`
+    # `folders.Lock` from `create`
+    lock: Any = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def metrics(self) -> Path:
@@ -56,7 +57,10 @@ class RunDir:
 
     @property
     def in_turn(self) -> bool:
-        return (self.path / "config.json").is_file() and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
+        return (
+            (self.path / "config.json").is_file()
+            and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
+        )
 
     @classmethod
     def create(cls, path: Path, prepared: Prepared) -> RunDir:
@@ -149,33 +153,40 @@ class RunDir:
         return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
 
     def result(self) -> dict[str, Any]:
-        remedy = f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are readable without it"
-        return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast", forms.RESULT, remedy)
+        remedy = (
+            f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are "
+            "readable without it"
+        )
+        return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast",
+                               forms.RESULT, remedy)
 
     def draw(self, run: Any, member: int, agent: Any) -> None:
         """Draw the pictures; a failure is a warning and does not fail the run."""
-        from jaxrl_fast.logs import plots
+        from jaxrl_fast.logs import plots, time_plot
         from jaxrl_fast.runs import pictures
 
         label = f"{run.algo.name} {registry.name_of(run.env)}"
         try:
             rows = read_jsonl(self.metrics)
             plots.learning_curve({label: rows}, self.path / "curve.png")
-            plots.time_use(rows, self.path / "time.png")
+            time_plot.time_use(rows, self.path / "time.png")
             algo, env = run.setup(member)
-            film = pictures.film(env, algo, agent, jax.random.key(run.config.seed), 500, run.config.host_timeout)
+            film = pictures.film(env, algo, agent, jax.random.key(run.config.seed),
+                                 500, run.config.host_timeout)
             if film.page is not None:
                 configs.write_text(self.path / "rollout.html", film.page)
             if film.frames:
                 pictures.Video.of(film).save(self.path / "rollout.gif")
         except Exception as error:
-            warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}", stacklevel=2)
+            warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}",
+                          stacklevel=2)
 
 
 def numbered(folder: str, *parts: str) -> Path:
     """Return FOLDER/PART-PART-N with the first free N, the same in every process."""
     stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
-    free = next(path for n in itertools.count(1) if not (path := Path(folder) / f"{stem}-{n}").exists())
+    free = next(path for n in itertools.count(1)
+                if not (path := Path(folder) / f"{stem}-{n}").exists())
     return Path(distributed.tell(str(free)))
 
 
@@ -195,7 +206,10 @@ def run_path(argument: str, path: Any) -> Path:
 
 def whole_run(path: Path) -> Path:
     """Return the run directory to resume: for a seed in turn, the directory of all seeds."""
-    return path.parent if path.name.startswith(SEED) and (path.parent / "config.json").is_file() else path
+    return (
+        path.parent if path.name.startswith(SEED) and (path.parent / "config.json").is_file()
+        else path
+    )
 
 
 def check_free(path: Path) -> None:
@@ -210,7 +224,10 @@ def check_free(path: Path) -> None:
 def check_empty(path: Path) -> None:
     """Raise ConfigError for a directory with files, except remains of a run that never began."""
     try:
-        found = {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists() else set()
+        found = (
+            {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists()
+            else set()
+        )
     except OSError as error:
         raise folders.not_writable("out", path, error) from error
     if not found or (folders.LOCK in found and found <= {folders.LOCK, "config.json"}):
@@ -218,10 +235,13 @@ def check_empty(path: Path) -> None:
     if found - {folders.LOCK} == {"checkpoints"} and _unfinished(path / "checkpoints"):
         return
     begun = (path / "config.json").is_file()
-    resume = "; it has no checkpoint to go on from: choose another, or remove this one" if begun else ""
+    resume = (
+        "; it has no checkpoint to go on from: choose another, or remove this one" if begun else ""
+    )
     if RunDir(path).resumable:
         resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)"
-    raise ConfigError("out", str(path), f"a new or empty directory; this one holds another run or files{resume}")
+    raise ConfigError("out", str(path),
+                      f"a new or empty directory; this one holds another run or files{resume}")
 
 
 def _unfinished(path: Path) -> bool:
@@ -234,7 +254,10 @@ def check_outside(path: Path, argument: str = "out") -> None:
     for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         what = _held_by(folder)
         if what:
-            valid = f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is that of {what}"
+            valid = (
+                f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is "
+                f"that of {what}"
+            )
             raise ConfigError(argument, str(path), valid)
 
 
@@ -245,40 +268,8 @@ def _held_by(folder: Path) -> str | None:
         return "a sweep"
     begun = there("metrics.jsonl", "checkpoints", "result.json") or RunDir(folder).in_turn
     with contextlib.suppress(ConfigError):
-        if there("config.json") and configs.read_config(folder) and (begun or folders.holder(folder)):
+        if there("config.json") and configs.read_config(folder) and (
+            begun or folders.holder(folder)
+        ):
             return "a run"
     return None
-
-
-def described(prepared: Prepared) -> Prepared:
-    """Return the run with config.json's content. Raises ConfigError for other values."""
-    return prepared if prepared.content is not None else dataclasses.replace(prepared, content=describe(prepared))
-
-
-def describe(run: Any) -> dict[str, Any]:
-    """Return the content of config.json. run: a `Prepared`, or a sweep for its base."""
-    configs.check_about(run.about)
-    origin, grid = registry.describe(run.env), run.grid
-    resolved = {  # default settings, for readers; nothing reads them back
-        "environment": forms.to_json(registry.settings_of(origin[0]) | origin[1]) if origin else None,
-        "max_episode_steps": run.env.spec.max_episode_steps,
-        "log_every": grid.row * grid.steps,
-        "eval_every": grid.eval_rows * grid.row * grid.steps,
-        "random_steps": grid.warmup * grid.steps,
-    }
-    return {
-        "format": configs.FORMAT,
-        "algorithm": configs.encode_algorithm(run.algo),
-        "environment": configs.encode_environment(run.env),
-        "run": configs.encode_run(run.config),
-        "resolved": resolved,
-        **run.about,
-        "device": device_name(),
-        "products": precision.in_force(run.algo.precision, jax.default_backend()),
-        "versions": runtime.versions(),
-    }
-
-
-def device_name() -> str:
-    devices = jax.devices()
-    return f"{len(devices)} x {devices[0].device_kind} ({devices[0].platform})"

@@ -1,4 +1,4 @@
-"""Seeds trained as runs of their own: their results, their rows side by side, their folders at a resume."""
+"""Seeds trained as runs of their own: results, rows side by side, folders at a resume."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ def of_run(run: Result) -> Trained:
     agent.state = jax.device_get(agent.state)
     score = np.nan if run.eval_return is None else float(run.eval_return[0])
     kept = Trained(
-        run.history, score, run.eval_episodes, run.best_score, run.env_steps, run.seconds, run.steps_per_second,
+        run.history, score, run.eval_episodes, run.best_score, run.env_steps,
+        run.seconds, run.steps_per_second,
         run.lost.get(0), run.reached[0], lambda: _on_device(agent),
     )  # fmt: skip
     run.lanes.state = run.best.agent = None
@@ -73,10 +74,13 @@ def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
 
         def make_agent() -> Agent:
             run, env, config, state, row, _, _ = read_member(folder, ("last",), 0, modules)
-            return Agent(run.algo, env, config, state.agent if isinstance(state, RunState) else state, row, score)
+            return Agent(run.algo, env, config, state.agent if isinstance(state, RunState)
+                         else state, row, score)
 
         lost = lost[0] and {k: lost[0][k] for k in ("env_steps", "reason")}
-        seconds = {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {}
+        seconds = (
+            {k: number(v, 0.0) for k, v in seconds.items()} if isinstance(seconds, dict) else {}
+        )
         return Trained(
             history, number(score, np.nan), number(result.get("eval_episodes"), 0),
             number(result.get("best_eval_return"), -np.inf), result["env_steps"], seconds,
@@ -90,7 +94,8 @@ def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
     walls, found = [0.0] * len(columns), []
     for steps in sorted(set().union(*columns)):
         rows = [column.get(steps) for column in columns]
-        walls = [wall if row is None else row.wall_seconds or 0.0 for wall, row in zip(walls, rows, strict=True)]
+        walls = [wall if row is None else row.wall_seconds or 0.0
+                 for wall, row in zip(walls, rows, strict=True)]
         there = [row for row in rows if row is not None]
         names = dict.fromkeys(name for row in there for name in row.metrics)
         rate = overall_rate([(1, row.steps_per_second or 0.0) for row in there])
@@ -99,7 +104,8 @@ def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
 
 
 def _column(name: str, rows: Sequence[Row | None]) -> np.ndarray:
-    values = [np.ravel(row.metrics[name])[:1] if row is not None and name in row.metrics else () for row in rows]
+    values = [np.ravel(row.metrics[name])[:1] if row is not None and name in row.metrics else ()
+              for row in rows]
     dtype = np.result_type(np.float32, *(x.dtype for x in values if len(x)))
     return np.array([x[0] if len(x) else np.nan for x in values], dtype)
 
@@ -126,14 +132,17 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
         if (folder / "config.json").is_file():
             check_seed(folder, prepared.algo, prepared.env, seed, modules)
         result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
-        same = lambda run: (run["total_steps"], run.get("horizon")) == (config.total_steps, config.horizon)
+        same = lambda run: (
+            (run["total_steps"], run.get("horizon")) == (config.total_steps, config.horizon)
+        )
         if result and (result.lost or same(configs.read_config(folder)["run"])):
             ended[seed - config.seed] = result
         elif RunDir(folder).resumable:
             _check_done(folder, config, prepared.grid)
         elif result:
             remedy = f"move {folder.name} elsewhere and resume the run, which restarts this seed"
-            raise expected(str(folder), "a run with its checkpoints", f"one that has ended and lost them; {remedy}")
+            raise expected(str(folder), "a run with its checkpoints",
+                           f"one that has ended and lost them; {remedy}")
         else:
             _check_anew(folder, config)
     return ended
@@ -147,12 +156,19 @@ def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
     done = grid.env_steps(meta["rows"])
     if done > grid.env_steps(grid.rows):
         go_on = "give that many, or more, as total_steps (--total-steps)"
-        raise expected("total_steps", f"at least the {done:,} steps that {folder.name} has", f"{config.total_steps:,}: {go_on}")
+        raise expected("total_steps", f"at least the {done:,} steps that {folder.name} has",
+                       f"{config.total_steps:,}: {go_on}")
 
 
 def _check_anew(folder: Path, config: RunConfig) -> None:
     """Raise ConfigError for a seed without checkpoints that cannot restart."""
     if config.start_from == IN_MEMORY:
-        gone = f"parameters in memory, which are gone with their process, and {folder.name} has no checkpoint"
-        remedy = "`resume()` of the run in that process goes on with it; jf.load reads the seeds that have ended"
+        gone = (
+            f"parameters in memory, which are gone with their process, and {folder.name} has no "
+            "checkpoint"
+        )
+        remedy = (
+            "`resume()` of the run in that process goes on with it; jf.load reads the seeds that "
+            "have ended"
+        )
         raise expected("start_from", "a run directory", f"{gone}; {remedy}")

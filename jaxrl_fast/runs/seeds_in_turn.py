@@ -53,7 +53,11 @@ class SeedsInTurn(AnyResult):
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that failed
             return object.__getattribute__(self, name)
-        hint = ": a hook gets the Result of each seed, which has it" if hasattr(Result, name) or name in _OF_A_SEED else ""
+        hint = (
+            ": a hook gets the Result of each seed, which has it"
+            if hasattr(Result, name) or name in _OF_A_SEED
+            else ""
+        )
         raise AttributeError(f"seeds that trained one after another have no {name!r}{hint}")
 
     def _done(self) -> str:
@@ -66,7 +70,8 @@ class SeedsInTurn(AnyResult):
                 if member in self.trained:
                     continue
                 if self.progress:
-                    print(f"seed {seed}, {member + 1} of {self.config.seeds}", file=sys.stderr, flush=True)
+                    print(f"seed {seed}, {member + 1} of {self.config.seeds}", file=sys.stderr,
+                          flush=True)
                 self.trained[member], self.going = of_run(self._ended(member, signals)), None
                 if not self.over:
                     self.write_log()
@@ -78,7 +83,8 @@ class SeedsInTurn(AnyResult):
         if signals.caught:
             raise self._interrupted(signals.caught, self.config.seeds - 1)
         if not np.isfinite(self.eval_return).any():
-            raise NonFiniteError(f"no seed has a score: all were lost, {'; '.join(x['reason'] for x in self.lost.values())}")
+            raise NonFiniteError("no seed has a score: all were lost, "
+                                 f"{'; '.join(x['reason'] for x in self.lost.values())}")
         return self
 
     def _ended(self, member: int, signals: Signals) -> Result:
@@ -98,7 +104,8 @@ class SeedsInTurn(AnyResult):
             self.write_log()
             raise self._interrupted(stop.signum, member) from None
         except RunError as error:
-            if isinstance(error, NonFiniteError) and error.run is not None and self.config.on_nan == "mark":
+            found = isinstance(error, NonFiniteError) and error.run is not None
+            if found and self.config.on_nan == "mark":
                 warnings.warn(f"seed {part.config.seed} is lost: {error}", stacklevel=2)
                 return error.run
             raise
@@ -107,7 +114,8 @@ class SeedsInTurn(AnyResult):
         steps = self.going.progress.iterations * self.going.grid.steps if self.going else 0
         if member in self.trained:
             steps = self.trained[member].env_steps
-        return Interrupted(signum, self.out and self.out.path, steps, run=self, seed=self.config.seed + member)
+        return Interrupted(signum, self.out and self.out.path, steps,
+                           run=self, seed=self.config.seed + member)
 
     def resume(self, sinks: Sinks | None = None) -> SeedsInTurn:
         """Resume an interrupted run; returns this run when it has ended.
@@ -116,7 +124,8 @@ class SeedsInTurn(AnyResult):
         has ended.
         """
         if self.over:
-            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run directory a new end")
+            raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run "
+                                             "directory a new end")
         self.make_sinks = sinks_of_each(sinks) or self.make_sinks
         with folders.held("resume", self.out.path) if self.out else contextlib.nullcontext():
             return run_so_far(self.train)
@@ -125,23 +134,28 @@ class SeedsInTurn(AnyResult):
         """Write metrics.jsonl and its plot for the seeds so far."""
         if not self.out:
             return
-        histories = [RunDir(seed_folder(self.out.path, seed)).history() for seed in self.config.member_seeds()]
+        histories = [RunDir(seed_folder(self.out.path, seed)).history()
+                     for seed in self.config.member_seeds()]
         try:
             with writing(self.out.metrics):
-                configs.write_text(self.out.metrics, b"".join(map(line_of, side_by_side(histories))).decode())
+                configs.write_text(self.out.metrics,
+                                   b"".join(map(line_of, side_by_side(histories))).decode())
         except WriteError as error:
             command = f"jaxrl-fast train --resume {shlex.quote(str(self.out.path))}"
-            raise RunError(f"{error}; seeds that have ended are whole: once it can be written, go on with {command}") from error
+            raise RunError(f"{error}; seeds that have ended are whole: once it can be written, go "
+                           f"on with {command}") from error
         rows = read_jsonl(self.out.metrics)
         try:
             if rows and self.config.pictures:
                 name = f"{self.algo.name} {registry.name_of(self.env)}"
                 plots.learning_curve({name: rows}, self.out.path / "curve.png")
         except Exception as error:
-            warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}", stacklevel=2)
+            warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}",
+                          stacklevel=2)
 
     def _of_each(self, name: str, missing: Any) -> list[Any]:
-        return [getattr(self.trained[m], name) if m in self.trained else missing for m in range(self.config.seeds)]
+        return [getattr(self.trained[m], name) if m in self.trained else missing
+                for m in range(self.config.seeds)]
 
     @property
     def over(self) -> bool:
@@ -196,13 +210,15 @@ class SeedsInTurn(AnyResult):
     @property
     def eval_episodes(self) -> int:
         """Return the fewest episodes of the seeds' last evaluations."""
-        return min((x.eval_episodes for x in self.trained.values()), default=self.config.most_episodes)
+        return min((x.eval_episodes for x in self.trained.values()),
+                   default=self.config.most_episodes)
 
     @property
     def seconds(self) -> dict[str, float]:
         """Return the wall-clock seconds by activity, of all seeds."""
         spent = [x.seconds for x in self._begun]
-        return {name: sum(x.get(name, 0.0) for x in spent) for name in ("compile", "train", "evaluate", "write")}
+        return {name: sum(x.get(name, 0.0) for x in spent)
+                for name in ("compile", "train", "evaluate", "write")}
 
     @property
     def steps_per_second(self) -> float:
@@ -212,12 +228,16 @@ class SeedsInTurn(AnyResult):
         """Return one seed's current agent. member: None: the best of the final evaluations."""
         here = [*sorted(self.trained), *([self._member_going] if self.going else [])]
         if member is None and here:
-            scores = np.full(self.config.seeds, -np.inf) if self.eval_return is None else self.eval_return
+            scores = (
+                np.full(self.config.seeds, -np.inf) if self.eval_return is None
+                else self.eval_return
+            )
             member = max(here, key=lambda m: np.nan_to_num(scores[m], nan=-np.inf))
         if member is not None:
             check_int("member", member, 0, self.config.seeds - 1)
         if member not in here:
-            raise ConfigError("member", member, f"one that has begun ({', '.join(map(str, here)) or 'none has'})")
+            raise ConfigError("member", member,
+                              f"one that has begun ({', '.join(map(str, here)) or 'none has'})")
         return self.trained[member].make_agent() if member in self.trained else self.going.agent(0)
 
 
@@ -229,5 +249,6 @@ def sinks_of_each(sinks: Any) -> Sinks | None:
     if not callable(sinks) and sinks:
         named = ", ".join(type(sink).__name__ for sink in sinks)
         reason = "seeds of environments on the host train one after another"
-        raise ConfigError("sinks", named, f"a function of a seed's RunConfig that returns its sinks: {reason}")
+        raise ConfigError("sinks", named,
+                          f"a function of a seed's RunConfig that returns its sinks: {reason}")
     return sinks or None

@@ -22,10 +22,12 @@ MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a 
 MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
 MOST_PARAMETER = 1e8  # of a network's parameters
 PARAMETER = "the largest parameter"  # measured in evaluations, NaN if unknown
-IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite", ACTION: "actions in an evaluation are not finite"}
+IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite",
+                 ACTION: "actions in an evaluation are not finite"}
 
 
-def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[list[Measured], str | None]:
+def not_finite(run: Result, measured: Sequence[Measured],
+               finite: Any) -> tuple[list[Measured], str | None]:
     """Return the rows without lost members' values, and a message that ends the run, or None.
 
     finite: whether each lane's agent is; None before any training.
@@ -36,7 +38,8 @@ def not_finite(run: Result, measured: Sequence[Measured], finite: Any) -> tuple[
         found.append(row if stop else row.without(run.lost))
     if finite is not None:
         for member in np.flatnonzero(~run.lanes.by_member(run.population.members(finite), True)):
-            said.append(lose(run, int(member), measured[-1].env_steps, "agent parameters or priorities are not finite"))
+            said.append(lose(run, int(member), measured[-1].env_steps,
+                             "agent parameters or priorities are not finite"))
     return found, said[0] if said and (stop or not run.live) else None
 
 
@@ -57,14 +60,14 @@ def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> Non
         (member, what), *others = senseless.items()
         more = f" (and members {', '.join(str(m) for m, _ in others)})" if others else ""
         warnings.warn(
-            f"{what} {_place(config, member, env_steps)}{more}: training has diverged, though no number is NaN; "
-            "a lower learning_rate may help",
+            f"{what} {_place(config, member, env_steps)}{more}: training has diverged, though no "
+            "number is NaN; a lower learning_rate may help",
             stacklevel=2,
         )
 
 
 class Sanity:
-    """The members' returns and entropies in the rows so far: finite values without meaning are named once."""
+    """The members' returns and entropies so far: values without meaning are named once."""
 
     def __init__(self, members: int):
         self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
@@ -91,7 +94,10 @@ class Sanity:
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
         if name == PARAMETER:
             return value > MOST_PARAMETER
-        return name.endswith("loss") and math.isfinite(value) and abs(value) > MOST_LOSS * self.returns[member] ** 2
+        return (
+            name.endswith("loss") and math.isfinite(value)
+            and abs(value) > MOST_LOSS * self.returns[member] ** 2
+        )
 
 
 class EvaluationProgress:
@@ -106,13 +112,14 @@ class EvaluationProgress:
         for sink in self.sinks:
             if fewer:
                 sink.message(
-                    f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in this one "
-                    f"(eval_episodes = {self.most} plays {self.most} each time)"
+                    f"evaluations play as many episodes as fit an eighth of the steps, {episodes} "
+                    f"in this one (eval_episodes = {self.most} plays {self.most} each time)"
                 )
             sink.evaluating(played, episodes)
 
 
-def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple[dict[str, np.ndarray], str | None]:
+def evaluate(run: Result, sanity: Sanity,
+             progress: EvaluationProgress) -> tuple[dict[str, np.ndarray], str | None]:
     """Return log columns (`eval_return` [members]), and a message on non-finite values."""
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
@@ -121,7 +128,8 @@ def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple
     progress(run.config.most_episodes, run.config.most_episodes)
     scores, message, columns = without(found.ret, run.lost), None, {}
     if found.episodes is not None:
-        columns = {"eval_length": np.array(found.length, float), "eval_episodes": np.array(found.episodes, float)}
+        columns = {"eval_length": np.array(found.length, float),
+                   "eval_episodes": np.array(found.episodes, float)}
         run.episodes = int(found.episodes[0])
     for member in [i for i in run.live if not np.isfinite(scores[i])]:
         what = IN_EVALUATION.get(int(found.fault[member]), f"eval_return is {scores[member]}")
@@ -131,8 +139,9 @@ def evaluate(run: Result, sanity: Sanity, progress: EvaluationProgress) -> tuple
     if message and (run.config.on_nan == "stop" or not run.live):
         return {"eval_return": scores, **columns}, message
     scores = without(scores, run.lost)
+    target = run.config.target_return
     for i, value in enumerate(scores):
-        if run.config.target_return is not None and run.reached[i] is None and value >= run.config.target_return:
+        if target is not None and run.reached[i] is None and value >= target:
             run.reached[i] = {"env_steps": run.env_steps, "eval_return": float(value)}
     mean = float(np.mean(scores[run.live])) if run.live else -math.inf
     if mean > run.best.score:

@@ -28,17 +28,22 @@ class Stopped(UserError, KeyboardInterrupt):
 class Interrupted(Stopped):
     """A run stopped on request; its checkpoint and `run.resume` continue from the last chunk."""
 
-    def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train", run: Any = None, seed: int | None = None):
+    def __init__(self, signum: int, path: Any, env_steps: int, command: str = "train",
+                 run: Any = None, seed: int | None = None):
         self.env_steps, self.path, self.run = env_steps, path, run
         of = "" if seed is None else f" of seed {seed}"
-        go_on = f"jaxrl-fast {command} --resume {shlex.quote(str(path))}{' --distributed' * distributed.several()}"
+        go_on = (
+            f"jaxrl-fast {command} --resume "
+            f"{shlex.quote(str(path))}{' --distributed' * distributed.several()}"
+        )
         how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
         super().__init__(signum, f"at {env_steps:,} environment steps{of}{how}")
 
     @classmethod
     def of(cls, run: Any, signum: int) -> Interrupted:
         """Return the error of a run of one program, with the iterations of an unfinished row."""
-        return cls(signum, run.out and run.out.path, run.progress.iterations * run.grid.steps, run=run)
+        return cls(signum, run.out and run.out.path, run.progress.iterations * run.grid.steps,
+                   run=run)
 
 
 def run_so_far(call: Callable[[], Any]) -> Any:
@@ -49,7 +54,8 @@ def run_so_far(call: Callable[[], Any]) -> Any:
         if stop.signum != signal.SIGINT or stop.run is None or not is_interactive():
             raise
         saved = f", saved in {stop.path}" if stop.path else ""
-        print(f"stopped at {stop.env_steps:,} environment steps{saved}; `resume()` of the run goes on", file=sys.stderr)
+        print(f"stopped at {stop.env_steps:,} environment steps{saved}; `resume()` of the run goes "
+              "on", file=sys.stderr)
         return stop.run
 
 
@@ -95,7 +101,8 @@ class Signals:
             later.daemon = True
             later.start()
 
-        sys.unraisablehook = repeat  # Python drops what is raised in destructors and while it collects garbage
+        # Python drops what is raised in destructors and while it collects garbage
+        sys.unraisablehook = repeat
         try:
             yield
         finally:
@@ -126,7 +133,8 @@ class Signals:
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             if isinstance(outer, Signals):
                 outer._where = None  # before the handlers change, so every signal finds one
-            for number in (signal.SIGINT,) if distributed.several() else (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT,) if distributed.several() else (signal.SIGINT,
+                                                                          signal.SIGTERM):
                 self._old[number] = signal.signal(number, self._note)
             if isinstance(outer, Signals) and self.caught is None:
                 self.caught, self._when = outer.caught, outer._when

@@ -38,7 +38,8 @@ def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
     if distributed.several():
         raise ConfigError("start_from", config.start_from, "None with several processes")
     if config.start_from == IN_MEMORY and source is None:
-        raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call of train: this config.json has none")
+        raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call of "
+                                                   "train: this config.json has none")
     if config.start_from != IN_MEMORY:
         source = Path(values.path("start_from", config.start_from))
     return fitted(found_in(source), algo)
@@ -56,16 +57,19 @@ def found_in(source: Any) -> Given:
     if hasattr(source, "params"):
         return Given(source.params, getattr(source, "moments", ()))
     if jax.tree_util.all_leaves([source]):
-        raise ConfigError("start_from", source, "a run directory, a run, an Agent or parameters (agent.state.params)")
+        raise ConfigError("start_from", source,
+                          "a run directory, a run, an Agent or parameters (agent.state.params)")
     return Given(source, None)
 
 
 def fitted(given: Given, algo: Algorithm) -> Given:
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     if not hasattr(like, "params"):
-        raise ConfigError("start_from", algo.name, "None: the agents of this algorithm have no `params`")
+        raise ConfigError("start_from", algo.name,
+                          "None: the agents of this algorithm have no `params`")
     jax.eval_shape(algo.begin, like.params, getattr(like, "moments", ()))  # raises if it cannot
-    params, moments, own = _fit("start_from.params", given.params, like.params), given.moments, getattr(like, "moments", ())
+    params, moments, own = _fit("start_from.params", given.params,
+                                like.params), given.moments, getattr(like, "moments", ())
     if moments is None:
         return Given(params, None)
     normalized, normalizes = bool(jax.tree.leaves(moments)), bool(jax.tree.leaves(own))
@@ -78,13 +82,16 @@ def fitted(given: Given, algo: Algorithm) -> Given:
 
 def _fit(name: str, tree: Any, like: Any) -> Any:
     """Return the leaves of `tree`, found by path, as a tree like `like`."""
-    by_path = lambda tree: {jax.tree_util.keystr(path): x for path, x in jax.tree.leaves_with_path(tree)}
+    by_path = lambda tree: {jax.tree_util.keystr(path): x
+                            for path, x in jax.tree.leaves_with_path(tree)}
     wanted, found = by_path(like), {path: np.asarray(x) for path, x in by_path(tree).items()}
     shown = lambda x: "nothing" if x is None else f"{x.dtype} {tuple(x.shape)}"
     both = [path for path in wanted if path in found]
     for path in both:
         want, got = wanted[path], found[path]
-        floats = jnp.issubdtype(want.dtype, jnp.floating) and jnp.issubdtype(got.dtype, jnp.floating)
+        floats = (
+            jnp.issubdtype(want.dtype, jnp.floating) and jnp.issubdtype(got.dtype, jnp.floating)
+        )
         if want.shape != got.shape or not (floats or want.dtype == got.dtype):
             raise expected(f"{name}{path}", shown(want), shown(got))
         if floats and not np.isfinite(got).all():

@@ -20,7 +20,7 @@ from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import in_turn
-from jaxrl_fast.engine.prepared import Prepared, prepare
+from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.engine.programs import Context
 from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
@@ -36,10 +36,11 @@ from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
 from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.description import described
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, described, numbered, seed_folder
+from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.runs.start_from import given_by
@@ -48,7 +49,8 @@ from jaxrl_fast.runs.start_from import given_by
 def train(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, out: str | Path | None = None,
     hooks: Sequence[Hook] = (), sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
-    progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Unpack[RunSettings],
+    progress: bool | None = None, about: dict[str, Any] | None = None,
+    **settings: Unpack[RunSettings],
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Train one seed or a population in one program, and return the run.
 
@@ -78,12 +80,15 @@ def train(
     if out not in (None, AUTO):
         out = folders.folder_path("out", out)
         distributed.on_first(lambda: check_outside(out))
-    return run_so_far(lambda: start(algo, env, total_steps, out, hooks, sinks, tensorboard, progress, about, **settings))
+    return run_so_far(lambda: start(algo, env, total_steps, out,
+                                    hooks, sinks, tensorboard, progress, about, **settings))
 
 
 def start(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, out: Path | str | None = None, hooks=(), sinks=(),
-    tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None, **settings: Any,
+    algo: Algorithm, env: Environment, total_steps: int = 500_000,
+    out: Path | str | None = None, hooks=(), sinks=(),
+    tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
@@ -94,7 +99,9 @@ def start(
     if out == AUTO:
         out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
         distributed.on_first(lambda: check_outside(out))
-    source = None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
+    source = (
+        None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
+    )
     return begin(prepared, out, hooks, sinks, tensorboard, progress, source)
 
 
@@ -108,7 +115,8 @@ class Around(NamedTuple):
 
 
 def begin(
-    prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True, progress: bool = False,
+    prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True,
+    progress: bool = False,
     source: Any = None,
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
@@ -118,7 +126,8 @@ def begin(
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
     if not in_turn(prepared.env, prepared.config):
         sinks = sinks(prepared.config) if callable(sinks) else sinks
-        return run_prepared(prepared, create, Around(hooks, sinks, tensorboard, progress), source=source)
+        return run_prepared(prepared, create, Around(hooks, sinks, tensorboard, progress),
+                            source=source)
     make_sinks, rundir = sinks_of_each(sinks), None
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
@@ -152,7 +161,8 @@ def check_out(out: Path, prepared: Prepared) -> Prepared:
 
 
 def run_prepared(
-    prepared: Prepared, open_rundir: Callable[[], RunDir] | None, around: Around, saved: Saved | None = None,
+    prepared: Prepared, open_rundir: Callable[[], RunDir] | None,
+    around: Around, saved: Saved | None = None,
     source: Any = None,
 ) -> Result:  # fmt: skip
     """Build a run, restore `saved` if given, train it to its end, and close its resources.
@@ -161,6 +171,8 @@ def run_prepared(
     files; neither does a failure before the first row.
     """
     videos.check(prepared.config)
+    if not around.hooks:  # hooks may add the metric to the log
+        check_metric(prepared)
     runtime.enable_compile_cache()
     _warn_of_idle_card()
     config, signals, rundir = prepared.config, Signals(), None
@@ -168,7 +180,8 @@ def run_prepared(
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
         content = described(prepared).content
-        distributed.check_same("config", {k: content[k] for k in ("algorithm", "environment", "run", "versions")})
+        distributed.check_same("config", {k: content[k]
+                                          for k in ("algorithm", "environment", "run", "versions")})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     given = None if saved else given_by(config, source, prepared.members.first.algo)
     with runtime.starting(), signals:  # a second signal must not stop `discard`
@@ -177,7 +190,8 @@ def run_prepared(
                 for sink in bar:
                     sink.status("compiling")
                 with signals.at_once(AS_IT_WAS if saved else NEW):
-                    lanes = Lanes(prepared, saved.members if saved else range(config.members), context)
+                    lanes = Lanes(prepared, saved.members if saved else range(config.members),
+                                  context)
                     stack.callback(lambda: lanes.programs.give_up())
                     lanes.programs.compile(lanes.keys())
                 rundir = open_rundir() if open_rundir else None
@@ -203,12 +217,15 @@ def _warn_of_idle_card() -> None:
         warnings.warn(remedy, stacklevel=2)
 
 
-def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack, bar, given=None, saved=None) -> None:
+def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack,
+          bar, given=None, saved=None) -> None:
     written = run.out.sinks(around.tensorboard) if run.out and distributed.is_first() else []
     for sink in written:
         stack.push(functools.partial(_close, sink))
     keep = run.config.keep_checkpoints
-    checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
+    checkpoints = (
+        stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
+    )
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
         sinks = [*bar, *written, *map(Guarded, around.sinks)]

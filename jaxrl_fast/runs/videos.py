@@ -43,6 +43,19 @@ def on_thread(function: Callable, *args: Any) -> futures.Future:
     return future
 
 
+def best_member(run: Result) -> int:
+    """Return the best member of the last evaluation that is still trained, or the first one."""
+    found = (row.metrics["eval_return"] for row in reversed(run.history)
+             if "eval_return" in row.metrics)
+    scores = np.nan_to_num(next(found, np.zeros(run.config.members)), nan=-np.inf)
+    return max(run.live or run.lanes.members.tolist(), key=lambda i: scores[i])
+
+
+def copied(agent: Any) -> Any:
+    """Copy an agent to the first device: the next chunk takes the state."""
+    return jax.device_put(jax.jit(tree.copy)(agent), jax.local_devices()[0])
+
+
 class Videos:
     """Films an episode of the best member at evaluations and every `video_every` steps.
 
@@ -72,26 +85,21 @@ class Videos:
         self.deliver()
         if not distributed.tell(self._free()):
             return
-        member = self._member()
+        member = best_member(self.run)
         agent = self.run.lanes.agent(member)  # by all processes
         if distributed.is_first():
-            agent = jax.device_put(jax.jit(tree.copy)(agent), jax.local_devices()[0])  # the next chunk takes the state
-            self._drawing = on_thread(self._draw, self.run.env_steps, *self.run.setup(member), agent)
+            self._drawing = on_thread(self._draw, self.run.env_steps, *self.run.setup(member),
+                                      copied(agent))
 
     def _free(self) -> bool:
         """Return whether the thread can draw; counts the videos that it could not."""
         self.left_out += self._drawing is not None
         return self._drawing is None and not self.failed
 
-    def _member(self) -> int:
-        """Return the best member of the last evaluation that is still trained, or the first one."""
-        found = (row.metrics["eval_return"] for row in reversed(self.run.history) if "eval_return" in row.metrics)
-        scores = np.nan_to_num(next(found, np.zeros(self.run.config.members)), nan=-np.inf)
-        return max(self.run.live or self.run.lanes.members.tolist(), key=lambda i: scores[i])
-
     def _draw(self, env_steps: int, algo: Any, env: Any, agent: Any) -> Clip:
         config = self.run.config
-        film = pictures.film(env, algo, agent, jax.random.key(config.seed), 500, config.host_timeout, MOST)
+        film = pictures.film(env, algo, agent, jax.random.key(config.seed),
+                             500, config.host_timeout, MOST)
         video = pictures.Video.of(film, env.spec.name)
         height, width, _ = video.frames[0].shape
         mp4 = pictures.mp4(video.frames, video.fps) if config.video_format == "mp4" else None
@@ -128,8 +136,10 @@ class Videos:
             self.deliver()
         if self._drawing:
             self._drawing, waited = None, time.monotonic() - start
-            warnings.warn(f"the last video is left out: not drawn within {waited:.1f} s", stacklevel=2)
+            warnings.warn(f"the last video is left out: not drawn within {waited:.1f} s",
+                          stacklevel=2)
         if self.left_out:
             for sink in self.sinks:
-                sink.message(f"{self.left_out} videos were left out: the one before was still being drawn")
+                sink.message(f"{self.left_out} videos were left out: the one before was still "
+                             "being drawn")
             self.left_out = 0

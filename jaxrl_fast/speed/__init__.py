@@ -1,5 +1,5 @@
-"""Search settings that change speed and not numbers: `jaxrl-fast tune-speed`.
+"""Search settings that change speed and not learning: `jaxrl-fast tune-speed`.
 
-`trials` are runs of one setting each, compared bit by bit and then in turns; `search` goes through
+`trials` are runs of one setting each, compared bit by bit and in turns; `search` goes through
 the settings, `picture` draws them. `engine.tuned` keeps what it finds.
 """

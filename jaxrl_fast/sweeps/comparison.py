@@ -28,7 +28,10 @@ class Entry:
     scores: np.ndarray
 
     def __repr__(self) -> str:
-        return f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, {self.env_steps:,} steps, {self.path})"
+        return (
+            f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, "
+            f"{self.env_steps:,} steps, {self.path})"
+        )
 
     @property
     def iqm(self) -> float:
@@ -39,14 +42,17 @@ def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:
     """Return entries of finished runs by environment, in the order given, the best first."""
     found = [_entry(Path(p)) for p in dict.fromkeys(map(str, paths))]
     labels = [e.label for e in found]
-    found = [dataclasses.replace(e, label=f"{e.label} ({e.path})") if labels.count(e.label) > 1 else e for e in found]
+    found = [dataclasses.replace(e, label=f"{e.label} ({e.path})") if labels.count(e.label) > 1
+             else e for e in found]
     order = list(dict.fromkeys(e.environment for e in found))
     for i, entry in enumerate(found):  # a lost seed counts as the worst on its environment
         others = np.concatenate([e.scores for e in found if e.environment == entry.environment])
         worst = others[np.isfinite(others)].min(initial=np.inf)
         if np.isfinite(entry.scores).any():
-            found[i] = dataclasses.replace(entry, scores=np.where(np.isfinite(entry.scores), entry.scores, worst))
-    return sorted(found, key=lambda e: (order.index(e.environment), -np.nan_to_num(e.iqm, nan=-np.inf)))
+            found[i] = dataclasses.replace(entry, scores=np.where(np.isfinite(entry.scores),
+                                                                  entry.scores, worst))
+    return sorted(found, key=lambda e: (order.index(e.environment),
+                                        -np.nan_to_num(e.iqm, nan=-np.inf)))
 
 
 def _entry(path: Path) -> Entry:
@@ -57,7 +63,8 @@ def _entry(path: Path) -> Entry:
         raise ConfigError("run", str(path), "a run that has ended (a result.json)")
     result = RunDir(path).result()
     if content["run"].get("population"):
-        raise ConfigError("run", str(path), "a run whose members differ only in their seeds; this is a part of a sweep")
+        raise ConfigError("run", str(path), "a run whose members differ only in their seeds; this "
+                                            "is a part of a sweep")
     scores = np.array([math.nan if x is None else x for x in result["eval_return"]], float)
     label = f"{result['algorithm']} {result['environment']}"
     return Entry(label, path, result["environment"], result["env_steps"], scores)
@@ -73,8 +80,10 @@ def comparison_rows(entries: Sequence[Entry]) -> list[dict[str, Any]]:
         if rivals and math.isfinite(entry.iqm) and math.isfinite(after.iqm):
             better = probability_of_improvement(entry.scores, after.scores)
         names = ("iqm", "low", "high", "better", "better_low", "better_high")
-        numbers = {n: float(x) if math.isfinite(x) else None for n, x in zip(names, (entry.iqm, low, high, *better), strict=True)}
-        rows.append({"environment": entry.environment, "run": entry.label, **numbers, "seeds": entry.scores.size,
+        numbers = {n: float(x) if math.isfinite(x) else None
+                   for n, x in zip(names, (entry.iqm, low, high, *better), strict=True)}
+        rows.append({"environment": entry.environment, "run": entry.label,
+                     **numbers, "seeds": entry.scores.size,
                      "env_steps": entry.env_steps, "path": str(entry.path)})  # fmt: skip
     return rows
 
@@ -88,11 +97,16 @@ def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
         lines = [["", "IQM", "95% interval", "seeds", "steps", "P(better than next)"]]
         for row in own:
             better = "-" if row["better"] is None else f"{row['better']:.2f}"
-            better += "" if row["better_low"] is None else f" ({span(row['better_low'], row['better_high'])})"
+            better += (
+                "" if row["better_low"] is None
+                else f" ({span(row['better_low'], row['better_high'])})"
+            )
             iqm = "nan" if row["iqm"] is None else f"{row['iqm']:.2f}"
-            lines.append([row["run"], iqm, span(row["low"], row["high"]), str(row["seeds"]), f"{row['env_steps']:,}", better])
+            lines.append([row["run"], iqm, span(row["low"], row["high"]),
+                          str(row["seeds"]), f"{row['env_steps']:,}", better])
         text += [environment, *(f"  {line}" for line in aligned(lines, left=1))]
-        text += [f"  {line}" for line in few(min((row["seeds"] for row in own if row["seeds"] > 1), default=1))]
+        text += [f"  {line}"
+                 for line in few(min((row["seeds"] for row in own if row["seeds"] > 1), default=1))]
         if len({row["env_steps"] for row in own}) > 1:
             text.append("  the runs differ in their environment steps")
     return "\n".join(text)

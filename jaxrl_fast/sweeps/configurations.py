@@ -28,12 +28,16 @@ def plain(value: Any) -> Any:
 def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Return every combination of the values; the last setting changes fastest."""
     for name, values in grid.items():
-        if isinstance(values, (str, bytes)) or not isinstance(values, Sequence | np.ndarray) or not len(values):
+        if isinstance(values, (str, bytes)) or not isinstance(
+            values, Sequence | np.ndarray
+        ) or not len(values):
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
         if len({repr(plain(v)) for v in values}) < len(values):
             raise ConfigError(f"grid {name}", list(values), "values that differ")
-    values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v] for v in grid.values()]
-    values = [[as_text(f"grid {name}", x) for x in column] for name, column in zip(grid, values, strict=True)]
+    values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v]
+              for v in grid.values()]
+    values = [[as_text(f"grid {name}", x) for x in column]
+              for name, column in zip(grid, values, strict=True)]
     for name, column in zip(grid, values, strict=True):
         for value in column:
             _check_json(f"grid {name}", value)
@@ -45,7 +49,8 @@ def _check_json(name: str, value: Any) -> None:
     try:
         json.dumps(value)
     except (TypeError, ValueError) as error:
-        raise ConfigError(name, value, f"values that sweep.json can hold, such as numbers, texts and tuples; {error}") from error
+        raise ConfigError(name, value, "values that sweep.json can hold, such as numbers, texts "
+                                       f"and tuples; {error}") from error
 
 
 def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Settings]:
@@ -59,7 +64,8 @@ def samples_of(sample: Mapping[str, str], members: int, seed: int) -> list[Setti
 
 
 def configurations_of(
-    grid: Mapping[str, Sequence[Any]] | None, sample: Mapping[str, str] | None, members: int | None, seed: int
+    grid: Mapping[str, Sequence[Any]] | None, sample: Mapping[str, str] | None,
+    members: int | None, seed: int
 ) -> list[Settings]:
     """Return the settings of every configuration: each grid point with each draw."""
     both = sorted(set(grid or ()) & set(sample or ()))
@@ -68,25 +74,31 @@ def configurations_of(
     if sample and members is None:
         raise ConfigError("members", None, "the number of settings to draw: settings are sampled")
     if members is not None and not sample:
-        raise ConfigError("members", members, "None without settings to sample: a grid has as many as it has points")
+        raise ConfigError("members", members,
+                          "None without settings to sample: a grid has as many as it has points")
     drawn = samples_of(sample, members, seed) if sample else [{}]
     return [point | draw for point in grid_of(grid or {}) for draw in drawn]
 
 
-def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any], sample: Mapping[str, str], config: RunConfig) -> None:
+def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any],
+                sample: Mapping[str, str], config: RunConfig) -> None:
     """Raise ConfigError for unknown settings, and for continuous samplers of static ones."""
     known = setting_names(algo, env)
     for name in (*grid, *sample):
         if name not in known:
-            raise ConfigError("setting", name, f"a setting of {algo.name} or {env.spec.name}{nearest(name, known)}")
+            raise ConfigError("setting", name,
+                              f"a setting of {algo.name} or {env.spec.name}{nearest(name, known)}")
     fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
-    static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
+    static = (
+        "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
+    )
     for name, text in sample.items():
         sampler = sampler_of(name, text)
         if not sampler.continuous:
             continue
         if name in fields and not (isinstance(fields[name], float) or callable(fields[name])):
             raise ConfigError(name, text, static)
-        here, there = (program_of(build_run(*configure(algo, env, {name: sampler.at(u)}), config, True)) for u in (0.0, 1.0))
+        here, there = (program_of(build_run(*configure(algo, env, {name: sampler.at(u)}),
+                                            config, True)) for u in (0.0, 1.0))
         if here != there:
             raise ConfigError(name, text, static)

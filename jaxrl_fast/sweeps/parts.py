@@ -19,12 +19,12 @@ from jaxrl_fast.engine.grid import Grid, plan_grid
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build, configure, program_of, with_experience
 from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.engine.placement import population_of
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.files import forms
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import describe
+from jaxrl_fast.runs.description import describe
 from jaxrl_fast.runs.start_from import given_by
 from jaxrl_fast.sweeps.configurations import Settings
 
@@ -41,7 +41,9 @@ class Sweep:
     about: Mapping[str, Any]  # keys of config.json beside the settings
     configurations: Sequence[Settings]  # the settings of each
     hooks: Sequence[Any] = ()  # of every run, as in `jf.train`
-    _built: dict[int, tuple[Run, Grid]] = dataclasses.field(default_factory=dict, init=False, repr=False)
+    _built: dict[int, tuple[Run, Grid]] = dataclasses.field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @property
     def grid(self) -> Grid:
@@ -84,19 +86,22 @@ def split(sweep: Sweep, wave: int | None = None, first: int = 0) -> list[Part]:
     parts = []
     for members in groups.values():
         size = len(members) * config.seeds
-        plan = memory_plan(*sweep.built(members[0]), population_of(config, size), dataclasses.replace(config, seeds=size))
+        plan = memory_plan(*sweep.built(members[0]), population_of(config, size),
+                           dataclasses.replace(config, seeds=size))
         most = min(plan.most_members, (wave or size) if backend_of(sweep.env).one_program else 1)
         if not most:
             plan.of_size(1).check()
         if most >= config.seeds:
             waves = -(-len(members) // (most // config.seeds))
-            parts += [Part(tuple(map(int, w)), config.seed, config.seeds) for w in np.array_split(members, waves)]
+            parts += [Part(tuple(map(int, w)), config.seed, config.seeds)
+                      for w in np.array_split(members, waves)]
         else:
             edges = np.array_split(np.arange(config.seeds), -(-config.seeds // most))
             parts += [Part((m,), config.seed + int(e[0]), len(e)) for m in members for e in edges]
     for members in groups.values():
         if config.experience is not None:
-            with_experience([sweep.built(i)[0] for i in members], config)  # there is room for it: what it holds is checked
+            # there is room for it: what it holds is checked
+            with_experience([sweep.built(i)[0] for i in members], config)
         given_by(config, None, sweep.built(members[0])[0].algo)  # raises if it does not fit
     return parts
 
@@ -109,16 +114,19 @@ def read_json(file: Path) -> dict[str, Any]:
         raise ConfigError("sweep", str(file), f"a sweep.json of format {FORMAT}")
     run = content["base"]["run"]
     if not (0 <= run["seed"] < 2**32 and 1 <= run["seeds"] <= 1_000_000):
-        raise ConfigError("sweep", str(file), "one with seed from 0 to 4294967295 and seeds from 1 to 1000000")
+        raise ConfigError("sweep", str(file),
+                          "one with seed from 0 to 4294967295 and seeds from 1 to 1000000")
     count = len(content["configurations"])
     if len({tuple(sorted(c)) for c in content["configurations"]}) > 1:
         raise ConfigError("sweep", str(file), "one whose configurations have the same settings")
     for index, part in enumerate(content["parts"]):
         if not part["configurations"] or not all(0 <= c < count for c in part["configurations"]):
-            raise ConfigError("sweep", str(file), f"one whose part {index} has some of its {count} configurations")
+            raise ConfigError("sweep", str(file),
+                              f"one whose part {index} has some of its {count} configurations")
         own = range(run["seed"], run["seed"] + run["seeds"])
         if part["seed"] not in own or part["seeds"] < 1 or part["seed"] + part["seeds"] > own.stop:
-            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep, {own.start} to {own.stop - 1}")
+            raise ConfigError("sweep", str(file), f"one whose part {index} has seeds of the sweep, "
+                                                  f"{own.start} to {own.stop - 1}")
     return content
 
 

@@ -17,7 +17,9 @@ from jaxrl_fast.sweeps.shown import best_rows, short
 def draw(result: SweepResult) -> list[Path]:
     """Draw every plot that the sweep has data for; return their paths."""
     made = [curves(result)]
-    varied = [name for name in result.names if len({repr(c[name]) for c in result.configurations}) > 1]
+    varied = (
+        [name for name in result.names if len({repr(c[name]) for c in result.configurations}) > 1]
+    )
     moved = any("parent" in row for seeds in result.rows for rows in seeds for row in rows)
     if result.content["base"]["run"]["selection"] and moved:
         return [*made, *(schedule(result, name) for name in result.names)]
@@ -43,16 +45,19 @@ def response(result: SweepResult, name: str) -> Path:
     place = [at[v if numeric else str(v)] for v in values]
     figure, axes = plots.figure()
     for c, x in enumerate(place):
-        axes.plot([x] * len(result.seeds), result.final[c], "o", color=plots.PALETTE[0], alpha=0.35, markersize=4, linewidth=0)
+        axes.plot([x] * len(result.seeds), result.final[c], "o", color=plots.PALETTE[0],
+                  alpha=0.35, markersize=4, linewidth=0)
     if len(shown) < len(values) or len(result.seeds) > 1:
         middle = []
         for v in shown:
             scores = np.concatenate([result.scores[c] for c, x in enumerate(place) if x == at[v]])
             scores = scores[np.isfinite(scores)]  # without configurations that have no score
-            middle.append((at[v], iqm(scores), *bootstrap(scores)) if scores.size else (at[v], *(math.nan,) * 3))
+            middle.append((at[v], iqm(scores), *bootstrap(scores)) if scores.size
+                          else (at[v], *(math.nan,) * 3))
         x, y, low, high = np.array(middle).T
         if len(shown) <= 30:
-            axes.plot(x, y, color=plots.PALETTE[1], linewidth=2, marker="o", markersize=5, label="IQM, 95% interval")
+            axes.plot(x, y, color=plots.PALETTE[1], linewidth=2, marker="o",
+                      markersize=5, label="IQM, 95% interval")
             axes.vlines(x, low, high, color=plots.PALETTE[1], linewidth=1.5)
             axes.legend(frameon=False, fontsize=9)
     if numeric and _wide(place):
@@ -79,7 +84,8 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
         middle = np.nanmean(table)
         for i, j in np.ndindex(*table.shape):
             text = "lost" if math.isnan(table[i, j]) else f"{table[i, j]:.4g}"
-            axes.text(j, i, text, ha="center", va="center", color="white" if not table[i, j] > middle else "black", fontsize=9)
+            axes.text(j, i, text, ha="center", va="center",
+                      color="white" if not table[i, j] > middle else "black", fontsize=9)
     else:
         shown = axes.scatter(xs, ys, c=score, cmap="viridis", s=36)
         for values, scale in ((xs, axes.set_xscale), (ys, axes.set_yscale)):
@@ -103,9 +109,11 @@ def schedule(result: SweepResult, name: str) -> Path:
     flat = values.reshape(-1, len(steps))
     final = np.nan_to_num(result.final.reshape(-1), nan=-np.inf)
     for member in flat:
-        axes.step(steps, member, where="pre", color=plots.PALETTE[0], alpha=max(0.1, min(0.5, 8 / len(flat))), linewidth=1)
+        axes.step(steps, member, where="pre", color=plots.PALETTE[0],
+                  alpha=max(0.1, min(0.5, 8 / len(flat))), linewidth=1)
     best = flat[int(np.argmax(final))]
-    axes.step(steps, best, where="pre", color=plots.PALETTE[1], linewidth=2, label="the best member at the end")
+    axes.step(steps, best, where="pre", color=plots.PALETTE[1], linewidth=2,
+              label="the best member at the end")
     axes.legend(frameon=False, fontsize=9)
     if _wide(flat[np.isfinite(flat)]):
         axes.set_yscale("log")

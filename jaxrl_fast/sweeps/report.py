@@ -46,7 +46,8 @@ def sweep_report(path: Path, modules: Sequence[str] = (), refresh: bool = False)
     scored = int(np.isfinite(result.final).any(axis=1).sum())
     table, best = result.table(), result.best()
     numbers = {
-        "configurations with a score": f"{scored} of {len(result.configurations)}", "seeds each": str(len(result.seeds)),
+        "configurations with a score": f"{scored} of {len(result.configurations)}",
+        "seeds each": str(len(result.seeds)),
         "steps a member": svg.short(base["run"]["total_steps"]),
     }  # fmt: skip
     if np.isfinite(result.final[best]).any():
@@ -56,7 +57,9 @@ def sweep_report(path: Path, modules: Sequence[str] = (), refresh: bool = False)
         f"<h1>{escape(shown.title(result))}</h1>",
         f'<p class="soft">{escape(f"{path}: {state}. {subject.where()}")}</p>',
         tiles(numbers),
-        section("The best configuration", code(shown.label(result.configurations[best]).replace(", ", "\n"))) if scored else "",
+        section("The best configuration",
+                code(shown.label(result.configurations[best]).replace(", ", "\n"))) if scored
+                else "",
         section("Ranking", _ranking(result, table)),
         section("Curves of the best", _curves(result)),
         section("Responses", grid(_plots(path))),
@@ -73,7 +76,8 @@ def _ranking(result: SweepResult, table: list[dict[str, Any]]) -> str:
     head = ("", *result.names, "IQM", "95% interval", "P(better than next)", *seeds, "lost")
     rows = [
         (row["rank"], *(shown.short(row[name]) for name in result.names), number(row["iqm"]),
-         f"{number(row['low'])} to {number(row['high'])}" if np.isfinite(row["low"]) else "-", number(row["better_than_next"]),
+         f"{number(row['low'])} to {number(row['high'])}" if np.isfinite(row["low"]) else "-",
+         number(row["better_than_next"]),
          *map(number, row["scores"][:8]), row["lost"])
         for row in table[:MOST_ROWS]
     ]  # fmt: skip
@@ -83,13 +87,17 @@ def _ranking(result: SweepResult, table: list[dict[str, Any]]) -> str:
 
 def _curves(result: SweepResult) -> str:
     runs = shown.best_rows(result)
-    told = "Mean over the seeds with its interval; dots are evaluations. Point at a line for its values."
+    told = (
+        "Mean over the seeds with its interval; dots are evaluations. Point at a line for its "
+        "values."
+    )
     return grid([figure(svg.learning_curve(runs), told)], "whole") if runs else ""
 
 
 def _plots(path: Path) -> list[str]:
     """Return the plots that the sweep has drawn, but for its curves."""
-    files = sorted(file for kind in ("response", "heat", "schedule") for file in path.glob(f"{kind}-*.png"))
+    files = sorted(file for kind in ("response", "heat", "schedule")
+                   for file in path.glob(f"{kind}-*.png"))
     return [figure(picture(file, file.stem), file.stem.replace("-", " of ", 1)) for file in files]
 
 
@@ -101,18 +109,33 @@ def _lineage(result: SweepResult) -> str:
     name = lambda m: f"{int(m) // seeds} (seed {result.seeds[int(m) % seeds]})"
     value = lambda x: "-" if x is None else shown.short(x)
     rows = [
-        (f"{x['env_steps']:,}", name(x["member"]), name(x["parent"]), *(value(x[n]) for n in result.names)) for x in found
+        (f"{x['env_steps']:,}", name(x["member"]), name(x["parent"]),
+         *(value(x[n]) for n in result.names)) for x in found
     ]
-    told = f"<p>{len(found)} takeovers: which agent a member went on with, and its settings from then on.</p>"
+    told = (
+        f"<p>{len(found)} takeovers: which agent a member went on with, and its settings from then "
+        "on.</p>"
+    )
     table = wide(html.table(rows[:MOST_ROWS], ("steps", "member", "goes on with", *result.names)))
-    return told + (html.folded(f"the {'first ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)}", table))
+    return (
+        told
+        + (html.folded(f"the {'first ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)}",
+                       table))
+    )
 
 
 def _reproduce(path: Path, content: dict[str, Any]) -> str:
-    """Return the commands for the whole sweep (a search by Optuna has no plan to repeat) and its best."""
+    """Return the commands for the whole sweep (Optuna's has no plan to repeat) and its best."""
     base, where = content["base"], shlex.quote(str(path))
     imports = imported(base)
-    again = f"mkdir again && cp {where}/sweep.json again && jaxrl-fast sweep --resume again{imports}  # the whole sweep"
-    best = f"jaxrl-fast train --config {where}/best.json{imports}  # the best configuration, all seeds"
-    lines = [*([] if "optuna" in content else [again]), *([best] if (path / "best.json").is_file() else [])]
-    return reproduce(base, [*lines, f"jaxrl-fast sweep --resume {where}{imports}  # go on"], "sweep.json")
+    again = (
+        f"mkdir again && cp {where}/sweep.json again && jaxrl-fast sweep --resume again{imports}  "
+        "# the whole sweep"
+    )
+    best = (
+        f"jaxrl-fast train --config {where}/best.json{imports}  # the best configuration, all seeds"
+    )
+    lines = [*([] if "optuna" in content else [again]),
+             *([best] if (path / "best.json").is_file() else [])]
+    return reproduce(base, [*lines, f"jaxrl-fast sweep --resume {where}{imports}  # go on"],
+                     "sweep.json")

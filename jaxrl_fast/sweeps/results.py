@@ -16,7 +16,14 @@ import numpy as np
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.jsonl import read_jsonl
-from jaxrl_fast.ops.aggregate import bootstrap, frame, interval, iqm, probability_of_improvement, win_rate
+from jaxrl_fast.ops.aggregate import (
+    bootstrap,
+    frame,
+    interval,
+    iqm,
+    probability_of_improvement,
+    win_rate,
+)
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
 from jaxrl_fast.runs.rundir import RunDir
@@ -35,7 +42,8 @@ class SweepResult:
     seeds: list[int]
     final: np.ndarray  # float64 [configuration, seed]: last evaluation; NaN if lost or dropped
     lost: dict[tuple[int, int], str]  # (configuration, seed's index) -> reason
-    rows: list[list[list[dict[str, Any]]]]  # [configuration][seed]: log rows, each metric a list of one
+    # [configuration][seed]: log rows, each metric a list of one
+    rows: list[list[list[dict[str, Any]]]]
 
     @property
     def names(self) -> list[str]:
@@ -51,7 +59,8 @@ class SweepResult:
     def curve(self, metric: str = "episode_return") -> tuple[np.ndarray, np.ndarray]:
         """Return (env_steps [row], values [configuration, seed, row]), NaN for missing values."""
         has = lambda row: row.get(metric, [None])[0] is not None
-        steps = sorted({row["env_steps"] for seeds in self.rows for rows in seeds for row in rows if has(row)})
+        steps = sorted({row["env_steps"] for seeds in self.rows for rows in seeds
+                        for row in rows if has(row)})
         place = {s: i for i, s in enumerate(steps)}
         values = np.full((*self.final.shape, len(steps)), np.nan)
         for c, seeds in enumerate(self.rows):
@@ -73,7 +82,8 @@ class SweepResult:
             steps, values = self.curve(metric)
             axes["env_steps"] = steps.tolist()
         settings = {name: distinct([c[name] for c in self.configurations]) for name in self.names}
-        order = {name: {repr(v): i for i, v in enumerate(values)} for name, values in settings.items()}
+        order = {name: {repr(v): i for i, v in enumerate(values)}
+                 for name, values in settings.items()}
         place = [tuple(order[n][repr(c[n])] for n in self.names) for c in self.configurations]
         shape = tuple(map(len, settings.values()))
         if len(set(place)) != len(place) or math.prod(shape) != len(place):
@@ -86,7 +96,9 @@ class SweepResult:
     def ranking(self) -> list[int]:
         """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
         middle = np.nan_to_num([iqm(x) for x in self.scores], nan=-np.inf)
-        return sorted(range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c))
+        return sorted(
+            range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c)
+        )
 
     def _last(self, configuration: int) -> tuple[float, float]:
         """Return (env_steps, return) of the last row in which a member ended an episode."""
@@ -105,7 +117,8 @@ class SweepResult:
         members = [rows for seeds in self.rows for rows in seeds]
         settings = lambda row: {name: row[name][0] if row else None for name in self.names}
         found = [
-            {"env_steps": row["env_steps"], "member": m, "parent": row["parent"][0], **settings(after)}
+            {"env_steps": row["env_steps"], "member": m, "parent": row["parent"][0],
+             **settings(after)}
             for m, rows in enumerate(members)
             for row, after in itertools.zip_longest(rows, rows[1:])
             if row.get("parent", [m])[0] != m
@@ -118,11 +131,16 @@ class SweepResult:
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
             low, high = bootstrap(scores[c])
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
-            better = win_rate(scores[c], scores[after]) if after is not None and np.isfinite(scores[after]).all() else math.nan
+            better = (
+                win_rate(scores[c], scores[after])
+                if after is not None and np.isfinite(scores[after]).all()
+                else math.nan
+            )
             rows.append({
                 "rank": rank, "configuration": c, **self.configurations[c], "iqm": iqm(scores[c]),
                 "low": low, "high": high, "better_than_next": better,
-                "mean": interval(self.final[c])[0], "scores": self.final[c].tolist(), "lost": "; ".join(why),
+                "mean": interval(self.final[c])[0], "scores": self.final[c].tolist(),
+                "lost": "; ".join(why),
             })  # fmt: skip
         return rows
 
@@ -132,7 +150,8 @@ class SweepResult:
         log: a row a log row, configuration and seed instead, with all metrics.
         """
         own = lambda c, seed: {"configuration": c, "seed": seed, **self.configurations[c]}
-        members = [(c, s, own(c, seed)) for c in range(len(self.configurations)) for s, seed in enumerate(self.seeds)]
+        members = [(c, s, own(c, seed)) for c in range(len(self.configurations))
+                   for s, seed in enumerate(self.seeds)]
         if not log:
             return frame([member | {"eval_return": self.final[c, s]} for c, s, member in members])
         alone = lambda row: {name: x[0] if isinstance(x, list) else x for name, x in row.items()}
@@ -156,7 +175,8 @@ class SweepResult:
     def __repr__(self) -> str:
         lines = [f"<Sweep: {shown.title(self)}>"]
         for rank, c in enumerate(self.ranking()[:3], 1):
-            settings = ", ".join(f"{name} = {shown.short(value)}" for name, value in self.configurations[c].items())
+            settings = ", ".join(f"{name} = {shown.short(value)}"
+                                 for name, value in self.configurations[c].items())
             score = f"{iqm(self.scores[c]):,.4g}" if np.isfinite(self.final[c]).any() else "none"
             lines.append(f"  {rank}. {settings[:200]}: IQM {score}")
         return "\n".join([*lines, f"  in {self.path}; print() shows the whole table"])
@@ -177,29 +197,40 @@ def read_sweep(path: str | Path) -> SweepResult:
 
 def _results(path: Path, content: dict[str, Any]) -> SweepResult:
     run = content["base"]["run"]
-    configurations = [{k: v for k, v in c.items() if k != "trial"} for c in content["configurations"]]
+    configurations = [{k: v for k, v in c.items() if k != "trial"}
+                      for c in content["configurations"]]
     seeds = [run["seed"] + i for i in range(run["seeds"])]
     final = np.full((len(configurations), len(seeds)), np.nan)
     rows: list[list[list[dict[str, Any]]]] = [[[] for _ in seeds] for _ in configurations]
     lost: dict[tuple[int, int], str] = {}
     for index, part in enumerate(content["parts"]):
         folder = part_folder(path, index)
-        logged = read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
+        logged = (
+            read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
+        )
         ended = (folder / "result.json").is_file()
         result = RunDir(folder).result() if ended else {}
         size = len(part["configurations"]) * part["seeds"]
         scores = result.get("eval_return") or [None] * size
-        if len(scores) != size or not all(0 <= c < len(configurations) for c in part["configurations"]):
+        if len(scores) != size or not all(0 <= c < len(configurations)
+                                          for c in part["configurations"]):
             fits = f"one whose part {index} has the members of {folder}/result.json"
             raise ConfigError("sweep", str(path / "sweep.json"), fits)
-        reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps" for x in result.get("lost") or ()}
+        reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps"
+                   for x in result.get("lost") or ()}
         for member, score in enumerate(scores):
-            c, s = part["configurations"][member // part["seeds"]], part["seed"] - run["seed"] + member % part["seeds"]
+            c, s = (
+                part["configurations"][member // part["seeds"]],
+                part["seed"] - run["seed"] + member % part["seeds"]
+            )
             final[c, s] = math.nan if score is None else score
             own = lambda x, m=member: [x[m]] if isinstance(x, list) else x
             rows[c][s] = [{name: own(x) for name, x in row.items()} for row in logged]
             if score is None:
-                lost[c, s] = reasons.get(member) or _dropped(logged, member) or ("no score" if ended else "not trained yet")
+                lost[c, s] = (
+                    reasons.get(member) or _dropped(logged, member)
+                    or ("no score" if ended else "not trained yet")
+                )
     return SweepResult(path, content, configurations, seeds, final, lost, rows)
 
 
@@ -235,7 +266,8 @@ def last_settings(result: SweepResult, configuration: int) -> Settings:
     scores = np.nan_to_num(result.final[configuration], nan=-np.inf)
     rows = result.rows[configuration][int(np.argmax(scores))]
     begun = result.configurations[configuration]
-    return begun | {name: rows[-1][name][0] for name in begun if rows and rows[-1].get(name, [None])[0] is not None}
+    return begun | {name: rows[-1][name][0] for name in begun if rows
+                    and rows[-1].get(name, [None])[0] is not None}
 
 
 def best_config(result: SweepResult) -> dict[str, Any]:
@@ -244,7 +276,8 @@ def best_config(result: SweepResult) -> dict[str, Any]:
     about.pop("preset", None)  # its settings differ from the preset's
     algo, env = configure(algo, env, last_settings(result, result.best()))
     # on any devices, in the same sampling groups
-    place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1 else None}
+    place = {"devices": None, "mesh": None, "groups": run.sampling_groups if run.sampling_groups > 1
+             else None}
     run = dataclasses.replace(run, selection=None, on_nan="stop", **place)
     return Sweep(algo, env, run, about, ()).base
 

@@ -69,7 +69,8 @@ class Uniform(Sampler):
 
     def check(self):
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
-            raise ConfigError("range", (self.low, self.high), "two finite numbers, the lower one first")
+            raise ConfigError("range", (self.low, self.high),
+                              "two finite numbers, the lower one first")
 
     def at(self, u):
         return self.low + u * (self.high - self.low)
@@ -89,7 +90,8 @@ class LogUniform(Uniform):
     def check(self):
         super().check()
         if self.low <= 0:
-            raise ConfigError("range", (self.low, self.high), "two numbers above 0: a loguniform setting has a logarithm")
+            raise ConfigError("range", (self.low, self.high),
+                              "two numbers above 0: a loguniform setting has a logarithm")
 
     def at(self, u):
         return self.low * (self.high / self.low) ** u

@@ -27,11 +27,14 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
     NaN for lost or dropped members, and for all if no episode has ended. A member without an ended
     episode counts by its last value, else by the median. Raises ConfigError for an unknown metric.
     """
-    history, lanes, metric = [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
+    history, lanes, metric = (
+        [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
+    )
     later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may come later
     if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
-        raise ConfigError("selection.metric", metric, f"a metric of the log so far ({', '.join(known)})")
+        raise ConfigError("selection.metric", metric,
+                          f"a metric of the log so far ({', '.join(known)})")
     since = max((r for r in selection.boundaries(run.grid) if r < run.rows), default=0)
     start = run.grid.env_steps(since)
     scores = fitness([r for r in history if r.env_steps > start], metric, run.config.members)
@@ -50,12 +53,16 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
 
 def metric_of(selection: Any, config: Any) -> str:
     """Return the metric of comparison: offline, evaluations replace `episode_return`."""
-    return "eval_return" if config.offline and selection.metric == "episode_return" else selection.metric
+    return (
+        "eval_return" if config.offline and selection.metric == "episode_return"
+        else selection.metric
+    )
 
 
 def check_metric(selection: Any, config: Any) -> None:
     if config.offline and metric_of(selection, config) == "eval_return" and config.eval_every == 0:
-        raise ConfigError("eval_every", 0, "above 0: offline, members are compared by their evaluations")
+        raise ConfigError("eval_every", 0,
+                          "above 0: offline, members are compared by their evaluations")
 
 
 def fitness(history: Sequence[Any], metric: str, members: int) -> np.ndarray:
@@ -98,12 +105,15 @@ class PBT:
 
     def __post_init__(self):
         if not isinstance(self.priors, Mapping) or not self.priors:
-            raise ConfigError("priors", self.priors, 'a mapping such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
+            raise ConfigError("priors", self.priors,
+                              'a mapping such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
         for name, text in self.priors.items():
             if not sampler_of(name, text).continuous:
-                raise ConfigError(name, text, "uniform:LOW,HIGH or loguniform:LOW,HIGH: PBT multiplies settings")
+                raise ConfigError(name, text, "uniform:LOW,HIGH or loguniform:LOW,HIGH: PBT "
+                                              "multiplies settings")
             if not name.startswith("algo."):
-                raise ConfigError("priors", name, "a setting of the algorithm: environments do not move")
+                raise ConfigError("priors", name,
+                                  "a setting of the algorithm: environments do not move")
         check_settings(self)
 
     @property
@@ -125,14 +135,16 @@ class PBT:
     def draw(self, seed: int, members: int) -> dict[str, list[float]]:
         """Return the members' first settings."""
         rng = np.random.default_rng([seed, 0x9B7])
-        return {name: sampler_of(name, text).draw(rng, members) for name, text in self.priors.items()}
+        return {name: sampler_of(name, text).draw(rng, members)
+                for name, text in self.priors.items()}
 
     def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
         """Move agents and settings; return the column `parent` of the last row."""
         scores = fitness_since_last(self, run, rows)
         if not np.isfinite(scores).any():
             return {}
-        parent, settings = self.plan(scores, run.lanes.settings, np.random.default_rng([run.config.seed, run.rows, 0x9B7]))
+        parent, settings = self.plan(scores, run.lanes.settings,
+                                     np.random.default_rng([run.config.seed, run.rows, 0x9B7]))
         run.lanes.exploit(parent, settings)
         return {"parent": parent}
 
@@ -182,16 +194,19 @@ class Halving:
 
     def check(self, config: Any) -> None:
         if config.configurations < 2:
-            raise ConfigError("configurations", config.configurations, "at least 2 for successive halving")
+            raise ConfigError("configurations", config.configurations,
+                              "at least 2 for successive halving")
         check_metric(self, config)
         last = config.configurations
         for _ in range(self.rungs):
             last = max(1, int(last / self.eta))
         if distributed.several() and last * config.seeds < 2:
-            raise ConfigError("rungs", self.rungs, "fewer with several processes: two members must be left; or take more seeds")
+            raise ConfigError("rungs", self.rungs, "fewer with several processes: two members must "
+                                                   "be left; or take more seeds")
 
     def boundaries(self, grid: Grid) -> set[int]:
-        found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i)) for i in range(self.rungs)}
+        found = {math.ceil(grid.planned_rows / self.eta ** (self.rungs - i))
+                 for i in range(self.rungs)}
         return {r for r in found if 0 < r < grid.planned_rows}
 
     def select(self, run: Any, rows: Sequence[Measured]) -> dict[str, np.ndarray]:
@@ -202,9 +217,11 @@ class Halving:
         worst = scores[np.isfinite(scores)].min(initial=np.inf)  # the score of a lost seed
         mean = np.where(has.any(1), np.where(has, with_seeds, worst).mean(1), -np.inf)
         there = sorted({int(i) // run.config.seeds for i in run.lanes.members})
-        most = max(1, int(len(there) / self.eta)) if has.any() else len(there)  # nothing is known of any: all stay
+        # nothing is known of any: all stay
+        most = max(1, int(len(there) / self.eta)) if has.any() else len(there)
         keep = sorted(sorted(there, key=lambda c: (-mean[c], c))[:most])
-        kept = [int(i) for i in run.lanes.members if int(i) // run.config.seeds in keep and int(i) not in run.lost]
+        kept = [int(i) for i in run.lanes.members if int(i) // run.config.seeds in keep
+                and int(i) not in run.lost]
         if kept and len(kept) < len(run.lanes) and not (len(kept) == 1 and distributed.several()):
             run.lanes.shrink(kept)
         return {"kept": np.isin(np.arange(run.config.members), kept).astype(np.int64)}

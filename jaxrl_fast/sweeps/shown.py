@@ -61,8 +61,12 @@ def _cells(result: SweepResult) -> tuple[list[list[str]], list[str]]:
         scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
         scores += " ..." if len(row["scores"]) > 5 else ""
         better = f"{row['better_than_next']:.2f}" if math.isfinite(row["better_than_next"]) else "-"
-        middle = f"{row['iqm']:.2f}" if math.isfinite(row["iqm"]) else row["lost"].split(" at ")[0] or "-"
-        lines.append([str(row["rank"]), *(short(row[n]) for n in names), middle, interval, scores, better])
+        middle = (
+            f"{row['iqm']:.2f}" if math.isfinite(row["iqm"])
+            else row["lost"].split(" at ")[0] or "-"
+        )
+        lines.append([str(row["rank"]), *(short(row[n]) for n in names),
+                      middle, interval, scores, better])
     more = [f"... {len(table) - MOST} more in table.csv"] if len(table) > MOST else []
     return lines, few(result.final.shape[1]) + more
 

@@ -26,28 +26,37 @@ from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
-from jaxrl_fast.engine.population import elsewhere, population_of
-from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.envs import registry
+from jaxrl_fast.engine.placement import elsewhere, population_of
+from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.rundir import AUTO, RunDir, check_empty, check_free, check_outside, numbered
+from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
-from jaxrl_fast.sweeps.parts import FORMAT, Part, Sweep, decode_base, part_folder, read_folder, read_json, split
+from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
+from jaxrl_fast.sweeps.parts import (
+    FORMAT,
+    Part,
+    Sweep,
+    decode_base,
+    part_folder,
+    read_folder,
+    split,
+)
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
 
 
 def sweep(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *,
     grid: Mapping[str, Sequence[Any]] | None = None, sample: Mapping[str, str] | None = None,
-    members: int | None = None, selection: Any = None, wave: int | None = None, out: str | Path = "auto",
+    members: int | None = None, selection: Any = None, wave: int | None = None,
+    out: str | Path = "auto",
     progress: bool = False, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
@@ -72,7 +81,8 @@ def sweep(
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:
-            raise ConfigError("selection", "pbt", "given members = N and neither grid nor sample: PBT draws from its own priors")
+            raise ConfigError("selection", "pbt", "given members = N and neither grid nor sample: "
+                                                  "PBT draws from its own priors")
         check_names(algo, env, {}, selection.priors, config)
         check_int("members", members, 2, 1_000_000)
         configurations = [{} for _ in range(members)]
@@ -81,53 +91,33 @@ def sweep(
     else:
         check_names(algo, env, grid or {}, sample or {}, config)
         configurations = configurations_of(grid, sample, members, seed)
-        import_named(type(algo), [(k.removeprefix("algo."), v) for c in configurations for k, v in c.items()])
+        import_named(type(algo), [(k.removeprefix("algo."), v) for c in configurations
+                                  for k, v in c.items()])
         if configurations == [{}]:
             raise ConfigError("grid", grid, "settings to compare; or give sample with members")
     if config.population is not None:
-        raise ConfigError("population", config.population, "None: grid and sample hold the settings that differ")
+        raise ConfigError("population", config.population,
+                          "None: grid and sample hold the settings that differ")
     spread_members(env, config, len(configurations) * config.seeds)
     found = Sweep(algo, env, config, about, configurations, hooks)
-    asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)), "wave": wave}
+    asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)),
+             "wave": wave}
     distributed.check_same("sweep", asked)  # before they plan
     parts = split(found, wave)
     if selection and len(parts) > 1:
-        raise ConfigError("selection", selection.kind, f"None: one program for all members, not {len(parts)}, is needed; leave "
+        raise ConfigError("selection", selection.kind,
+                          f"None: one program for all members, not {len(parts)}, is needed; leave "
                           "out static settings, or take fewer members")  # fmt: skip
     if selection:
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
+        if not hooks:  # hooks may add the metric to the log
+            check_metric(_prepared(found, parts[0], outline=True))
     cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
     content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
     with at_work(out):
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
         return _run(out, found, parts, progress)
-
-
-def folder_of(out: str | Path, algo: Algorithm, env: Environment) -> Path:
-    """Return a sweep's folder; "auto" is the next free one in `sweeps/`."""
-    if out == AUTO:
-        return numbered("sweeps", algo.name, registry.name_of(env))
-    return folders.folder_path("out", out)
-
-
-@contextlib.contextmanager
-def at_work(out: Path) -> Iterator[None]:
-    """Lock the folder of a sweep for this process."""
-    check_folder(out)
-    with folders.held("out", out, create=True):
-        yield
-
-
-def check_folder(out: Path) -> None:
-    """Raise ConfigError unless a folder is new or the sweep's own."""
-
-    def check() -> None:
-        if not (out / "sweep.json").is_file():
-            check_outside(out)
-            check_free(out)
-
-    distributed.on_first(check)
 
 
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
@@ -137,7 +127,8 @@ def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[di
         return there["parts"]
     folders = [part_folder(out, i) for i in range(len(there["parts"]))]
     if any((folder / "result.json").exists() or RunDir(folder).resumable for folder in folders):
-        raise ConfigError("wave", wave, "left out: parts of this sweep are trained as they were cut")
+        raise ConfigError("wave", wave,
+                          "left out: parts of this sweep are trained as they were cut")
     configs.write_json(out / "sweep.json", there | {"parts": content["parts"]})
     return content["parts"]
 
@@ -146,30 +137,9 @@ def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
     return {name: [c[name] for c in configurations] for name in configurations[0]}
 
 
-def open_folder(out: Path, content: dict[str, Any], same: Sequence[str]) -> dict[str, Any]:
-    """Return the sweep.json of a locked folder: `content` if new, else the one there.
-
-    Raises ConfigError for other content, and for a sweep with another base or other `same` keys.
-    """
-    content = json.loads(json.dumps(content, allow_nan=False))
-    file = out / "sweep.json"
-    if file.is_file():
-        there = read_json(file)
-        run = lambda c: configs.decode_run(c["base"]["run"])  # a setting that is newer than the folder has its default
-        identity = lambda c: [c["base"]["algorithm"], c["base"]["environment"], run(c), *(c.get(k) for k in same)]
-        if identity(there) != identity(content):
-            raise ConfigError("out", str(out), "the folder of this very sweep, or a new one; this holds another sweep")
-        return there
-    check_empty(out)
-    try:
-        configs.write_json(file, content)
-    except OSError as error:
-        raise folders.not_writable("out", out, error) from error
-    return content
-
-
 def resume_sweep(
-    out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
+    out: str | Path, modules: Sequence[str] = (), progress: bool = False,
+    devices: int | str | None = None,
     mesh: Mapping[str, int] | None = None, argument: str = "out", hooks: Sequence[Any] = (),
 ) -> SweepResult:  # fmt: skip
     """Resume a sweep: finished parts stay, the interrupted one continues.
@@ -179,7 +149,8 @@ def resume_sweep(
     """
     out, content, place = Path(out), read_folder(out, argument), {"devices": devices, "mesh": mesh}
     if "optuna" in content:
-        raise ConfigError("out", str(out), "a sweep; this is a search by Optuna (`tuning.resume_search`)")
+        raise ConfigError("out", str(out),
+                          "a sweep; this is a search by Optuna (`tuning.resume_search`)")
     members = len(content["configurations"])
     with reopened(out, content, members, modules, place, argument, hooks) as sweep:
         return _run(out, sweep, content["parts"], progress, place)
@@ -201,7 +172,8 @@ def reopened(
         yield Sweep(algo, env, config, about, content["configurations"], hooks)
 
 
-def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> SweepResult:
+def _run(out: Path, sweep: Sweep, parts, progress: bool,
+         place: Mapping[str, Any] | None = None) -> SweepResult:
     run_parts(out, sweep, parts, progress, place)
     distributed.tell(True)  # the first process has written the last result
     result = read_sweep(out)
@@ -210,26 +182,31 @@ def _run(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any
     return result
 
 
-def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str, Any] | None = None) -> None:
+def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
+              place: Mapping[str, Any] | None = None) -> None:
     """Train the unfinished parts of sweep.json; an interrupted one resumes, on `place`."""
     for i, part in enumerate(Part(**p) for p in parts):
         folder = part_folder(out, i)
         if folder.is_symlink() or folder.parent.is_symlink():  # incomplete parts are trained anew
-            raise ConfigError("parts", str(folder), "a folder in the sweep's, not a link, to go on with it")
-        ended, cut_off = distributed.tell([(folder / "result.json").exists(), RunDir(folder).resumable])
+            raise ConfigError("parts", str(folder),
+                              "a folder in the sweep's, not a link, to go on with it")
+        state = [(folder / "result.json").exists(), RunDir(folder).resumable]
+        ended, cut_off = distributed.tell(state)
         if ended:
             continue
         if progress and distributed.is_first():
             population = population_of(sweep.config, len(part.configurations) * part.seeds)
             where = f"; {population}" if len(population.devices) > 1 else ""
-            print(f"part {i + 1} of {len(parts)}: {_summary(part, sweep.configurations)}{where}", flush=True)
+            print(f"part {i + 1} of {len(parts)}: {_summary(part, sweep.configurations)}{where}",
+                  flush=True)
         try:
             if cut_off:
                 resume_run(folder, hooks=sweep.hooks, progress=progress, **place or {})
             else:
                 _train_part(folder, sweep, part, progress)
         except Stopped as stopped:  # within the part, or before it was compiled
-            raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0), "sweep") from None
+            raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0),
+                              "sweep") from None
         except NonFiniteError as error:  # all its members; other parts continue
             if sweep.config.on_nan != "mark":
                 raise
@@ -239,11 +216,17 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool, place: Mapping[str
 def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
     if distributed.is_first():
         folders.discard(folder)
+    begin(_prepared(sweep, part), folder, sweep.hooks, progress=progress)
+
+
+def _prepared(sweep: Sweep, part: Part, outline: bool = False) -> Prepared:
+    """Return the run of a part. outline: see `prepare`."""
     chosen = [sweep.configurations[c] for c in part.configurations]
     algo, env = configure(sweep.algo, sweep.env, chosen[0])
-    config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds, population=_columns(chosen))
+    config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds,
+                                 population=_columns(chosen))
     built = [sweep.built(c) for c in part.configurations]
-    begin(prepare(algo, env, at_start(config), sweep.about, built=built), folder, sweep.hooks, progress=progress)
+    return prepare(algo, env, at_start(config), sweep.about, built=built, outline=outline)
 
 
 def finish(result: SweepResult) -> None:
@@ -253,11 +236,13 @@ def finish(result: SweepResult) -> None:
         try:
             sweep_plots.draw(result)
         except Exception as error:  # results exist; a plot must not fail them
-            warnings.warn(f"the pictures of {result.path} could not be drawn: {error!r}", stacklevel=2)
+            warnings.warn(f"the pictures of {result.path} could not be drawn: {error!r}",
+                          stacklevel=2)
 
 
 def _summary(part: Part, configurations: Sequence[Settings]) -> str:
     members = len(part.configurations) * part.seeds
     first = configurations[part.configurations[0]]
-    fixed = [f"{k} = {v}" for k, v in first.items() if len({repr(configurations[c][k]) for c in part.configurations}) == 1]
+    fixed = [f"{k} = {v}" for k, v in first.items()
+             if len({repr(configurations[c][k]) for c in part.configurations}) == 1]
     return ", ".join([f"{members} member{'s' * (members > 1)}", *fixed])

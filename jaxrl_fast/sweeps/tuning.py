@@ -28,17 +28,19 @@ from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
+from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
-from jaxrl_fast.sweeps.sweep import at_work, finish, folder_of, open_folder, reopened, run_parts
+from jaxrl_fast.sweeps.sweep import finish, reopened, run_parts
 
 JOURNAL = "optuna.log"
 
 
 def tune(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
-    trials: int, members: int, out: str | Path = "auto", sampler: Any = None, progress: bool = False,
+    trials: int, members: int, out: str | Path = "auto", sampler: Any = None,
+    progress: bool = False,
     about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
@@ -53,7 +55,8 @@ def tune(
     check_int("trials", trials, 1, 1_000_000)
     check_int("members", members, 1, 1_000_000)
     if not sample:
-        raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": "loguniform:1e-5,1e-2"}')
+        raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": '
+                                            '"loguniform:1e-5,1e-2"}')
     config = run_config(total_steps, {"on_nan": "mark", **settings})
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
@@ -63,7 +66,8 @@ def tune(
     out, about = folder_of(out, algo, env), about or {}
     search = {"trials": trials, "members": members}
     sweep = Sweep(algo, env, config, about, (), hooks)
-    asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample), "optuna": search, "configurations": [], "parts": []}
+    asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample),
+             "optuna": search, "configurations": [], "parts": []}
     with at_work(out):
         content = open_folder(out, asked, ("sample",))
         _check_journal(content, out)
@@ -79,17 +83,20 @@ def import_optuna() -> Any:
     except ImportError as error:
         raise MissingExtraError("a search by Optuna", "optuna") from error
     if distributed.several():
-        raise ConfigError("distributed", True, "False for a search by Optuna, which asks and answers in one process")
+        raise ConfigError("distributed", True,
+                          "False for a search by Optuna, which asks and answers in one process")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
 
-def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str], config: RunConfig) -> None:
+def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str],
+                  config: RunConfig) -> None:
     """Raise ConfigError for a value that no range or choice of the settings allows."""
     samplers = {name: sampler_of(name, text) for name, text in sample.items()}
     named = [(name.removeprefix("algo."), v) for name, x in samplers.items() for v in x.values]
     import_named(type(algo), named)
-    ends = {name: sampler.values or (sampler.at(0.0), sampler.at(1.0 - 1e-9)) for name, sampler in samplers.items()}
+    ends = {name: sampler.values or (sampler.at(0.0), sampler.at(1.0 - 1e-9))
+            for name, sampler in samplers.items()}
     low, high = ({name: values[end] for name, values in ends.items()} for end in (0, -1))
     choices = [low | {name: v} for name, sampler in samplers.items() for v in sampler.values]
     for settings in [low, high, *choices]:
@@ -104,7 +111,8 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Optuna's warnings about experimental features
         storage = JournalStorage(JournalFileBackend(str(out / JOURNAL)))
-        study = optuna.create_study(storage=storage, study_name="jaxrl_fast", direction="maximize", load_if_exists=True)
+        study = optuna.create_study(storage=storage, study_name="jaxrl_fast",
+                                    direction="maximize", load_if_exists=True)
         if sampler is None:  # a resumed sampler must not repeat its suggestions
             number = int(np.random.SeedSequence([seed, len(study.trials)]).generate_state(1)[0])
             sampler = optuna.samplers.TPESampler(seed=number, constant_liar=True)
@@ -113,14 +121,16 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
 
 
 def resume_search(
-    out: str | Path, modules: Sequence[str] = (), progress: bool = False, devices: int | str | None = None,
+    out: str | Path, modules: Sequence[str] = (), progress: bool = False,
+    devices: int | str | None = None,
     mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
     """Resume a search, with TPE; the arguments are those of `sweep.resume_sweep`."""
     optuna, out = import_optuna(), Path(out)
     content = read_folder(out, argument)
     if "optuna" not in content:
-        raise ConfigError("out", str(out), "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
+        raise ConfigError("out", str(out),
+                          "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
     _check_journal(content, out)
     place = {"devices": devices, "mesh": mesh}
     with reopened(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
@@ -130,7 +140,8 @@ def resume_search(
 
 def _check_journal(content: dict[str, Any], out: Path) -> None:
     if content["configurations"] and not (out / JOURNAL).is_file():
-        raise ConfigError("out", str(out), f"a search with its {JOURNAL}, where Optuna keeps its trials")
+        raise ConfigError("out", str(out),
+                          f"a search with its {JOURNAL}, where Optuna keeps its trials")
 
 
 def _rounds(
@@ -152,15 +163,18 @@ def _rounds(
             return result
         asked = [study.ask() for _ in range(min(left, search["members"]))]
         samplers = {name: sampler_of(name, text) for name, text in content["sample"].items()}
-        chosen = [{name: sampler.suggest(trial, name) for name, sampler in samplers.items()} for trial in asked]
+        chosen = [{name: sampler.suggest(trial, name) for name, sampler in samplers.items()}
+                  for trial in asked]
         first = len(content["configurations"])
         numbers += [trial.number for trial in asked]
-        content["configurations"] += [c | {"trial": t.number} for c, t in zip(chosen, asked, strict=True)]
+        content["configurations"] += [c | {"trial": t.number}
+                                      for c, t in zip(chosen, asked, strict=True)]
         sweep = _with_trials(sweep, content)
         content["parts"] += [dataclasses.asdict(part) for part in split(sweep, first=first)]
         configs.write_json(out / "sweep.json", content)
         if progress:
-            print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}", flush=True)
+            print(f"Optuna: trials {numbers[-len(asked)]} to {numbers[-1]} of {search['trials']}",
+                  flush=True)
 
 
 def _with_trials(sweep: Sweep, content: dict[str, Any]) -> Sweep:
@@ -186,5 +200,6 @@ def _tell(optuna: Any, study: Any, result: SweepResult) -> None:
         if settings["trial"] in waiting:
             score = iqm(result.scores[c])
             known = math.isfinite(score)
-            study.tell(settings["trial"], score if known else None, state=state.COMPLETE if known else state.FAIL)
+            study.tell(settings["trial"], score if known else None,
+                       state=state.COMPLETE if known else state.FAIL)
 

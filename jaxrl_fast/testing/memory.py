@@ -17,10 +17,20 @@ import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.envs.checks import describe
-from jaxrl_fast.memory import Memory, Recurrent, Ring, Row, SequenceMemory, StartFrom, Transition, TransitionMemory
+from jaxrl_fast.memory import (
+    Memory,
+    Recurrent,
+    Ring,
+    Row,
+    SequenceMemory,
+    StartFrom,
+    Transition,
+    TransitionMemory,
+)
 from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import require_equal, require_strong
+from jaxrl_fast.testing.priorities import check_priorities
 from jaxrl_fast.testing.purity import as_data, check_purity, compile_for_one_call, differing
 from jaxrl_fast.types import Clock, Sequence, Window
 
@@ -58,45 +68,58 @@ def check_memory(
     Compiles three lives as a population with an unbatched `w`, one of them alone, and one for
     priorities.
     """
-    assert isinstance(memory, Memory), f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
-    rows = _example(memory) if rows is None else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
+    assert isinstance(memory, Memory), (
+        f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
+    )
+    rows = (
+        _example(memory) if rows is None
+        else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
+    )
     one = memory.memory if isinstance(memory, Grouped | StartFrom) else memory  # one group's
     num_blocks = getattr(one, "num_blocks", 1)
     blocks = blocks or 2 * num_blocks + 2
     # its first content has no numbers and is judged once overwritten
-    ready = ready or (num_blocks if isinstance(memory, StartFrom) else getattr(one, "dead_blocks", 0) + 1)
+    ready = ready or (num_blocks if isinstance(memory, StartFrom)
+                      else getattr(one, "dead_blocks", 0) + 1)
     assert ready < blocks, f"arguments: ready = {ready} leaves nothing to judge of {blocks} blocks"
     batch = _check_types(memory, rows)
     num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
     held = num_steps * num_envs * num_blocks
     weight = getattr(batch, "weight", jax.tree.leaves(batch)[0])
     fetches = -(-20 * held // weight.shape[0])
-    assert blocks * held <= 100_000, f"size: {held} rows in {blocks} blocks take too long; give `check_memory` a small memory"
+    assert blocks * held <= 100_000, (
+        f"size: {held} rows in {blocks} blocks take too long; give `check_memory` a small memory"
+    )
 
-    ended = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs), 0, numbered.MOST + 1)
+    ended = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs),
+                               0, numbered.MOST + 1)
     never = jnp.zeros_like(ended)
     lives = [(0, never, 2), (numbered.OFFSET, never, 2), (0, ended, 3)]
-    inputs = [(numbered.blocks(rows, blocks, number, flags), jax.random.key(seed)) for number, flags, seed in lives]
+    inputs = [(numbered.blocks(rows, blocks, number, flags), jax.random.key(seed))
+              for number, flags, seed in lives]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *inputs)
     lanes = _lanes(memory, rows, stacked, fetches, ready)
     plain, moved, other = (jax.tree.map(lambda x, i=i: np.asarray(x[i]), lanes) for i in range(3))
 
     for life in (plain, other):
         assert life.finite.all(), (
-            f"watch: not finite after block {int(np.argmin(life.finite))}, though every row and every priority was; the "
-            "NaN sentinel would end the run"
+            f"watch: not finite after block {int(np.argmin(life.finite))}, though every row and "
+            "every priority was; the NaN sentinel would end the run"
         )
-    same = all(np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (plain.plan, other.plan)), strict=True))
+    same = all(np.array_equal(a, b)
+               for a, b in zip(*map(jax.tree.leaves, (plain.plan, other.plan)), strict=True))
     assert deterministic or not same, (
-        "plan: two keys gave the same plan. Draw from the `key` that it is given (or pass deterministic=True)"
+        "plan: two keys gave the same plan. Draw from the `key` that it is given (or pass "
+        "deterministic=True)"
     )
     seen = numbered.judge(rows, plain.batch, moved.batch, ready)
     numbered.check_coverage(seen, ready, num_steps, num_envs, one)
     ends.judge(inputs[2][0], other.batch, plain.batch, moved.batch, ready)
     _check_alone(memory, rows, inputs[2], lanes, fetches, ready)
     if getattr(one, "alpha", 0) > 0 if prioritized is None else prioritized:
-        _check_priorities(memory, rows, inputs[0][0], fetches, getattr(one, "alpha", 1.0))
-    return MemoryReport(blocks, ready, (blocks - ready + 1) * fetches, len(np.unique(seen.everything[1])))
+        check_priorities(memory, rows, inputs[0][0], fetches, getattr(one, "alpha", 1.0))
+    return MemoryReport(blocks, ready, (blocks - ready + 1) * fetches,
+                        len(np.unique(seen.everything[1])))
 
 
 class _Life(NamedTuple):
@@ -109,14 +132,19 @@ class _Life(NamedTuple):
 
 def _example(memory: Memory) -> Any:
     if isinstance(memory, Grouped):
-        wide = lambda x: jax.ShapeDtypeStruct((x.shape[0], x.shape[1] * memory.groups, *x.shape[2:]), x.dtype)
+        wide = lambda x: jax.ShapeDtypeStruct(
+            (x.shape[0], x.shape[1] * memory.groups, *x.shape[2:]), x.dtype
+        )
         return jax.tree.map(wide, _example(memory.memory))
     if isinstance(memory, StartFrom):
         return _example(memory.memory)
     assert hasattr(memory, "num_steps") and hasattr(memory, "num_envs"), (
-        f"arguments: {type(memory).__name__} has no num_steps and num_envs; pass `rows`, shapes [T, B, ...]"
+        f"arguments: {type(memory).__name__} has no num_steps and num_envs; pass `rows`, shapes "
+        "[T, B, ...]"
     )
-    shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((memory.num_steps, memory.num_envs, *s), dtype)
+    shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct(
+        (memory.num_steps, memory.num_envs, *s), dtype
+    )
     obs = {"a": shape(2), "pixels": shape(1, dtype="uint8")}
     if isinstance(memory, TransitionMemory):
         return Transition(obs, shape(), shape(dtype="float32"), obs, shape(dtype="bool"))
@@ -137,15 +165,19 @@ def _check_types(memory: Memory, rows: Any) -> Any:
         start = jax.eval_shape(lambda: memory.init(rows))
         added = jax.eval_shape(memory.add, start, rows, w)
         for n in (1, 3):
-            plan = jax.eval_shape(lambda key, w, clock, n=n: memory.plan(key, n, w, clock), key, w, clock)
+            plan = jax.eval_shape(lambda key, w, clock, n=n: memory.plan(key, n, w, clock),
+                                  key, w, clock)
             for x in jax.tree.leaves(plan):
-                assert x.shape[:1] == (n,), f"plan: for {n} fetches it has a leaf {describe(x)}; its first axis is fetches"
+                assert x.shape[:1] == (n,), (
+                    f"plan: for {n} fetches it has a leaf {describe(x)}; its first axis is fetches"
+                )
         x = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), plan)
         batch, _ = jax.eval_shape(memory.fetch, added, x)
         fed = jax.eval_shape(lambda mem, x: _feed(memory, mem, *memory.fetch(mem, x)), added, x)
         kept = jax.eval_shape(memory.retain, fed)
     except jax.errors.JAXTypeError as error:
-        raise AssertionError(f"tracing: a method needs a value that is traced, such as `w` ({error})") from None
+        raise AssertionError("tracing: a method needs a value that is traced, such as `w` "
+                             f"({error})") from None
     for what, value in (("init", start), ("add", added), ("feedback", fed)):
         require_strong(f"the store after `{what}`", value)
     require_equal("feedback: the store must stay what `add` made it", fed, added)
@@ -156,7 +188,9 @@ def _check_types(memory: Memory, rows: Any) -> Any:
               Sequence: {"use": "bool", "weight": "float32"}}  # fmt: skip
     for name, dtype in dtypes.get(type(batch), {}).items():
         x = getattr(batch, name)
-        assert x.dtype == dtype, f"dtype: {type(batch).__name__}.{name} is {describe(x)}, not {dtype}"
+        assert x.dtype == dtype, (
+            f"dtype: {type(batch).__name__}.{name} is {describe(x)}, not {dtype}"
+        )
     if hasattr(batch, "weight") and hasattr(memory, "batch_size"):
         shape, want = batch.weight.shape, (memory.batch_size,)
         assert shape == want, f"batch: its weight is {list(shape)}; `batch_size` says {list(want)}"
@@ -169,7 +203,8 @@ def _feed(memory: Memory, mem: Any, batch: Any, handle: Any) -> Any:
     return memory.feedback(mem, handle, priority)
 
 
-def _life(memory: Memory, rows: Any, data: Any, key: jax.Array, ws: jax.Array, fetches: int, ready: int) -> _Life:
+def _life(memory: Memory, rows: Any, data: Any, key: jax.Array,
+          ws: jax.Array, fetches: int, ready: int) -> _Life:
     """Write every block and draw `fetches` batches after each, as `iteration` does."""
 
     def block(mem, x):
@@ -183,13 +218,15 @@ def _life(memory: Memory, rows: Any, data: Any, key: jax.Array, ws: jax.Array, f
             return _feed(memory, mem, batch, handle), batch
 
         learned, batch = jax.lax.scan(draw, mem, plan)
-        mem = jax.tree.map(lambda a, b: jnp.where(w >= ready - 1, a, b), learned, mem)  # warm-up only adds
+        # warm-up only adds
+        mem = jax.tree.map(lambda a, b: jnp.where(w >= ready - 1, a, b), learned, mem)
         return memory.retain(mem), _Life(plan, batch, tree.all_finite(memory.watch(mem)))
 
     return jax.lax.scan(block, memory.init(rows), (data, ws))[1]
 
 
-def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int, ready: int, population: bool) -> Any:
+def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int,
+             ready: int, population: bool) -> Any:
     """Compile the program with the block numbers outside the population: `w` is never batched."""
 
     def trace(memory):
@@ -208,7 +245,8 @@ def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int, ready: int, p
 
 def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:
     """Run three lives as a population; a member may depend on neither neighbours nor calls."""
-    run, turn = _compile(memory, rows, stacked, fetches, ready, population=True), np.array([2, 0, 1])
+    run, turn = _compile(memory, rows, stacked, fetches, ready,
+                         population=True), np.array([2, 0, 1])
     lanes, turned = run(stacked), run(tree.take(stacked, turn))
     where = differing(tree.take(lanes, turn), turned)
     assert where is None, (
@@ -218,41 +256,17 @@ def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) ->
     return lanes
 
 
-def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life, fetches: int, ready: int) -> None:
+def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life,
+                 fetches: int, ready: int) -> None:
     alone = _compile(memory, rows, inputs, fetches, ready, population=False)(inputs)
-    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(alone), jax.tree.leaves(lanes), strict=True):
+    for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(alone),
+                            jax.tree.leaves(lanes), strict=True):
         a, b = np.asarray(a), np.asarray(b[2])
-        close = np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f" else np.array_equal(a, b)
-        assert close, f"population: a member's {jax.tree_util.keystr(path)} differs from that of its single run"
-
-
-def _check_priorities(memory: Memory, rows: Any, data: Any, fetches: int, alpha: float) -> None:
-    """Give every second row a hundred times the error: it is drawn more and weighs less."""
-    count = jax.tree.leaves(data)[0].shape[0]
-    ws, end = jnp.arange(count, dtype=jnp.int32), jnp.int32(count)
-
-    def program(data):
-        write = lambda mem, x: (memory.add(mem, *x), None)
-        mem = jax.lax.scan(write, memory.init(rows), (data, ws))[0]
-        plans = [memory.plan(jax.random.key(i), fetches, end, Clock(end, end, jnp.float32(1.0))) for i in range(2)]
-
-        def draw(mem, x):
-            batch, handle = memory.fetch(mem, x)
-            reward = batch.steps.reward if isinstance(batch, Sequence) else batch.reward
-            even = reward[0].astype(jnp.int32) % 2 == 0  # its row's number
-            return memory.feedback(mem, handle, jnp.where(even, 10.0, 0.1)), (even, batch.weight)
-
-        mem, _ = jax.lax.scan(draw, mem, plans[0])
-        return jax.lax.scan(draw, mem, plans[1])[1]
-
-    even, weight = map(np.asarray, compile_for_one_call(jax.jit(program).trace(data))(data))
-    assert weight.any(), "weight: all are 0, so nothing is learned from"
-    even, weight = even[weight > 0], weight[weight > 0]
-    chance = 100.0**alpha
-    assert even.mean() - 0.5 > 0.5 * (chance / (1 + chance) - 0.5), (
-        f"priorities: rows with a hundred times the error of the others are {even.mean():.0%} of the draws. `feedback` must "
-        "return the store with the priorities of `handle` set"
-    )
-    assert weight[even].mean() < weight[~even].mean(), (
-        "weight: rows that are drawn more often than others must weigh less, (N p)^-beta, at the horizon with a beta of 1"
-    )
+        close = (
+            np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f"
+            else np.array_equal(a, b)
+        )
+        assert close, (
+            f"population: a member's {jax.tree_util.keystr(path)} differs from that of its single "
+            "run"
+        )

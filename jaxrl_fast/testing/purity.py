@@ -18,11 +18,17 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
     numbers: dict[Any, int] = {}
 
     def variable(v: Any) -> str:
-        return f"{v.val!r}" if isinstance(v, core.Literal) else f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
+        return (
+            f"{v.val!r}" if isinstance(v, core.Literal)
+            else f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
+        )
 
     def parameter(x: Any) -> str:
         if isinstance(x, core.ClosedJaxpr):
-            return digest(x.jaxpr, known) + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
+            return (
+                digest(x.jaxpr, known)
+                + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
+            )
         if isinstance(x, core.Jaxpr):
             return digest(x, known)
         if isinstance(x, (tuple, list)):
@@ -32,7 +38,8 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
     lines = [" ".join(map(variable, (*jaxpr.constvars, *jaxpr.invars)))]
     for e in jaxpr.eqns:
         parameters = " ".join(f"{k}={parameter(v)}" for k, v in sorted(e.params.items()))
-        lines.append(f"{' '.join(map(variable, e.outvars))} = {e.primitive} {' '.join(map(variable, e.invars))} {parameters}")
+        lines.append(f"{' '.join(map(variable, e.outvars))} = {e.primitive} "
+                     f"{' '.join(map(variable, e.invars))} {parameters}")
     lines.append(" ".join(map(variable, jaxpr.outvars)))
     known[jaxpr] = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     return known[jaxpr]
@@ -41,13 +48,18 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
 def check_purity(first: Any, second: Any, what: str = "environment") -> None:
     """Assert that two traces are the same program without callbacks or prints."""
     for closed in (first, second):
-        assert not closed.effects, f"purity: the {what} has side effects in the program: {closed.effects}"
-    assert "callback" not in str(first), f"purity: the {what} calls back into Python from inside the program"
+        assert not closed.effects, (
+            f"purity: the {what} has side effects in the program: {closed.effects}"
+        )
+    assert "callback" not in str(first), (
+        f"purity: the {what} calls back into Python from inside the program"
+    )
     one, two = first.consts, second.consts
     alike = len(one) == len(two) and differing(one, two) is None
     assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
-        f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's random, or keeps "
-        "something between calls. All randomness comes from the key, all memory lives in the state"
+        f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's "
+        "random, or keeps something between calls. All randomness comes from the key, all memory "
+        "lives in the state"
     )
 
 
@@ -68,4 +80,8 @@ def differing(a: Any, b: Any) -> str | None:
 
 def as_data(x: Any) -> Any:
     """Return keys as their words, other arrays as they are."""
-    return jax.random.key_data(x) if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key) else x
+    return (
+        jax.random.key_data(x)
+        if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
+        else x
+    )

@@ -95,12 +95,17 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         action = random_action(spec.action, obs, key, num_envs)
         next_state, next_obs, out = env.step(noise.with_rows(rows), state, action)
         done, length = out.terminated | out.truncated, length + 1
-        legal = obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs else jnp.bool_(True)
+        legal = (
+            obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs
+            else jnp.bool_(True)
+        )
         left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
         had = done & ~same(lasting(state), lasting(begun))
         flags = {
-            "out of bounds": ~in_space(spec.observation, obs) | ~in_space(spec.observation, out.next_obs),
-            "not finite": ~(_finite(obs) & _finite(out.next_obs) & jnp.isfinite(out.reward) & _finite(next_state)),
+            "out of bounds": ~in_space(spec.observation,
+                                       obs) | ~in_space(spec.observation, out.next_obs),
+            "not finite": ~(_finite(obs) & _finite(out.next_obs) & jnp.isfinite(out.reward)
+                            & _finite(next_state)),
             "both ends": out.terminated & out.truncated,
             "over within an episode": given(out.over, done) & ~done,
             "past the limit": ~done & (length >= limit),
@@ -119,11 +124,14 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
             "forgot what lasts": had & same(lasting(next_state), lasting(begun)),
             "starts as before": done & same((next_state, next_obs), start),
         }
-        counts = {name: jnp.sum(jnp.broadcast_to(flag, (num_envs,))) for name, flag in flags.items()}
+        counts = {name: jnp.sum(jnp.broadcast_to(flag, (num_envs,)))
+                  for name, flag in flags.items()}
         counts["longest"] = jnp.max(jnp.where(done, length, 0))
         new_start = tree.where(done, (next_state, next_obs), start)
         return (next_state, next_obs, new_start, jnp.where(done, 0, length)), counts
 
     carry = (state, obs, (state, obs), jnp.zeros(num_envs, jnp.int32))
-    (last_state, last_obs, _, _), steps = jax.lax.scan(one, carry, (noise.rows, jax.random.split(act_key, num_steps)))
+    (last_state, last_obs, _, _), steps = jax.lax.scan(
+        one, carry, (noise.rows, jax.random.split(act_key, num_steps))
+    )
     return {"resets": resets, "first": (state, obs), "last": (last_state, last_obs), "steps": steps}

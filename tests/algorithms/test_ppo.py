@@ -240,35 +240,33 @@ def test_the_first_minibatch_has_ratio_one(case, compiled):
     algo = algo.bind(env.spec)
     run = tree.as_float32(iteration.Run(env, algo, 100.0))
 
-    def first_minibatch(key):
-        state = iteration.init(run, key)
-        first, seen = state.agent, []
-        for t in range(3):
-            draws = iteration.draw(run, state.key, jnp.int32(t))
-            actor = rollout.Actor(state.env, state.obs, state.carry)
-            clock = iteration.clock_at(run, jnp.int32(t))
-            _, trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock,
-                                            "sample")
-            rows = algo.prepare(state.agent, trajectory)
-            memory = algo.memory()
-            batch, _ = memory.fetch(memory.add(memory.init(rows), rows, t), draws.plan[0])
-            metrics = algo.update(state.agent, batch, key, clock)[1]
-            seen.append((rows.obs, metrics))
-            state, _ = iteration.iteration(run, state, draws, jnp.int32(t), True)
-        return first, seen, state.agent
+    def first_minibatch(state, t):
+        draws = iteration.draw(run, state.key, t)
+        actor = rollout.Actor(state.env, state.obs, state.carry)
+        clock = iteration.clock_at(run, t)
+        _, trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock,
+                                        "sample")
+        rows = algo.prepare(state.agent, trajectory)
+        memory = algo.memory()
+        batch, _ = memory.fetch(memory.add(memory.init(rows), rows, t), draws.plan[0])
+        metrics = algo.update(state.agent, batch, state.key, clock)[1]
+        return iteration.iteration(run, state, draws, t, True)[0], (rows.obs, metrics)
 
-    first, seen, last = compiled(first_minibatch, jax.random.key(3))
-    for _, metrics in seen:
-        assert float(metrics["clip_fraction"].total) == 0.0
-        assert abs(float(metrics["approx_kl"].total)) < 1e-6
+    def three(key):
+        first = iteration.init(run, key)
+        last, seen = jax.lax.scan(first_minibatch, first, jnp.arange(3))
+        return first.agent, seen, last.agent
+
+    first, (seen, metrics), last = compiled(three, jax.random.key(3))
+    np.testing.assert_array_equal(metrics["clip_fraction"].total, np.zeros(3))
+    assert np.abs(metrics["approx_kl"].total).max() < 1e-6
     moved = [np.abs(a - b).max()
              for a, b in zip(*map(jax.tree.leaves, (first.params, last.params)), strict=True)]
     assert max(moved) > 1e-3  # it has learned in between
     # the statistics hold exactly the rows of the finished iterations, raw
     if algo.normalize_observations:
         flat = lambda x: np.asarray(x, np.float64).reshape(-1, x.shape[-1])
-        raw = jax.tree.map(lambda *x: np.concatenate([flat(i) for i in x]),
-                           *[obs for obs, _ in seen])
+        raw = jax.tree.map(flat, seen)
         assert float(last.moments.count) == 3 * 8 * 4
         for mean, x in zip(jax.tree.leaves(last.moments.mean), jax.tree.leaves(raw), strict=True):
             np.testing.assert_allclose(mean, x.mean(0), rtol=1e-4, atol=1e-5)

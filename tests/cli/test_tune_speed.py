@@ -51,7 +51,23 @@ def test_nothing_faster_is_kept(run_cli, cache, monkeypatch):
     monkeypatch.setattr(search, "ratio", lambda best, trial: 1.0)
     monkeypatch.setattr(search, "equal", lambda best, trial: True)
     code, out, _ = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
-    assert code == 0 and "none of 4 choices is faster" in out and not (cache / "tuned").exists()
+    assert code == 0 and "none of 5 choices is faster" in out and not (cache / "tuned").exists()
+
+
+def test_other_numbers_are_taken_if_asked_for(run_cli, cache, monkeypatch):
+    shuffled = lambda trial: trial.prepared.bound.shuffle == "swap"
+    gain = lambda best, trial: 1.2 if shuffled(trial) and not shuffled(best) else 1.0
+    monkeypatch.setattr(search, "ratio", gain)
+    flags = "--unroll", "1", "--chunk-seconds", "0.5", "--no-donate"  # nothing else is left to try
+    code, _, err = run_cli("tune-speed", "ppo", "CartPole-v1", *TUNE, *flags, "--busy")
+    assert code == 2 and "run must be one with a choice" in err
+    found = *flags, "--busy", "--other-numbers"
+    code, out, _ = run_cli("tune-speed", "ppo", "CartPole-v1", *TUNE, *found)
+    assert code == 0 and "1.20 times the speed, other numbers" in out
+    code, out, _ = run_cli("train", "ppo", "CartPole-v1", *SMALL, *flags, "--out", "run")
+    assert code == 0 and "speed: algo.shuffle = swap: 1.20 times as fast, other numbers" in out
+    config = json.loads((cache.parent / "run" / "config.json").read_text())
+    assert config["algorithm"]["settings"]["shuffle"] == "swap"
 
 
 def test_a_busy_machine(run_cli, cache, another_program):

@@ -12,7 +12,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import random
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.engine.placement import population_of
 from jaxrl_fast.memory import (
     PrioritizedMemory,
     RolloutMemory,

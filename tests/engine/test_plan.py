@@ -19,7 +19,8 @@ from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine import programs
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.memory_plan import MemoryPlan
-from jaxrl_fast.engine.population import Population, plan_population
+from jaxrl_fast.engine.placement import plan_population
+from jaxrl_fast.engine.population import Population
 from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError
 
@@ -94,6 +95,17 @@ def test_the_forecast_equals_xlas_count(name, seeds, mode):
             close(copies, found.temp_size_in_bytes) if mode == "map"
             else found.temp_size_in_bytes < plan.state_bytes
         )
+
+
+def test_a_state_that_is_not_donated_is_there_twice():
+    donated = prepared("ppo")
+    found = prepare(donated.algo, donated.env, dataclasses.replace(donated.config, donate=False))
+    made = programs.Programs(found)
+    state = jax.eval_shape(made._init, made.run, found.population.keys([0]))
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    chunk = made._chunk.lower(made.run, state, zero, zero).compile().memory_analysis()
+    assert chunk.alias_size_in_bytes == 0
+    assert found.plan.need - donated.plan.need == tree.nbytes(state)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

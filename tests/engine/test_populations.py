@@ -17,7 +17,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import runtime
-from jaxrl_fast.engine import population
+from jaxrl_fast.engine import placement
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.native.cartpole import CartPole
 
@@ -154,7 +154,7 @@ def devices(platform, count):
 @pytest.mark.parametrize(("jaxlib", "hangs"), [("0.10.2", True), ("0.11.0", False)])
 def test_placement_of_members(jaxlib, hangs):
     plan = lambda *args: (lambda p: (p.mode, len(p.devices), p.padded))(
-        population.plan_population(*args, jaxlib=jaxlib))
+        placement.plan_population(*args, jaxlib=jaxlib))
     assert plan(4, "auto", devices("gpu", 1)) == ("vmap", 1, 4)
     assert plan(5, "auto", devices("gpu", 4)) == ("vmap", 4, 8)
     assert plan(4, "auto", devices("cpu", 1)) == ("map", 1, 4)
@@ -174,14 +174,14 @@ def test_placement_of_members(jaxlib, hangs):
 
 def test_idle_cores_are_mentioned():
     cpu = devices("cpu", 1)
-    text = population.of_idle_cores(3, "auto", 3, cpu)
+    text = placement.of_idle_cores(3, "auto", 3, cpu)
     assert re.match(
         "3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3", text)
-    assert population.of_idle_cores(3, "vmap", 3, cpu, "0.11.0") == text
-    assert population.of_idle_cores(3, "vmap", 3, cpu, "0.10.2") is None  # takes one device there
-    assert population.of_idle_cores(1, "auto", 1, cpu) is None
-    assert population.of_idle_cores(3, "auto", 3, devices("cpu", 3)) is None
-    assert population.of_idle_cores(3, "auto", 3, devices("gpu", 1)) is None
+    assert placement.of_idle_cores(3, "vmap", 3, cpu, "0.11.0") == text
+    assert placement.of_idle_cores(3, "vmap", 3, cpu, "0.10.2") is None  # takes one device there
+    assert placement.of_idle_cores(1, "auto", 1, cpu) is None
+    assert placement.of_idle_cores(3, "auto", 3, devices("cpu", 3)) is None
+    assert placement.of_idle_cores(3, "auto", 3, devices("gpu", 1)) is None
 
 
 def test_idle_cores_are_mentioned_once(monkeypatch):
@@ -192,7 +192,7 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
         monkeypatch.setenv("XLA_FLAGS", flags)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            population.spread(RunConfig(seeds=17))
+            placement.spread(RunConfig(seeds=17))
         assert len(caught) == expected
 
 
@@ -202,11 +202,11 @@ import re, shutil, sys
 from helpers import runs as tools
 import jax, numpy as np
 from jaxrl_fast import runtime
-from jaxrl_fast.engine import population
+from jaxrl_fast.engine import placement
 
 assert len(jax.devices()) == 2, jax.devices()
 hangs = runtime.vmap_hangs_on_cpu()
-plans = {mode: population.plan_population(3, mode) for mode in ("auto", "vmap", "map")}
+plans = {mode: placement.plan_population(3, mode) for mode in ("auto", "vmap", "map")}
 assert plans["auto"].mode == ("map" if hangs else "vmap") and len(plans["auto"].devices) == 2
 assert len(plans["vmap"].devices) == (1 if hangs else 2)
 for mode in ("map",) if hangs else ("map", "vmap"):

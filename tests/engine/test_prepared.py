@@ -20,10 +20,11 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import build
 from jaxrl_fast.engine.memory_plan import memory_plan
-from jaxrl_fast.engine.population import population_of
+from jaxrl_fast.engine.placement import population_of
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.memory import load_experience, save_memory
-from jaxrl_fast.runs.rundir import RunDir, describe, described
+from jaxrl_fast.runs.description import describe, described
+from jaxrl_fast.runs.rundir import RunDir
 
 WORK = (prepare, build, plan_grid, population_of, memory_plan, describe)
 ONCE = {function.__name__: 1 for function in WORK}

@@ -21,7 +21,7 @@ from helpers import runs as tools
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.population import plan_population
+from jaxrl_fast.engine.placement import plan_population
 from jaxrl_fast.engine.prepared import prepare
 
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])

@@ -10,7 +10,7 @@ import pytest
 
 import jaxrl_fast
 from jaxrl_fast.engine import streams
-from jaxrl_fast.engine.population import plan_population
+from jaxrl_fast.engine.placement import plan_population
 
 PACKAGE = Path(jaxrl_fast.__file__).parent
 

@@ -14,6 +14,7 @@ from jaxrl_fast.engine.tuned import Tuned
 from jaxrl_fast.errors import ConfigError
 
 FOUND = Tuned({"unroll": 4}, 1.25)
+OTHER = Tuned({"algo.shuffle": "swap"}, 1.1, same_numbers=False)
 ASYNC = Tuned({"env.vectorization": "async"}, 1.5)
 
 
@@ -86,6 +87,14 @@ def test_settings_of_an_environment_are_taken_too(cache):
     after, found = tuned.taken(run)
     assert found == ASYNC and after.env.vectorization == "async"
     own = prepare(algo, jf.make("gym:CartPole-v1", vectorization="sync"), config)
+    assert tuned.taken(own) == (own, None)
+
+
+def test_settings_of_an_algorithm_are_taken_too(cache):
+    tuned.keep(run := prepared(jf.PPO(num_envs=4, num_steps=8, hidden=(8,))), OTHER)
+    after, found = tuned.taken(run)
+    assert found == OTHER and after.bound.memory().shuffle == "swap"
+    own = prepared(jf.PPO(num_envs=4, num_steps=8, hidden=(8,), shuffle="sort"))
     assert tuned.taken(own) == (own, None)
 
 

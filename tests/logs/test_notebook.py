@@ -14,29 +14,11 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from helpers.html import parsed
+from helpers.notebook import Shell
 from jaxrl_fast.logs import svg
 from jaxrl_fast.logs.notebook import SHARE, NotebookSink, display, rich_shell
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.rows import Row
-
-
-class Shell:
-    """IPython's shell of a kernel, as far as the display sees it."""
-
-    kernel = None
-
-    def __init__(self, fails: bool = False):
-        self.sent, self.fails = [], fails
-        self.display_pub = self
-
-    def publish(self, data, metadata, transient, update):
-        if self.fails:
-            raise OSError("the front end is gone")
-        self.sent.append((data, transient["display_id"], update))
-
-    @property
-    def pages(self) -> list[str]:
-        return [data["text/html"] for data, _, _ in self.sent]
 
 
 def row(env_steps, **metrics):

@@ -14,7 +14,7 @@ from jaxrl_fast.cli.ladder import command as cli_ladder
 from jaxrl_fast.cli.ladder import rungs as ladder
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs import plots
+from jaxrl_fast.logs import plots, time_plot
 from jaxrl_fast.runs import pictures as record
 from jaxrl_fast.tree import settings
 
@@ -301,9 +301,9 @@ def test_the_time_plot(tmp_path, drawn):
          "time_actors_waiting": [0.5]}
         for i in (1, 2)
     ]
-    assert plots.time_use(rows[:1], tmp_path / "none.png") is None and not (
+    assert time_plot.time_use(rows[:1], tmp_path / "none.png") is None and not (
         tmp_path / "none.png").exists()
-    path = plots.time_use(rows, tmp_path / "time.png")
+    path = time_plot.time_use(rows, tmp_path / "time.png")
     actors, learner = drawn[0].figure.axes
     labels = lambda axes: [text.get_text() for text in axes.get_legend().get_texts()]
     assert labels(actors) == ["environments 0%", "transfer 0%", "inference 0%", "waiting 50%"]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import train as cli_train
+from jaxrl_fast.cli import output as cli_output
 from jaxrl_fast.cli.args import OUTPUT
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
@@ -401,20 +401,20 @@ def test_wandb_of_the_command_line_writes_into_the_run_directory(tmp_path, modul
     modules(wandb=fake)
     for given, project in (({"wandb": "p"}, "p"), ({"log": ("wandb:q",)}, "q"),
                            ({"log": ("wandb",)}, "jaxrl_fast")):
-        texts, tensorboard = cli_train.logs_of(given)
-        (sink,) = cli_train.sinks_of(texts, tmp_path / "run", {}, 1)(RunConfig())
+        texts, tensorboard = cli_output.logs_of(given)
+        (sink,) = cli_output.sinks_of(texts, tmp_path / "run", {}, 1)(RunConfig())
         assert tensorboard and not (tmp_path / "run").exists()
         sink.open()
         assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["name"] == "run"
         assert fake.settings["project"] == project
         shutil.rmtree(tmp_path / "run")
-    assert cli_train.sinks_of([], tmp_path, {}, 1) == ()
+    assert cli_output.sinks_of([], tmp_path, {}, 1) == ()
 
 
 def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, modules):
     fake = FakeWandb()
     modules(wandb=fake)
-    make = cli_train.sinks_of(["wandb:p"], tmp_path / "run", {"run": {"seeds": 2}}, seeds=2)
+    make = cli_output.sinks_of(["wandb:p"], tmp_path / "run", {"run": {"seeds": 2}}, seeds=2)
     for seed, folder, group in ((3, tmp_path / "run" / "seed-3", "run"),
                                 (4, tmp_path / "run" / "seed-4", "run")):
         (sink,) = make(RunConfig(seed=seed))

@@ -129,3 +129,11 @@ def test_long_permutations_are_sorted_on_a_cpu_only(key):
     sorts = lambda n, platform: "stablehlo.sort" in lowered(n, platform).as_text()
     assert sorts(rollout.SORTED + 1, "cpu") and not sorts(rollout.SORTED + 1, "cuda")
     assert sorts(rollout.SORTED, "cpu") and sorts(rollout.SORTED, "cuda")
+
+
+@pytest.mark.parametrize("shuffle", rollout.SHUFFLES)
+def test_each_shuffle_hands_out_every_row_once(shuffle, key, clock):
+    plan = RolloutMemory(T, B, MINIBATCHES, shuffle=shuffle).plan(key, MINIBATCHES, 1, clock())
+    assert sorted(np.ravel(plan)) == list(range(T * B))
+    how = rollout.swap_or_not if shuffle == "swap" else rollout.sorted_permutations
+    assert np.array_equal(np.ravel(plan), np.ravel(how(key, 1, T * B)))

@@ -82,3 +82,42 @@ def test_polyak():
     np.testing.assert_array_equal(optim.polyak(jax.tree.map(jnp.ones_like, drawn), drawn, 1.0)["a"],
                                   drawn["a"])
     np.testing.assert_array_equal(optim.polyak(target, params, 0.0)["a"], target["a"])
+
+
+def texts(function, *args):
+    """Return the programs for a CPU and for a GPU."""
+    traced = jax.jit(function).trace(*args)
+    return [traced.lower(lowering_platforms=(on,)).as_text() for on in ("cpu", "cuda")]
+
+
+def norms(text):
+    """Return the number of reductions of a program."""
+    return text.count("stablehlo.reduce(")
+
+
+@pytest.mark.parametrize("make", [optim.adam, optim.radam, optim.rmsprop])
+def test_a_gpu_steps_on_one_vector(make, both_forms, rng):
+    """Equal parameters and a state of the same form; one norm instead of one a large leaf."""
+    params = {name: jnp.asarray(rng.normal(size=(65, 64)), jnp.float32) for name in "uvw"}
+    params |= {"b": jnp.zeros(64)}
+    grads = jax.tree.map(lambda x: 3.0 * x + 1.0, params)
+    state = make(0.5).init(params)
+
+    def steps(params, grads, state):
+        for _ in range(2):
+            params, state = optim.apply(make(0.5), 0.1, params, grads, state)
+        return params, state
+
+    ours, gpus = both_forms(steps, params, grads, state)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-6), ours, gpus)
+    assert [norms(x) for x in texts(steps, params, grads, state)] == [2 * 4, 2]
+
+
+@pytest.mark.parametrize(("clip", "most"), [(0.5, 3), (None, optim.VECTOR)])
+def test_a_gpu_joins_nothing_large_and_nothing_without_a_norm(clip, most, monkeypatch):
+    monkeypatch.setattr(optim, "SMALL", 1)
+    monkeypatch.setattr(optim, "VECTOR", most)
+    step = lambda state: optim.apply(optim.adam(clip), 0.1, PARAMS, gradients(0), state)
+    state = optim.adam(clip).init(PARAMS)
+    cpu, gpu = texts(step, state)
+    assert cpu == gpu

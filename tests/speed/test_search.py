@@ -21,6 +21,7 @@ def prepared(num_steps=8, env="CartPole-v1", **settings):
 
 
 CHUNK = {"chunk_seconds": [4.0]}
+DONATE = {"donate": [False]}
 
 
 @pytest.mark.parametrize(
@@ -35,22 +36,45 @@ CHUNK = {"chunk_seconds": [4.0]}
     ],
 )
 def test_choices(num_steps, settings, expected):
-    assert choices(prepared(num_steps, **settings)) == expected | CHUNK
-    assert choices(prepared(num_steps, **settings, chunk_seconds=2.0)) == expected
+    assert choices(prepared(num_steps, **settings)) == expected | CHUNK | DONATE
+    own = {"chunk_seconds": 2.0, "donate": False}
+    assert choices(prepared(num_steps, **settings, **own)) == expected
+
+
+@pytest.mark.parametrize(
+    ("algo", "env", "expected"),
+    [
+        (jf.PPO(num_envs=4, num_steps=8), "CartPole-v1", {"algo.shuffle": ["swap"]}),
+        (jf.PPO(num_envs=4, num_steps=8, num_minibatches=1), "CartPole-v1", {}),
+        (jf.PPO(num_envs=4, num_steps=8, shuffle="swap"), "CartPole-v1", {}),  # the user's own
+        (jf.IMPALA(num_envs=4, num_minibatches=2), "CartPole-v1", {"algo.shuffle": ["swap"]}),
+        (jf.PQN(num_envs=4), "CartPole-v1", {"algo.shuffle": ["swap"]}),
+        (jf.DQN(num_envs=4), "CartPole-v1", {}),
+        (jf.DQN(num_envs=4), "gym:CartPole-v1", {"actors": [2, 4]}),
+    ],
+)
+def test_choices_with_other_numbers(algo, env, expected):
+    run = prepare(algo, jf.make(env), RunConfig(total_steps=20_000, horizon=20_000))
+    same, other = choices(run), choices(run, other_numbers=True)
+    assert other == same | expected and not expected.keys() & same.keys()
+    for name, values in expected.items():
+        for value in values:
+            assert tuned.given(with_settings(run, {name: value})) == {name: value}
 
 
 def test_environments_on_the_host_step_in_processes_or_fewer_threads(monkeypatch):
-    assert choices(prepared(env="gym:CartPole-v1")) == {"env.vectorization": ["async"]}
+    choice = {"env.vectorization": ["async"]}
+    assert choices(prepared(env="gym:CartPole-v1")) == choice | DONATE
     run = with_settings(prepared(env="gym:CartPole-v1"), {"env.vectorization": "async"})
-    assert run.env.vectorization == "async" and choices(run) == {}
+    assert run.env.vectorization == "async" and choices(run) == DONATE
     monkeypatch.setattr(tuned.runtime, "cpu_count", lambda: 8)
     monkeypatch.setattr(tuned.registry, "settings_of", lambda name: {"num_threads": 0})
-    assert choices(prepared(env="gym:CartPole-v1")) == {"env.num_threads": [1, 2, 4]}
+    assert choices(prepared(env="gym:CartPole-v1")) == {"env.num_threads": [1, 2, 4]} | DONATE
 
 
 def test_a_run_without_a_choice_is_refused():
     with pytest.raises(ConfigError, match="run must be one with a choice among unroll, batching"):
-        search.search(prepared(1, chunk_seconds=2.0), print)
+        search.search(prepared(1, chunk_seconds=2.0, donate=False), print)
 
 
 def test_numbers_are_those_of_the_program_and_its_seed():
@@ -83,7 +107,7 @@ class Fake:
     open, rows = 0, 5
 
     def __init__(self, prepared, like=None):
-        self.unroll = prepared.config.unroll
+        self.prepared, self.unroll = prepared, prepared.config.unroll
         self.numbers = {1: "first", 2: "other" if self.unroll == 4 else "same"}
         Fake.open += 1
 
@@ -99,6 +123,29 @@ def test_the_fastest_with_equal_numbers_is_taken(monkeypatch):
     assert found.settings == {"unroll": 8} and found.speed == pytest.approx(2.0)
     assert [x.speed for x in tried[:3]] == pytest.approx([1.5, None, 2.0 / 1.5])
     assert "left out: other numbers" in told[1] and Fake.open == 0
+    assert found.same_numbers
+
+
+def test_other_numbers_are_taken_if_allowed_and_named(monkeypatch):
+    monkeypatch.setattr(search, "Trial", Fake)
+    monkeypatch.setattr(search, "ratio", lambda a, b: Fake.SPEED[b.unroll] / Fake.SPEED[a.unroll])
+    told = []
+    found, tried = search.search(prepared(), told.append, other_numbers=True)
+    assert found.settings == {"unroll": 4} and found.speed == pytest.approx(3.0)
+    assert not found.same_numbers and "3.00 times as fast, other numbers" in str(found)
+    assert told[1].endswith("2.00 times the speed, other numbers") and "other" not in told[0]
+    assert not any(one.same_numbers for one in tried[1:])
+
+
+def test_a_shuffle_and_donation_train_on(monkeypatch):
+    """Two programs for real: swaps give other numbers, no donation the same."""
+    monkeypatch.setattr(search, "ratio", lambda a, b: (a.call(), b.call(), 2.0)[2])
+    algo = jf.PPO(num_envs=4, num_steps=8, num_minibatches=2, hidden=(8,))
+    settings = dict(total_steps=20_000, horizon=20_000, unroll=2, chunk_seconds=1e-6)
+    run = prepare(algo, jf.make("CartPole-v1"), RunConfig(**settings))
+    found, tried = search.search(run, print, other_numbers=True)
+    assert found.settings == {"donate": False, "algo.shuffle": "swap"}
+    assert [one.same_numbers for one in tried] == [True, False] and not found.same_numbers
 
 
 def test_a_choice_that_is_refused_is_named(monkeypatch):
@@ -111,7 +158,7 @@ def test_a_choice_that_is_refused_is_named(monkeypatch):
     monkeypatch.setattr(search, "ratio", lambda a, b: 1.0)
     found, tried = search.search(prepared(), print)
     assert tried[1].reason == "memory must be at most 5 GiB, got '9 GiB'" and Fake.open == 0
-    assert found.settings == {} and len(tried) == 4
+    assert found.settings == {} and len(tried) == 5
 
 
 def test_noise_is_not_taken(monkeypatch):
@@ -125,5 +172,6 @@ def test_two_runs_need_the_memory_of_two(monkeypatch):
     plan = type(run.plan)
     monkeypatch.setattr(plan, "need", property(lambda self: 3 * 2**30))
     run.plan.__dict__["have"] = 5 * 2**30
-    with pytest.raises(ConfigError, match="memory must be at most half of the 5.0 GiB"):
+    valid = "memory must be at most the 5.0 GiB of the device for two runs"
+    with pytest.raises(ConfigError, match=valid):
         search.search(run, print)

@@ -25,7 +25,7 @@ from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.sweeps import configurations
+from jaxrl_fast.sweeps import configurations, folder
 from jaxrl_fast.sweeps import sweep as sweeps
 from jaxrl_fast.sweeps.parts import Sweep, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
@@ -367,6 +367,25 @@ def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_media
     with pytest.raises(ConfigError,
                        match=r"selection.metric must be .*episode_return.*got 'retrun'"):
         jf.Halving(1, metric="retrun").select(selecting([now]), [now])
+
+
+@pytest.mark.parametrize("selection", [
+    jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, metric="retrun"),
+    jf.Halving(1, metric="eval_return"),  # nothing is evaluated between
+])
+def test_a_metric_that_no_row_will_have_is_refused_before_anything_is_written(selection, tmp_path):
+    algo = jf.A2C(num_envs=2, num_steps=4, hidden=(4,))
+    settings = dict(seeds=4, eval_every=0, selection=selection, out=tmp_path / "run")
+    if isinstance(selection, jf.Halving):
+        settings |= dict(seeds=1, population={"algo.learning_rate": [1e-3, 1e-2]})
+    valid = r"selection.metric must be a metric of the log \(.*entropy.*episode_return"
+    with pytest.raises(ConfigError, match=valid):
+        jf.train(algo, jf.make("CartPole-v1"), 2_000, **settings)
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match=valid):
+        jf.sweep(algo, jf.make("CartPole-v1"), 2_000, out=tmp_path / "sweep", eval_every=0,
+                 grid={"algo.learning_rate": [1e-3, 1e-2]}, selection=selection)
+    assert not (tmp_path / "sweep" / "sweep.json").exists()
 
 
 def test_a_lost_seed_counts_as_the_worst():
@@ -743,15 +762,20 @@ def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     assert RunDir(tmp_path).resumable
 
 
-def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(swept, tmp_path):
+@pytest.mark.parametrize("part", ["run", "algorithm"])
+def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swept, tmp_path):
     content = json.loads((swept.path / "sweep.json").read_text())
-    before = content["base"]["run"]
-    assert before.pop("pictures") is True  # a setting that folders of older versions lack
+    entry = content["base"][part]
+    settings = entry if part == "run" else entry["settings"]
+    name = {"run": "pictures", "algorithm": "normalize_advantage"}[part]
+    default = settings.pop(name)  # a setting that folders of older versions lack
     (tmp_path / "sweep.json").write_text(json.dumps(content))
-    now = content | {"base": content["base"] | {"run": before | {"pictures": True}}}
-    assert sweeps.open_folder(tmp_path, now, ("parts",)) == content
+
+    def with_value(value):
+        changed = settings | {name: value}
+        changed = changed if part == "run" else entry | {"settings": changed}
+        return content | {"base": content["base"] | {part: changed}}
+
+    assert folder.open_folder(tmp_path, with_value(default), ("parts",)) == content
     with pytest.raises(jf.ConfigError, match="this holds another sweep"):
-        sweeps.open_folder(tmp_path,
-                           content | {
-                               "base": content["base"] | {"run": before | {"pictures": False}}
-                           }, ("parts",))
+        folder.open_folder(tmp_path, with_value(not default), ("parts",))

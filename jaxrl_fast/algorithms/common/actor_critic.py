@@ -44,7 +44,8 @@ class ActorCritic:
     @property
     def heads(self) -> dict[str, nn.Module]:
         outputs = distributions.num_outputs(self.spec.action)
-        return {"policy": Dense(2 * outputs if self.state_dependent_std else outputs, 0.01), "value": Dense(1, 1.0)}
+        return {"policy": Dense(2 * outputs if self.state_dependent_std else outputs, 0.01),
+                "value": Dense(1, 1.0)}
 
     @property
     def batched(self) -> bool:
@@ -64,22 +65,26 @@ class ActorCritic:
 
     def init(self, key: jax.Array, obs: Any) -> dict[str, Any]:
         """Draw parameters for observations like the batch `obs`."""
-        inputs = {"policy": example_features(self.torso, obs), "value": example_features(self.value_torso, obs)}
+        inputs = {"policy": example_features(self.torso, obs),
+                  "value": example_features(self.value_torso, obs)}
         heads = {name: (head, inputs[name]) for name, head in self.heads.items()}
         if self.shared_torso:
             params = initialize(key, {"torso": (self.torso, obs)} | heads)
         else:
             # no vmap: a batch of a user's LAPACK initializers would deadlock (docs/architecture.md)
-            params = initialize(key, {"actor": (self.torso, obs), "critic": (self.value_torso, obs)} | heads)
+            params = initialize(key, {"actor": (self.torso, obs),
+                                      "critic": (self.value_torso, obs)} | heads)
             pair = params.pop("actor"), params.pop("critic")
             params["torso"] = jax.tree.map(lambda *x: jnp.stack(x), *pair) if self.batched else pair
         if isinstance(self.spec.action, Box) and not self.state_dependent_std:
-            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),), self.initial_log_std, jnp.float32)
+            params["log_std"] = jnp.full((math.prod(self.spec.action.shape),),
+                                         self.initial_log_std, jnp.float32)
         return params
 
     def for_acting(self, params: Any) -> Any:
         """Return the parameters with the actor's torso sliced out, for a whole rollout."""
-        return params | {"actor": params["torso"] if self.shared_torso else self._torso_params(params, 0)}
+        return params | {"actor": params["torso"] if self.shared_torso
+                         else self._torso_params(params, 0)}
 
     def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
         """Return the distribution of actions [b]; features: the actor's, if already computed."""
@@ -87,7 +92,9 @@ class ActorCritic:
         out = forward(self.heads["policy"], params["policy"], features)
         space = self.spec.action
         if not isinstance(space, Box):
-            return distributions.from_outputs(space, out, mask=action_mask(self.spec.observation, obs))
+            return distributions.from_outputs(
+                space, out, mask=action_mask(self.spec.observation, obs)
+            )
         log_std = params.get("log_std")
         if self.state_dependent_std:
             out, log_std = jnp.split(out, 2, axis=-1)
@@ -108,10 +115,13 @@ class ActorCritic:
         """Return the actor's and the critic's features, float [b, F] each."""
         if self.shared_torso:
             return (self._forward(self.torso, params["torso"], obs),) * 2
-        apart = lambda params, obs: (self._one_features(params, obs, 0), self._one_features(params, obs, 1))
+        apart = lambda params, obs: (self._one_features(params, obs, 0),
+                                     self._one_features(params, obs, 1))
         if not self.batched:
             return apart(params, obs)
-        together = lambda params, obs: tuple(jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"]))
+        together = lambda params, obs: tuple(
+            jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"])
+        )
         if jax.tree.leaves(obs)[0].shape[0] < ROWS_APART:
             return together(params, obs)
         return on_gpu(apart, together, params, obs)

@@ -107,9 +107,11 @@ class ActorCritics(Algorithm):
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)
-        check_bounded(spec, "environment", spec.name, f"one that {self.name} can act in: {self.name} needs bounded actions")
+        check_bounded(spec, "environment", spec.name,
+                      f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
-            raise ConfigError("normalize_observations", True, "False with stacked frames: the replay holds single ones")
+            raise ConfigError("normalize_observations", True,
+                              "False with stacked frames: the replay holds single ones")
         return super().bind(spec)
 
     @property
@@ -150,7 +152,8 @@ class ActorCritics(Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         rho = self.noise_correlation  # unit variance, also of an episode's first noise
-        noise = jnp.where(carry == 0.0, noise, rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
+        noise = jnp.where(carry == 0.0, noise,
+                          rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
         if mode == "random":
             return noise, distributions.random_action(noise, self.spec.action), ()
         obs = normalize_obs(self.spec.observation, agent.moments, obs)
@@ -178,7 +181,8 @@ class ActorCritics(Algorithm):
 
     def init_optimizers(self, params: dict[str, Any]) -> dict[str, Any]:
         """Return an optimizer state for each part of the parameters."""
-        return {name: descent.init_optimizer(self, part, self.layers(name)) for name, part in params.items()}
+        return {name: descent.init_optimizer(self, part, self.layers(name))
+                for name, part in params.items()}
 
     def gradient_step(self, agent: Any, clock: Clock, name: str, loss: Any) -> tuple[Any, Any]:
         """Take one step on loss(params[name]) -> (value, aux); return (agent, (value, aux))."""
@@ -197,7 +201,8 @@ class ActorCritics(Algorithm):
         none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(improve)[1])
         return lowering.when(clock.update % self.policy_period == 0, improve, lambda: (agent, none))
 
-    def critic_loss(self, z: jax.Array, target: jax.Array, batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
+    def critic_loss(self, z: jax.Array, target: jax.Array,
+                    batch: Any) -> tuple[jax.Array, tuple[dict, jax.Array]]:
         """Return (loss, (metrics, priorities [b])) of all critics' outputs and targets [b, ...]."""
         loss, error = self.regression(z, target)
         loss, error = jnp.mean(batch.weight * jnp.sum(loss, axis=0)), jnp.mean(error, axis=0)
@@ -206,10 +211,13 @@ class ActorCritics(Algorithm):
         metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
         return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
 
-    def update_critics(self, agent: Any, clock: Clock, obs: Any, batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
+    def update_critics(self, agent: Any, clock: Clock, obs: Any,
+                       batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """Take one step of all critics toward targets -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
-        loss_fn = lambda critics: self.critic_loss(self.networks.critic_output(critics, obs, action), target, batch)
+        loss_fn = lambda critics: self.critic_loss(
+            self.networks.critic_output(critics, obs, action), target, batch
+        )
         agent, (_, (metrics, error)) = self.gradient_step(agent, clock, "critics", loss_fn)
         return agent, metrics, error
 

@@ -33,12 +33,17 @@ class ControlNetworks:
     @property
     def layers(self) -> optim.View:
         """Return the critics apart, for optimizers that use a layer's shape."""
-        return optim.View(lambda params: optim.split(params, self.num_critics), lambda seen, like: optim.join(seen))
+        return optim.View(lambda params: optim.split(params, self.num_critics),
+                          lambda seen, like: optim.join(seen))
 
     def init(self, key: jax.Array, obs: Any) -> dict[str, Any]:
         """Draw {"actor", "critics"} for observations like the batch `obs`."""
-        x = {"action": jnp.zeros((1, math.prod(self.spec.action.shape)), jnp.float32), "observation": obs}
-        parts = {"actor": (self.actor, obs)} | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
+        x = {"action": jnp.zeros((1, math.prod(self.spec.action.shape)), jnp.float32),
+             "observation": obs}
+        parts = (
+            {"actor": (self.actor, obs)}
+            | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
+        )
         made = initialize_parts(key, parts)
         critics = [made[f"critic{i}"] for i in range(self.num_critics)]
         return {"actor": made["actor"], "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}
@@ -53,9 +58,11 @@ class ControlNetworks:
         return jax.vmap(lambda params: apply_parts(self.critic, params, x, self.precision))(params)
 
 
-def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...], activation: str, layer_norm: bool) -> nn.Module:
+def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...],
+                 activation: str, layer_norm: bool) -> nn.Module:
     """Return a critic's torso: an MLP of its own, else `torso` and the action side by side."""
     if not isinstance(torso, MLP):
         return WithAction(torso, hidden, activation, layer_norm)
-    space = Dict.of(action=Box(-1.0, 1.0, (math.prod(spec.action.shape),)), observation=spec.observation)
+    space = Dict.of(action=Box(-1.0, 1.0, (math.prod(spec.action.shape),)),
+                    observation=spec.observation)
     return MLP(space, hidden, activation, layer_norm)

@@ -36,10 +36,12 @@ def init_optimizer(algo: Any, params: Any, layers: optim.View | None = None) -> 
 
 
 def gradient_step(
-    algo: Any, clock: Clock, params: Any, grads: Any, opt_state: Any, layers: optim.View | None = None, period: int = 1
+    algo: Any, clock: Clock, params: Any, grads: Any, opt_state: Any,
+    layers: optim.View | None = None, period: int = 1
 ) -> tuple[Any, Any]:
     """Take one step down `grads` -> (params, opt_state); period: updates for each step of it."""
-    return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period), params, grads, opt_state)
+    return optim.apply(chosen_optimizer(algo, layers), clock.step_size(algo, period),
+                       params, grads, opt_state)
 
 
 def agent_step(

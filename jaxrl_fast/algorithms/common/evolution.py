@@ -57,7 +57,8 @@ class Evolution(PolicySearch):
         if self.num_steps:
             return super().bind(spec)
         if spec.max_episode_steps is None:
-            raise ConfigError("num_steps", 0, f"the steps of an episode: {spec.name} has no limit of its own")
+            raise ConfigError("num_steps", 0,
+                              f"the steps of an episode: {spec.name} has no limit of its own")
         return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
 
     def init(self, key: jax.Array) -> Agent:
@@ -82,7 +83,10 @@ class Evolution(PolicySearch):
             out = tree.merge_axes(jax.vmap(self.outputs)(agent.candidates, own))
         if not isinstance(space, Box):
             return carry, distributions.from_outputs(space, out, mask=mask).mode(), ()
-        action = space.from_unit(jnp.clip(out, -1.0, 1.0)) if space.bounded else out.reshape(-1, *space.shape)
+        action = (
+            space.from_unit(jnp.clip(out, -1.0, 1.0)) if space.bounded
+            else out.reshape(-1, *space.shape)
+        )
         return carry, action, ()
 
     def learn(self, agent, mem, iteration):
@@ -90,7 +94,8 @@ class Evolution(PolicySearch):
         middle, unravel = ravel_pytree(agent.params)
         noise = random.normal(noise_key, (self.directions, middle.size))
         tried = middle + self.noise_std * jnp.concatenate([noise, -noise])
-        played = iteration.collect(agent._replace(candidates=jax.vmap(unravel)(tried)), iteration.begin(start_key))
+        played = iteration.collect(agent._replace(candidates=jax.vmap(unravel)(tried)),
+                                   iteration.begin(start_key))
         steps = played.trajectory.steps
         counts = first_episode(steps.done)
         reward = jnp.where(counts, steps.reward, 0.0)
@@ -98,7 +103,8 @@ class Evolution(PolicySearch):
         ret = jnp.mean(ret.reshape(2, self.directions, self.episodes_per_candidate), axis=-1)
         gradient = self.gradient(ret, noise)
         params, opt_state = self.ascend(agent, unravel(gradient), iteration.clock())
-        played_return = jnp.mean(sums.pairwise(reward).reshape(-1, self.episodes_per_candidate), axis=-1)
+        played_return = jnp.mean(sums.pairwise(reward).reshape(-1, self.episodes_per_candidate),
+                                 axis=-1)
         length = jnp.mean(jnp.sum(counts, axis=0, dtype=jnp.float32))
         mean, best = jnp.mean(played_return), jnp.max(played_return)
         metrics = {"candidate_return": mean, "best_candidate_return": best}

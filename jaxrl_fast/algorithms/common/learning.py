@@ -48,7 +48,8 @@ class Iteration:
     memory: Memory
     plan: PyTree  # update plan, [updates]
     keys: jax.Array  # one key an update, [updates]
-    collect: Callable[..., Played]  # (agent, start) -> Played; start: by default the current environments
+    # (agent, start) -> Played; start: by default the current environments
+    collect: Callable[..., Played]
     begin: Callable[[jax.Array], Any]  # key -> start, with new episodes in every environment
 
 
@@ -59,7 +60,8 @@ def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
         return algo.prepare(agent, trajectory)
 
 
-def update_all(algo: Any, agent: PyTree, mem: PyTree, it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
+def update_all(algo: Any, agent: PyTree, mem: PyTree,
+               it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
     """Scan an iteration's updates: fetch, update, feedback. Returns (agent, memory, metrics)."""
 
     def one(carry, x):

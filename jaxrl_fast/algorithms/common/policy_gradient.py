@@ -13,7 +13,12 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent, normalize
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.common.normalize import Rewards, init_moments, normalize_obs, update_moments
+from jaxrl_fast.algorithms.common.normalize import (
+    Rewards,
+    init_moments,
+    normalize_obs,
+    update_moments,
+)
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import as_network, make_torso
@@ -38,8 +43,10 @@ class PolicyGradient(Algorithm):
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
     removed: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("policy", "value", "features", "both", "torso", "value_torso", "heads", "layers"), IN_NETWORKS),
-        **dict.fromkeys(("view", "acted", "scaled", "weighed", "descend", "gradient_step"), IN_STEPS),
+        **dict.fromkeys(("policy", "value", "features", "both", "torso",
+                         "value_torso", "heads", "layers"), IN_NETWORKS),
+        **dict.fromkeys(("view", "acted", "scaled", "weighed", "descend", "gradient_step"),
+                        IN_STEPS),
         "init_networks": "override `init`", "init_optimizer": "override `begin`",
     }  # fmt: skip
 
@@ -100,22 +107,31 @@ class PolicyGradient(Algorithm):
     def __post_init__(self):
         super().__post_init__()
         check_not_zero("reward_scale", self.reward_scale)
-        if self.normalize_advantage and self.num_envs * self.num_steps == getattr(self, "num_minibatches", 1):
-            why = "advantages normalised over one row are zero. Use fewer minibatches, or more environments or steps"
-            raise ConfigError("normalize_advantage", True, f"False with one row in a minibatch: {why}")
+        rows = self.num_envs * self.num_steps
+        if self.normalize_advantage and rows == getattr(self, "num_minibatches", 1):
+            why = (
+                "advantages normalised over one row are zero. Use fewer minibatches, or more "
+                "environments or steps"
+            )
+            raise ConfigError("normalize_advantage", True,
+                              f"False with one row in a minibatch: {why}")
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)
         for name in ("squash", "state_dependent_std"):
             if getattr(self, name) and not isinstance(spec.action, Box):
-                raise ConfigError(name, True, f"False for {spec.name}: only a Box has a Gaussian, this has {spec.action}")
+                raise ConfigError(name, True, f"False for {spec.name}: only a Box has a Gaussian, "
+                                              f"this has {spec.action}")
         if self.squash:
-            check_bounded(spec, "squash", True, f"False for {spec.name}: squashed actions need bounds")
+            check_bounded(spec, "squash", True,
+                          f"False for {spec.name}: squashed actions need bounds")
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
-            raise ConfigError("value_hidden", self.value_hidden, "() where the torso is shared, or a module of your own")
+            raise ConfigError("value_hidden", self.value_hidden,
+                              "() where the torso is shared, or a module of your own")
         bound = super().bind(spec)
         if not bound.hidden and not bound.shared_torso and bound.networks.batched:
-            raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take none: a linear policy")
+            raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take "
+                                            "none: a linear policy")
         return bound
 
     @property
@@ -123,12 +139,14 @@ class PolicyGradient(Algorithm):
         """Return the networks of policy and value."""
         torso, value_torso = (
             make_torso(
-                self.network, self.spec.observation, hidden, self.activation, image=(self.image_mean, self.image_scale)
+                self.network, self.spec.observation, hidden, self.activation,
+                image=(self.image_mean, self.image_scale)
             )
             for hidden in (self.hidden, self.value_hidden or self.hidden)
         )
         gaussian = self.initial_log_std, self.state_dependent_std, self.squash
-        return ActorCritic(self.spec, torso, value_torso, self.shared_torso, *gaussian, self.precision)
+        return ActorCritic(self.spec, torso, value_torso, self.shared_torso,
+                           *gaussian, self.precision)
 
     @property
     def default_optimizer(self) -> optim.Optimizer:
@@ -138,7 +156,9 @@ class PolicyGradient(Algorithm):
     def init(self, key: jax.Array) -> Agent:
         obs = stacking.example(self.spec)
         moments = init_moments(self.normalize_observations, obs)
-        return self.begin(self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments)
+        return self.begin(
+            self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
+        )
 
     def begin(self, params, moments=()):
         opt_state = descent.init_optimizer(self, params, self.networks.layers)
@@ -152,9 +172,14 @@ class PolicyGradient(Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
-        dist = self.networks.policy(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
+        dist = self.networks.policy(agent.params,
+                                    normalize_obs(self.spec.observation, agent.moments, obs))
         if mode == "random":
-            return carry, distributions.random_action(noise, space, action_mask(self.spec.observation, obs)), (dist, ())
+            return (
+                carry,
+                distributions.random_action(noise, space, action_mask(self.spec.observation, obs)),
+                (dist, ())
+            )
         action = dist.mode() if mode == "greedy" else dist.sample(noise)
         if isinstance(dist, distributions.TanhNormal):  # keep the draw: tanh cannot be inverted
             return carry, space.from_unit(dist.squash(action)), (dist, action)
@@ -173,13 +198,16 @@ class PolicyGradient(Algorithm):
     def entropy_weight(self, clock: Clock) -> jax.Array:
         """Return c_e at this time. `anneal_entropy_from` = 1 means never, after the horizon too."""
         left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
-        return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from, left, 1.0)
+        return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from,
+                                                    left, 1.0)
 
 
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
     """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
-    action = steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
+    action = (
+        steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
+    )
     action = drawn if isinstance(dist, distributions.TanhNormal) else action
     return action, dist.log_prob(action)
 

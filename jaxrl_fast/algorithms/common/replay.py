@@ -17,7 +17,8 @@ def check(algo: Any) -> None:
     stack, block = algo.spec.stack if algo.spec else 1, algo.steps_per_iteration
     need = (-(-(algo.n_step + stack - 1) // algo.num_steps) + 1) * block
     if algo.buffer_size < need:
-        raise ConfigError("buffer_size", algo.buffer_size, f"at least {need}, for n_step, num_steps and num_envs")
+        raise ConfigError("buffer_size", algo.buffer_size,
+                          f"at least {need}, for n_step, num_steps and num_envs")
     rows = algo.buffer_size // block * block
     if algo.batch_size > rows:
         what = f"at most {rows}: buffer_size in whole blocks of num_steps * num_envs"
@@ -37,7 +38,8 @@ def warmup_steps(algo: Any) -> int:
 
 def memory(algo: Any) -> UniformMemory | PrioritizedMemory:
     """Return the replay, uniform or prioritized, in windows of `n_step` rows."""
-    sizes = (algo.buffer_size, algo.num_steps, algo.num_envs, algo.batch_size, algo.n_step, algo.spec.stack)
+    sizes = (algo.buffer_size, algo.num_steps, algo.num_envs, algo.batch_size,
+             algo.n_step, algo.spec.stack)
     interval = algo.truncation_interval or interval_of(algo.spec.max_episode_steps)
     if not algo.prioritized:
         return UniformMemory(*sizes, truncation_interval=interval)
@@ -50,4 +52,5 @@ def prepare(algo: Any, agent: Any, trajectory: Trajectory) -> Row:
     steps, terminated = trajectory.steps, trajectory.steps.terminated
     if jax.tree.leaves(steps.reset_only):
         terminated |= steps.reset_only  # also truncated: only the successor of the row before
-    return Row(steps.obs, steps.action, steps.reward, terminated, steps.truncated, next_obs=steps.next_obs)
+    return Row(steps.obs, steps.action, steps.reward, terminated,
+               steps.truncated, next_obs=steps.next_obs)

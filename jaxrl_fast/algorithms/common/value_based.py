@@ -26,7 +26,8 @@ class ValueBased(Algorithm):
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
     removed: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(("gradient_step", "layers", "scaled"), IN_STEPS), "init_optimizer": "override `begin`",
+        **dict.fromkeys(("gradient_step", "layers", "scaled"), IN_STEPS),
+        "init_optimizer": "override `begin`",
         **dict.fromkeys(("torso", "heads", "features", "head", "variables"), IN_NETWORKS),
     }  # fmt: skip
 
@@ -88,10 +89,12 @@ class ValueBased(Algorithm):
     @property
     def networks(self) -> QNetwork:
         torso = make_torso(
-            self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm, self.noisy,
+            self.network, self.spec.observation, self.hidden, self.activation,
+            self.layer_norm, self.noisy,
             (self.image_mean, self.image_scale),
         )  # fmt: skip
-        return QNetwork(torso, self.spec.action.n, self.outputs, self.dueling, self.noisy, self.precision)
+        return QNetwork(torso, self.spec.action.n, self.outputs, self.dueling,
+                        self.noisy, self.precision)
 
     @property
     def default_optimizer(self):
@@ -126,11 +129,13 @@ class ValueBased(Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         gumbel, explore, key = noise
-        random_action = distributions.random_action(gumbel, self.spec.action, action_mask(self.spec.observation, obs))
+        random_action = distributions.random_action(gumbel, self.spec.action,
+                                                    action_mask(self.spec.observation, obs))
         if mode == "random":
             return carry, random_action, ()
         if self.noisy and mode == "sample":  # a noise for each environment
-            one = lambda obs, key: self.action_values(agent.params, tree.take(obs, None), key)[0]  # of a batch of one
+            # the values of a batch of one
+            one = lambda obs, key: self.action_values(agent.params, tree.take(obs, None), key)[0]
             q = jax.vmap(one)(obs, random.split(key, len(explore)))
         else:
             q = self.action_values(agent.params, obs)

@@ -14,23 +14,34 @@ from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse, positionals
 from jaxrl_fast.cli.ladder import rungs as ladders
 from jaxrl_fast.cli.ladder.rungs import FRAMES, GAMES, SOLVED, Climb, Rung, check, choose, climb
-from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, UserError, brief, check_choice, expected
+from jaxrl_fast.errors import (
+    ConfigError,
+    MissingExtraError,
+    RunError,
+    UserError,
+    brief,
+    check_choice,
+    expected,
+)
 from jaxrl_fast.logs.plots import figure, legend_beside, look, name_ticks, save, style
 from jaxrl_fast.runs.config_json import write_json
 from jaxrl_fast.runs.signals import Stopped
 
 OPTIONS = [
-    Option("rungs", "append", help="rungs to climb, in this order", metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
+    Option("rungs", "append", help="rungs to climb, in this order",
+           metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
            hint="repeatable; default: all, torch where PyTorch is there"),
     Option("minutes", "float", 3.0, "minutes for each rung, from the start of its training"),
-    Option("full", "bool", False, f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, "
+    Option("full", "bool", False,
+           f"train each rung until the mean score of {GAMES} games is {SOLVED:g}, "
            "or until its learning rate has fallen to 0"),
     Option("seed", "int", 0, "seed of environments, networks and exploration"),
     Option("out", "path", "ladder", "folder for ladder.json and ladder.png", metavar="DIR"),
 ]  # fmt: skip
 
 
-def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callable[..., Any] = climb) -> None:
+def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS,
+           climb: Callable[..., Any] = climb) -> None:
     """Train the rungs, by default all `known` ones, and print the speed of each."""
     names, flags = positionals(argv, 1, ("--full",))
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
@@ -51,7 +62,8 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callab
         raise MissingExtraError("the ladder", "atari")
     for rung in known if not given.get("rungs") else ():
         if rung not in rungs:
-            print(f"left out: {rung.name}, which needs pip install 'jaxrl_fast[{ladders.needs(rung)}]'")
+            print(f"left out: {rung.name}, which needs pip install "
+                  f"'jaxrl_fast[{ladders.needs(rung)}]'")
     runtime.enable_compile_cache()
     found: list[Climb] = []
     failed: list[Exception] = []
@@ -65,7 +77,8 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callab
             signum = getattr(stop, "signum", signal.SIGINT)
             found[-1].ended = signal.Signals(signum).name
             report(found, out)
-            raise Stopped(signum, f"in the rung {rung.name}; the finished part is in {out / 'ladder.json'}") from None
+            raise Stopped(signum, f"in the rung {rung.name}; the finished part is in "
+                                  f"{out / 'ladder.json'}") from None
         except Exception as error:  # the other rungs still run
             failed.append(error)
             found[-1].ended = str(error) if isinstance(error, UserError) else brief(error)
@@ -75,7 +88,8 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS, climb: Callab
     if failed and len(rungs) == 1:
         raise failed[0]
     if failed:
-        raise RunError(f"{len(failed)} of {len(rungs)} rungs failed: " + ", ".join(c.rung.name for c in found if c.ended))
+        raise RunError(f"{len(failed)} of {len(rungs)} rungs failed: "
+                       + ", ".join(c.rung.name for c in found if c.ended))
 
 
 @contextlib.contextmanager
@@ -96,7 +110,8 @@ def report(found: Sequence[Climb], out: Path) -> None:
     """Print a line for the last rung; write the files for all."""
     print(line(found[-1], next((c for c in found if math.isfinite(c.rate)), found[0])), flush=True)
     out.mkdir(parents=True, exist_ok=True)
-    write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(), "rungs": [c.as_dict() for c in found]})
+    write_json(out / "ladder.json", {"task": "pong", "versions": runtime.versions(),
+                                     "rungs": [c.as_dict() for c in found]})
     draw(found, out / "ladder.png")
 
 
@@ -109,23 +124,30 @@ def progress(every: float = 60.0) -> Callable[[Climb], None]:
         if time.monotonic() - last >= every:
             last = time.monotonic()
             score = f", score {climb.score:.1f}" if climb.curve else ""
-            print(f"  {climb.rung.name}: {climb.steps:,} steps in {climb.seconds / 60:.1f} minutes{score}", flush=True)
+            print(f"  {climb.rung.name}: {climb.steps:,} steps in {climb.seconds / 60:.1f} "
+                  f"minutes{score}", flush=True)
 
     return say
 
 
 def head() -> str:
-    columns = f"{'rung':<8} {'steps/s':>8} {'frames/s':>9} {'times':>6} {'score':>6} {'steps':>9} {'minutes':>8}"
+    columns = (
+        f"{'rung':<8} {'steps/s':>8} {'frames/s':>9} {'times':>6} {'score':>6} {'steps':>9} "
+        f"{'minutes':>8}"
+    )
     return f"{columns}   {'the book':<18} what"
 
 
 def line(climb: Climb, first: Climb) -> str:
     show = lambda x, spec: format(x, spec) if math.isfinite(x) else "-"
-    minutes = f"{climb.solved / 60:.1f}" if climb.solved is not None else f"> {climb.seconds / 60:.1f}"
+    minutes = (
+        f"{climb.solved / 60:.1f}" if climb.solved is not None else f"> {climb.seconds / 60:.1f}"
+    )
     book = "{} steps/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
     return (
-        f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} {show(FRAMES * climb.rate, '9.0f'):>9} "
-        f"{show(climb.rate / first.rate, '6.1f'):>6} {show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<18} "
+        f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} "
+        f"{show(FRAMES * climb.rate, '9.0f'):>9} {show(climb.rate / first.rate, '6.1f'):>6} "
+        f"{show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<18} "
         f"{climb.rung.what}"
     )
 
@@ -140,7 +162,8 @@ def draw(climbs: Sequence[Climb], path: Path) -> Path:
         book = one.rung.published
         above.bar(i, one.rate, color=look(i)["color"])
         if one.solved is not None:
-            above.annotate(f"{one.solved / 60:.0f} min", (i, one.rate), ha="center", va="bottom", fontsize=8)
+            above.annotate(f"{one.solved / 60:.0f} min", (i, one.rate), ha="center",
+                           va="bottom", fontsize=8)
         if book:
             above.plot([i - 0.4, i + 0.4], [book[0]] * 2, color="#2b2d33", lw=1.5)
     name_ticks(above, [one.rung.name for one in climbs])
@@ -154,7 +177,9 @@ def draw(climbs: Sequence[Climb], path: Path) -> Path:
     if scored:
         below = canvas.add_subplot(2, 1, 2)
         for i in scored:
-            minutes, scores = [t / 60 for t, _, _ in climbs[i].curve], [score for *_, score in climbs[i].curve]
+            minutes, scores = (
+                [t / 60 for t, _, _ in climbs[i].curve], [score for *_, score in climbs[i].curve]
+            )
             below.plot(minutes, scores, **look(i), label=climbs[i].rung.name)
         style(below, "minutes", f"score, last {GAMES} games")
         below.axhline(SOLVED, color="#c9ccd3", lw=1)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.algorithms.presets import PONG_IMAGES, find_preset
+from jaxrl_fast.algorithms.preset_table import PONG_IMAGES
+from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.cli.ladder import torch_dqn
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import MissingExtraError, check_choice, check_float, check_seed
@@ -29,13 +30,16 @@ HORIZON, LIMIT = 1_000_000, 50_000_000  # agent steps: of the schedules; at most
 WRAPPED = "jaxrl_fast/WrappedPong-v0"
 
 # The book's settings; a batch of 32 for every step of the agent.
-_BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False, learning_rate=1e-4,
-             target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1, hidden=(512,))  # fmt: skip
+_BOOK = dict(num_envs=1, batch_size=32, buffer_size=100_000, learning_starts=10_000, double=False,
+             learning_rate=1e-4, target_period=1_000, epsilon_end=0.02, epsilon_fraction=0.1,
+             hidden=(512,))  # fmt: skip
 _WRAPPED = dict(environment=f"gym:{WRAPPED}", env=dict(stack=4))
 _THREE = _BOOK | dict(num_envs=3, batch_size=96, target_period=333)
 _SMALL = dict(img_height=42, img_width=42)
-_VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8, double=True, n_step=3, target_period=250)
-_PQN = dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16, learning_rate=5e-4, epsilon_end=0.02,
+_VECTOR = _BOOK | dict(num_envs=16, num_steps=2, updates_per_iteration=8,
+                       double=True, n_step=3, target_period=250)
+_PQN = dict(num_envs=32, num_steps=32, num_epochs=2, num_minibatches=16,
+            learning_rate=5e-4, epsilon_end=0.02,
             epsilon_fraction=0.1, return_lambda=0.65, hidden=(256,))  # fmt: skip
 _TWO = dict(ahead=1, actors=2)
 _PRESET = find_preset("ppo", "ale:Pong")
@@ -57,18 +61,24 @@ class Rung:
 
 
 RUNGS = (
-    Rung("torch", "PyTorch, one environment, Python wrappers", algorithm="", **_WRAPPED, published=(159, 105)),
-    Rung("one", "ours, one environment, Python wrappers", **_WRAPPED, run=dict(ahead=0), published=(157, 115)),
-    Rung("three", "three environments", settings=_THREE, **_WRAPPED, run=dict(ahead=0), published=(228, 44)),
-    Rung("actor", "one environment, the actor apart", **_WRAPPED, run=dict(ahead=1), published=(402, 59)),
+    Rung("torch", "PyTorch, one environment, Python wrappers", algorithm="",
+         **_WRAPPED, published=(159, 105)),
+    Rung("one", "ours, one environment, Python wrappers", **_WRAPPED,
+         run=dict(ahead=0), published=(157, 115)),
+    Rung("three", "three environments", settings=_THREE, **_WRAPPED,
+         run=dict(ahead=0), published=(228, 44)),
+    Rung("actor", "one environment, the actor apart", **_WRAPPED,
+         run=dict(ahead=1), published=(402, 59)),
     Rung("native", "one environment, wrappers in C++", run=dict(ahead=0), published=(330, 40)),
-    Rung("both", "three environments, wrappers in C++, the actor apart", settings=_THREE, run=dict(ahead=1), published=(409, 31)),
+    Rung("both", "three environments, wrappers in C++, the actor apart",
+         settings=_THREE, run=dict(ahead=1), published=(409, 31)),
     Rung("vector", "16 environments, a quarter of the updates, double, three steps",
          settings=_VECTOR, run=_TWO),
     Rung("envpool", "the same by EnvPool", "dqn", _VECTOR, "envpool:Pong-v5", run=_TWO),
     Rung("small", "the same from pictures of 42 x 42, about their mean",
          settings=_VECTOR | PONG_IMAGES, env=_SMALL, run=_TWO),
-    Rung("pqn", "PQN, no replay, 42 x 42", "pqn", _PQN | PONG_IMAGES, env=_SMALL, run=dict(actors=2)),
+    Rung("pqn", "PQN, no replay, 42 x 42", "pqn", _PQN | PONG_IMAGES,
+         env=_SMALL, run=dict(actors=2)),
     Rung("ppo", "PPO's preset, 42 x 42", "ppo", _PRESET.algo, env=_PRESET.env,
          run=dict(horizon=_PRESET.run["total_steps"])),
 )  # fmt: skip
@@ -85,7 +95,8 @@ class Climb:
     solved: float | None = None  # seconds
     ended: str = ""  # reason, if neither solve nor time ended it
     since: tuple[int, float] | None = None  # (steps, seconds) at which learning was under way
-    curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)  # (seconds, steps, mean score of 100 games)
+    # (seconds, steps, mean score of 100 games)
+    curve: list[tuple[float, int, float]] = dataclasses.field(default_factory=list)
 
     @property
     def score(self) -> float:
@@ -101,11 +112,15 @@ class Climb:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "rung": self.rung.name, "what": self.rung.what, "steps": self.steps, "seconds": number(self.seconds, 2),
-            "steps_per_second": number(self.rate, 1), "frames_per_second": number(FRAMES * self.rate, 1),
-            "score": number(self.score, 2), "solved_seconds": None if self.solved is None else number(self.solved, 2),
+            "rung": self.rung.name, "what": self.rung.what, "steps": self.steps,
+            "seconds": number(self.seconds, 2),
+            "steps_per_second": number(self.rate, 1),
+            "frames_per_second": number(FRAMES * self.rate, 1),
+            "score": number(self.score, 2), "solved_seconds": None if self.solved is None
+            else number(self.solved, 2),
             "ended": self.ended,
-            "published": self.rung.published and dict(zip(("steps_per_second", "minutes"), self.rung.published, strict=True)),
+            "published": self.rung.published
+            and dict(zip(("steps_per_second", "minutes"), self.rung.published, strict=True)),
             "curve": [(number(t, 2), steps, number(score, 2)) for t, steps, score in self.curve],
         }  # fmt: skip
 
@@ -130,7 +145,9 @@ def needs(rung: Rung) -> str | None:
         return "torch"
     if rung.environment.startswith("envpool:"):
         return None if there("envpool") else "envpool"
-    return None if there("ale_py") and (there("cv2") or WRAPPED not in rung.environment) else "atari"
+    return (
+        None if there("ale_py") and (there("cv2") or WRAPPED not in rung.environment) else "atari"
+    )
 
 
 def check(minutes: float | None, seed: int) -> None:
@@ -139,7 +156,8 @@ def check(minutes: float | None, seed: int) -> None:
     check_seed("seed", seed)
 
 
-def climb(found: Climb, minutes: float | None, seed: int = 0, say: Callable[[Climb], None] = lambda climb: None) -> Climb:
+def climb(found: Climb, minutes: float | None, seed: int = 0,
+          say: Callable[[Climb], None] = lambda climb: None) -> Climb:
     """Train the rung of `found`, updating it, for `minutes`, or until it is solved (None)."""
     register()
     (_climb if found.rung.algorithm else _climb_torch)(found, minutes, seed, say)
@@ -164,7 +182,8 @@ def _climb(found, minutes, seed, say) -> None:
     every = max(96, algo.steps_per_iteration)  # slow rungs make some dozen steps a second
     run = {"horizon": HORIZON} | rung.run
     limit = run["horizon"] if algo.anneal_learning_rate else LIMIT
-    start(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1, log_every=every, chunk_seconds=0.1, hooks=[hook],
+    start(algo, env, limit, seed=seed, eval_every=0, eval_episodes=1,
+          log_every=every, chunk_seconds=0.1, hooks=[hook],
           tensorboard=False, progress=False, **run)  # fmt: skip
 
 
@@ -212,8 +231,10 @@ def wrapped(render_mode: str | None = None) -> Any:
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing
 
-    env = gymnasium.make("ale_py:ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0, render_mode=render_mode)
-    return AtariPreprocessing(env, noop_max=30, frame_skip=FRAMES, screen_size=84, grayscale_obs=True)
+    env = gymnasium.make("ale_py:ALE/Pong-v5", frameskip=1, repeat_action_probability=0.0,
+                         render_mode=render_mode)
+    return AtariPreprocessing(env, noop_max=30, frame_skip=FRAMES,
+                              screen_size=84, grayscale_obs=True)
 
 
 def _wrapped_stack() -> Any:

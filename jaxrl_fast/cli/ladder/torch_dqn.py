@@ -33,7 +33,8 @@ def play(make: Callable[[], Any], seed: int, start: int) -> Iterator[tuple[int, 
 
     def network() -> nn.Module:
         return nn.Sequential(
-            nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
+            nn.Conv2d(4, 32, 8, 4), nn.ReLU(), nn.Conv2d(32, 64, 4, 2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, 1), nn.ReLU(),
             nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, actions),
         ).to(device)  # fmt: skip
 
@@ -58,7 +59,9 @@ def play(make: Callable[[], Any], seed: int, start: int) -> Iterator[tuple[int, 
         over = terminated or truncated
         obs = np.asarray(env.reset()[0]) if over else after
         if len(replay) >= start:
-            before, taken, rewards, ended, successors = map(np.stack, zip(*random.sample(replay, BATCH), strict=True))
+            before, taken, rewards, ended, successors = map(
+                np.stack, zip(*random.sample(replay, BATCH), strict=True)
+            )
             q = online(pixels(before)).gather(1, tensor(taken)[:, None])[:, 0]
             with torch.no_grad():
                 best = target(pixels(successors)).max(1).values

@@ -16,7 +16,8 @@ _CONTROLLERS |= {
     "lost_luggage": controls.JOYSTICK_WITHOUT_FIRE, "skiing": controls.JOYSTICK_WITHOUT_FIRE,
     "surround": controls.SECOND_JOYSTICK, "wizard_of_wor": controls.SECOND_JOYSTICK,
 }  # fmt: skip
-_NO_COMBS = ("asteroids", "battle_zone", "darkchambers", "ms_pacman")  # without HMOVE's black pixels
+# without HMOVE's black pixels
+_NO_COMBS = ("asteroids", "battle_zone", "darkchambers", "ms_pacman")
 
 
 def snake_case(name: str) -> str:

@@ -192,13 +192,15 @@ def _copy(
 
 
 def _packed(screens: jax.Array) -> jax.Array:
-    """Return int32 [screens * lines * 40, N], four pixels a word, from uint8 [N, screens, lines, 160]."""
+    """Return int32 [screens * lines * 40, N] of uint8 [N, screens, lines, 160], 4 pixels a word."""
     words = screens.reshape(len(screens), -1, _PIXELS)
     return jax.lax.bitcast_convert_type(words, jnp.int32).T
 
 
 def _unpacked(words: jax.Array, lines: int) -> jax.Array:
-    return jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(words.shape[1], -1, lines, WIDTH)
+    return jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(
+        words.shape[1], -1, lines, WIDTH
+    )
 
 
 def of_references(

@@ -72,6 +72,7 @@ def _checked(path: Path, game: str) -> Path:
 
 
 SOURCE = Source(
-    make=make, settings=defaults, about=lambda name: about(AtariEnv), prefix=PREFIX, package="ale_py", install=INSTALL,
+    make=make, settings=defaults, about=lambda name: about(AtariEnv),
+    prefix=PREFIX, package="ale_py", install=INSTALL,
     family="atari:Pong and the other games of docs/atari.md, on the device",
 )  # fmt: skip

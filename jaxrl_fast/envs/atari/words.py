@@ -17,7 +17,8 @@ _BY_BITS = {
     "skip0 skip1 mirror comb stars loss dumped pal combs partial done bad turn",
     2: "star kind",
     4: "shift hmp0 hmp1 hmm0 hmm1 hmbl banks",
-    8: "a x y sp timer out_a dir_a out_b dir_b left vsync vblank nusiz0 nusiz1 colup0 colup1 colupf "
+    8: "a x y sp timer out_a dir_a out_b dir_b left vsync vblank nusiz0 nusiz1 colup0 colup1 "
+       "colupf "
     "colubk ctrlpf grp0 grp1 old0 old1 x0 x1 xm0 xm1 xbl extra port_a port_b fire0 fire1",
     9: "top height limit",
     13: "first",
@@ -57,7 +58,8 @@ class Layout:
     def unpack(self, words: Any) -> Any:
         """Return the tree whose words these are."""
 
-        return jax.tree.unflatten(self._structure, [_cut(words[at], *place) for at, *place in self._places])
+        return jax.tree.unflatten(self._structure,
+                                  [_cut(words[at], *place) for at, *place in self._places])
 
     def field(self, word: Callable[[int], jax.Array], name: str) -> jax.Array:
         """Return one field of the words word(0), word(1), ... AttributeError for another name."""

@@ -24,7 +24,8 @@ def to_space(space: Space, stack: int = 1) -> spaces.Space:
         return spaces.Discrete(space.n)
     if isinstance(space, MultiDiscrete):
         return spaces.MultiDiscrete(space.nvec)
-    return spaces.Box(*(np.concatenate([b] * stack, -1) if stack > 1 else b for b in _bounds(space)), dtype=space.dtype)
+    return spaces.Box(*(np.concatenate([b] * stack, -1) if stack > 1 else b
+                        for b in _bounds(space)), dtype=space.dtype)
 
 
 def _bounds(space: Space) -> tuple[np.ndarray, np.ndarray]:
@@ -51,17 +52,20 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
     smallest, largest = np.max(low).item(), np.min(high).item()
     uniform = bool(np.all(low == smallest) and np.all(high == largest))
     floating = np.issubdtype(space.dtype, np.floating)
-    known = {np.dtype(c) for c in "?bhilqBHILQefd" if np.can_cast(c, space.dtype, "same_kind")}  # slow to ask each time
+    # slow to ask each time
+    known = {np.dtype(c) for c in "?bhilqBHILQefd" if np.can_cast(c, space.dtype, "same_kind")}
 
     def read(value):
         try:
             value = np.asarray(value)
         except ValueError as error:  # lists of several lengths
-            raise ConfigError(name, type(value).__name__, f"an array of shape {shape}: {error}") from None
+            raise ConfigError(name, type(value).__name__,
+                              f"an array of shape {shape}: {error}") from None
         if value.shape != shape:
             raise ConfigError(f"{name}.shape", value.shape, str(shape))
         if value.dtype not in known and not np.can_cast(value.dtype, space.dtype, "same_kind"):
-            raise ConfigError(f"{name}.dtype", value.dtype.name, f"one that goes into {space.dtype.name}")
+            raise ConfigError(f"{name}.dtype", value.dtype.name,
+                              f"one that goes into {space.dtype.name}")
         if floating:  # before the comparison: a bound is rounded too
             value = value.astype(space.dtype, copy=False)
         # NaN is never inside. If all entries have the same bounds, the two extremes are enough.
@@ -76,7 +80,8 @@ def reader(space: Space, num_envs: int | None, name: str) -> Callable[[Any], Any
     return read
 
 
-def _outside(name: str, value: np.ndarray, index: np.ndarray, low: np.ndarray, high: np.ndarray) -> ConfigError:
+def _outside(name: str, value: np.ndarray, index: np.ndarray,
+             low: np.ndarray, high: np.ndarray) -> ConfigError:
     """Return the error about the entry of `value` at `index`."""
     at = tuple(int(i) for i in index)
     bounds = [np.broadcast_to(b, value.shape)[at].item() for b in (low, high)]

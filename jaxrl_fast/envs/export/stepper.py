@@ -50,7 +50,8 @@ class Programs(NamedTuple):
 
 
 def _build(env: Env, num_envs: int, mode: str) -> Programs:
-    env, stack = tree.as_float32(env, np.asarray), env.spec.stack  # settings are constants of the programs
+    # settings are constants of the programs
+    env, stack = tree.as_float32(env, np.asarray), env.spec.stack
     steps = min(BLOCK, max(1, 2**20 // num_envs))
     # A step without resets is a transition, unless the environment overrides either.
     bare = mode == "disabled" and steps_by_base(env)
@@ -68,20 +69,26 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
         else:
             fresh, first = start(words, carry.at)
         seen, obs = tree.where(mask, (first, first), (seen, obs))
-        return tree.where(mask, fresh._replace(at=()), carry._replace(at=()))._replace(at=carry.at), seen, obs
+        return (
+            tree.where(mask, fresh._replace(at=()), carry._replace(at=()))._replace(at=carry.at),
+            seen, obs
+        )
 
     def refill(words, number):
         key = random.keys_at(_key(words), number, 1)[0]
         return (env.draw_step if bare else env.draw)(key, steps, num_envs, jnp.int32(LAST))
 
     def step(carry, seen, noise, action):
-        now = lambda rows: jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, carry.at, 0, keepdims=False), rows)
+        now = lambda rows: jax.tree.map(
+            lambda x: jax.lax.dynamic_index_in_dim(x, carry.at, 0, keepdims=False), rows
+        )
         if bare:
             state, outcome = tree.strong(played(env, now(noise), carry.state, action))
             frame = outcome.next_obs
         else:
             state, frame, outcome = env.step(noise.with_rows(now(noise.rows)), carry.state, action)
-        result = jnp.stack([outcome.reward, outcome.terminated, outcome.truncated]).astype(jnp.float32)
+        result = jnp.stack([outcome.reward, outcome.terminated,
+                            outcome.truncated]).astype(jnp.float32)
         over = outcome.terminated | outcome.truncated
         final = stacking.push(seen, outcome.next_obs, stack)
         after = stacking.advance(seen, frame, over, stack)
@@ -138,7 +145,9 @@ class Stepper:
         words = lambda: rng.integers(0, 2**32, 2, np.uint32)
         if mask is not None:
             self.over = self.over & ~mask
-            self.carry, self.seen, self.obs = self.programs.restart(self.carry, self.seen, self.obs, words(), mask)
+            self.carry, self.seen, self.obs = self.programs.restart(
+                self.carry, self.seen, self.obs, words(), mask
+            )
             return self.obs
         if seeded or self.carry is None:
             self.root, self.block, self.left, at = words(), 0, 0, np.int32(0)
@@ -167,6 +176,7 @@ class Stepper:
     def states(self) -> Iterator[Any]:
         """Yield the environments' states on the host, one by one, for `Env.render`."""
         leaves, structure = jax.tree.flatten(_snapshot(self.carry.state))
-        keys = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves]  # have no NumPy form
+        # have no NumPy form
+        keys = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves]
         leaves = [x if key else np.asarray(x) for x, key in zip(leaves, keys, strict=True)]
         return (jax.tree.unflatten(structure, [x[i] for x in leaves]) for i in range(self.num_envs))

@@ -48,17 +48,24 @@ def to_gymnasium(
     its space.
     """
     if not isinstance(env, Environment):
-        raise ConfigError("env", env, "an environment of this library, such as jf.make('CartPole-v1')")
+        raise ConfigError("env", env,
+                          "an environment of this library, such as jf.make('CartPole-v1')")
     if env.not_exported:
         raise ConfigError("env", env.spec.name, env.not_exported)
-    mode = autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
+    mode = (
+        autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
+    )
     check_choice("autoreset_mode", mode, MODES)
     if render_mode not in (None, "rgb_array") or (render_mode and not env.drawing):
-        valid = "None or 'rgb_array'" if env.drawing else f"None for {env.spec.name}, which cannot be drawn"
+        valid = (
+            "None or 'rgb_array'" if env.drawing
+            else f"None for {env.spec.name}, which cannot be drawn"
+        )
         raise ConfigError("render_mode", render_mode, valid)
     if num_envs is None:
         if mode != MODES[0]:
-            raise ConfigError("autoreset_mode", mode, f"{MODES[0]!r} for a single environment: give num_envs")
+            raise ConfigError("autoreset_mode", mode,
+                              f"{MODES[0]!r} for a single environment: give num_envs")
         return _Single(env, render_mode)
     check_int("num_envs", num_envs)
     return _Vector(env, int(num_envs), mode, render_mode, copy)
@@ -77,7 +84,8 @@ def _spec(env: Env) -> gymnasium.envs.registration.EnvSpec:
 class _Common:
     """The common part of one environment and a vector."""
 
-    def _prepare(self, env: Env, num_envs: int | None, mode: str, render_mode: str | None, copy: bool) -> None:
+    def _prepare(self, env: Env, num_envs: int | None, mode: str,
+                 render_mode: str | None, copy: bool) -> None:
         self._env, self._stepper = env, Stepper(env, num_envs or 1, mode)
         self.spec, self.render_mode = _spec(env), render_mode
         self.metadata = {"render_modes": ["rgb_array"] if env.drawing else [], "render_fps": 30}
@@ -100,7 +108,8 @@ class _Common:
         self._open()
         for name in options or ():
             if name not in known:
-                raise ConfigError(f"options[{name!r}]", options[name], f"left out: {', '.join(known) or 'none'} is known")
+                raise ConfigError(f"options[{name!r}]", options[name],
+                                  f"left out: {', '.join(known) or 'none'} is known")
         if seed is not None:
             check_seed("seed", seed, 64)
         return None if seed is None else int(seed)
@@ -112,7 +121,8 @@ class _Common:
             return None
         pictures = tuple(self._env.render(state) for state in self._ready().states())
         if any(picture is None for picture in pictures):
-            raise ConfigError("render_mode", self.render_mode, f"None for {self._env.spec.name}, which is not drawn here")
+            raise ConfigError("render_mode", self.render_mode,
+                              f"None for {self._env.spec.name}, which is not drawn here")
         return tuple(np.asarray(picture) for picture in pictures)
 
 
@@ -175,7 +185,8 @@ class _Vector(_Common, VectorEnv):
         if mask is not None:
             mask = np.asarray(mask)
             if mask.shape != (self.num_envs,) or mask.dtype != bool or not mask.any():
-                raise ConfigError("options['reset_mask']", mask, f"a bool array of shape ({self.num_envs},), somewhere True")
+                raise ConfigError("options['reset_mask']", mask,
+                                  f"a bool array of shape ({self.num_envs},), somewhere True")
             self._ready()
         super().reset(seed=seed)
         obs = self._write(self._stepper.reset(self.np_random, seed is not None, mask))
@@ -186,7 +197,8 @@ class _Vector(_Common, VectorEnv):
         stepper = self._ready()
         if stepper.mode == "disabled" and stepper.over.any():
             ended = np.flatnonzero(stepper.over)
-            raise ResetNeeded(f"{ended.size} episodes have ended (environment {ended[0]}): reset them by a reset_mask")
+            raise ResetNeeded(f"{ended.size} episodes have ended (environment {ended[0]}): reset "
+                              "them by a reset_mask")
         shown, reward, (terminated, truncated) = stepper.step(self._read(actions))
         obs = self._write(shown.obs)
         infos = self._infos(obs)

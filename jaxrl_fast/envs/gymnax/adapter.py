@@ -29,9 +29,12 @@ from jaxrl_fast.types import EnvSpec, Outcome
 # Names of gymnax 1.0, so that listing them imports nothing.
 NAMES = (
     "CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0",
-    "Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar",
-    "Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite", "DiscountingChain-bsuite",
-    "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc", "BernoulliBandit-misc",
+    "Asterix-MinAtar", "Breakout-MinAtar", "Freeway-MinAtar", "Seaquest-MinAtar",
+    "SpaceInvaders-MinAtar",
+    "Catch-bsuite", "DeepSea-bsuite", "MemoryChain-bsuite", "UmbrellaChain-bsuite",
+    "DiscountingChain-bsuite",
+    "SimpleBandit-bsuite", "FourRooms-misc", "MetaMaze-misc", "PointRobot-misc",
+    "BernoulliBandit-misc",
     "GaussianBandit-misc", "Reacher-misc", "Swimmer-misc", "Pong-misc", "FrozenLake-misc",
 )  # fmt: skip
 LEFT_OUT = {"MNISTBandit-bsuite": "another one: it downloads its data set when it is built"}
@@ -43,9 +46,11 @@ def _observed_bounds(name: str, space: Box, params: Any) -> Box:
     limit = float(params.max_steps_in_episode)
     if name == "MemoryChain-bsuite":  # declared from 0 up; the context is -1 or 1
         low[:] = -1.0
-    elif name == "GaussianBandit-misc":  # declared [0, n]; a normal reward, an action, time in [-1, 1] or steps
+    elif name == "GaussianBandit-misc":
+        # declared [0, n]; a normal reward, an action, time in [-1, 1] or steps
         low[0], high[0], low[-1], high[-1] = -math.inf, math.inf, -1.0, max(1.0, limit)
-    elif name == "MetaMaze-misc":  # declared reward at most 1 (it pays 10), time from 0 (normalised, from -1)
+    elif name == "MetaMaze-misc":
+        # declared reward at most 1 (it pays 10), time from 0 (normalised, from -1)
         reach = abs(float(params.reward)) + abs(float(params.punishment))
         low[-2:], high[-2:] = (-reach, -1.0), (reach, max(1.0, limit))
     elif name == "BernoulliBandit-misc":  # normalised time passes 1 if the limit passes t_max
@@ -67,12 +72,14 @@ def space_of(space: Any, name: str = "", who: str = "") -> Space:
         low, high = (np.asarray(b, np.float64) for b in (space.low, space.high))
         huge = float(np.finfo(np.float32).max)
         low, high = np.where(low <= -huge, -np.inf, low), np.where(high >= huge, np.inf, high)
-        return Box(tuple(low.reshape(-1)), tuple(high.reshape(-1)), tuple(np.atleast_1d(space.shape)), dtype)
+        return Box(tuple(low.reshape(-1)), tuple(high.reshape(-1)),
+                   tuple(np.atleast_1d(space.shape)), dtype)
     if kind == "Dict":
         return Dict(tuple(sorted((k, space_of(v, "", who)) for k, v in space.spaces.items())))
     if kind == "Tuple":
         return Dict(tuple((str(i), space_of(v, "", who)) for i, v in enumerate(space.spaces)))
-    raise ConfigError("environment", name or who, f"an environment with spaces we know; gymnax's {kind} is not among them")
+    raise ConfigError("environment", name or who,
+                      f"an environment with spaces we know; gymnax's {kind} is not among them")
 
 
 def cast(value: Any, space: Space, name: str) -> Any:
@@ -85,8 +92,9 @@ def cast(value: Any, space: Space, name: str) -> Any:
     return value.astype(space.dtype)
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec"])
-@dataclasses.dataclass(frozen=True, eq=False)
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"],
+                   meta_fields=["env", "known_spec"])
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class GymnaxEnv(Env):
     """One gymnax environment, vmapped; its parameters are leaves, so physics can be swept."""
 
@@ -114,7 +122,8 @@ class GymnaxEnv(Env):
         """Draw first states and observations, without leaves that are equal in every reset."""
         keys = jax.random.split(key, (math.prod(shape),))
         leaves = jax.tree.leaves(jax.vmap(self._reset_one)(keys))
-        random = [x for x, is_random in zip(leaves, self._random_leaves(), strict=True) if is_random]
+        random = [x for x, is_random in zip(leaves, self._random_leaves(), strict=True)
+                  if is_random]
         random = random or [jnp.zeros(keys.shape, jnp.uint8)]  # tells the number of environments
         return [x.reshape(*shape, *x.shape[1:]) for x in random]
 
@@ -161,8 +170,13 @@ class GymnaxEnv(Env):
         if self.drawing is None:
             return None
         space = self.spec.observation
-        picture = self.env.get_obs(jax.tree.map(jnp.asarray, state), params=self._params)
+        picture = _grid(self.env, state, self._params)
         return draw.grid(np.asarray(picture), cell=20 if max(space.shape[:2]) <= 13 else 8)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _grid(env: Any, state: Any, params: Any) -> jax.Array:
+    return env.get_obs(state, params=params)
 
 
 @functools.cache
@@ -193,10 +207,12 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
         raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
     factory = loading.gymnax().registration._registry[name]
     # DeepSea's `action_mapping_key` is an array and no part of a name: its mapping stays
-    constructor = {k: v for k, v in fields.defaults_of(factory).items() if k != "action_mapping_key"}
+    constructor = {k: v for k, v in fields.defaults_of(factory).items()
+                   if k != "action_mapping_key"}
     params = _constructed(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
-    return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}  # a float in BernoulliBandit
+    # a float in BernoulliBandit
+    return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}
 
 
 def plain(value: Any) -> Any:
@@ -219,7 +235,9 @@ def leaf(argument: str, value: Any, default: Any) -> Any:
         return np.int32(value)
     if isinstance(default, tuple):
         array = np.asarray(value)
-        if array.shape != np.shape(default) or array.dtype.kind not in "if" or not np.all(np.isfinite(array)):
+        if array.shape != np.shape(default) or array.dtype.kind not in "if" or not np.all(
+            np.isfinite(array)
+        ):
             raise ConfigError(argument, value, f"{len(default)} finite numbers")
         return array.astype(np.int32 if isinstance(default[0], int) else np.float32)
     check_float(argument, value)
@@ -238,15 +256,19 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
             check_int(f"env.{k}", value, low=0 if k in ("mapping_seed", "n_distractor") else 1)
         if type(default) is float:
             check_float(f"env.{k}", value)
-    chosen = {k: settings[k] for k in constructor.keys() & settings.keys() if settings[k] != constructor[k]}
+    chosen = {k: settings[k] for k in constructor.keys() & settings.keys()
+              if settings[k] != constructor[k]}
     env = _constructed(name, tuple(sorted(chosen.items())))
-    defaults_here = env.default_params  # DeepSea's and FrozenLake's time limits depend on the constructor
+    # DeepSea's and FrozenLake's time limits depend on the constructor
+    defaults_here = env.default_params
     limit = settings.get("max_steps_in_episode", int(defaults_here.max_steps_in_episode))
     check_int("env.max_steps_in_episode", limit)
-    usual = {f.name: plain(getattr(defaults_here, f.name)) for f in dataclasses.fields(defaults_here)}
+    usual = {f.name: plain(getattr(defaults_here, f.name))
+             for f in dataclasses.fields(defaults_here)}
     del usual["max_steps_in_episode"]
     leaves = {k: leaf(f"env.{k}", settings.get(k, x), x) for k, x in usual.items()}
-    kind = type(defaults_here.max_steps_in_episode)  # a float in BernoulliBandit, used by its spaces
+    # a float in BernoulliBandit, used by its spaces
+    kind = type(defaults_here.max_steps_in_episode)
     full = defaults_here.replace(**leaves, max_steps_in_episode=kind(limit))
     observation = space_of(env.observation_space(full), name)
     if isinstance(observation, Box):

@@ -19,7 +19,8 @@ from typing import Any
 import jax
 
 INSTALL = "pip install 'gymnax>=1.0.1,<2'"  # a plain dependency of ours
-_UNUSED = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors", "seaborn", "gymnax.utils.load_mnist")
+_UNUSED = ("matplotlib", "matplotlib.pyplot", "matplotlib.colors",
+           "seaborn", "gymnax.utils.load_mnist")
 
 
 class _Placeholder(types.ModuleType):
@@ -70,4 +71,7 @@ def gymnax() -> types.ModuleType:
 def knows(name: str) -> bool:
     """Return whether a user registered `name` in gymnax; does not import it."""
     registration = sys.modules.get("gymnax.registration")
-    return registration is not None and name in registration._registry and name not in registration._BUILTIN_ENV_IDS
+    return (
+        registration is not None and name in registration._registry
+        and name not in registration._BUILTIN_ENV_IDS
+    )

@@ -32,20 +32,25 @@ LIMIT = "max_steps_in_episode"
 
 def is_gymnax(value: Any) -> bool:
     """Return whether it is an environment of gymnax's form or a class of them; no import."""
-    return all(hasattr(value, name) for name in ("reset_env", "step_env", "default_params", "observation_space", "action_space"))
+    return all(hasattr(value, name) for name in ("reset_env", "step_env", "default_params",
+                                                 "observation_space", "action_space"))
 
 
 def _six(name: str, found: Any) -> tuple:
     """Return (obs, state, reward, done or terminated, truncated or None, info)."""
     size = len(found) if isinstance(found, (tuple, list)) else 0
     if size not in (5, 6):
-        valid = "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
-        raise ConfigError(f"{name}: step_env", f"{size} values" if size else type(found).__name__, valid)
+        valid = (
+            "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
+        )
+        raise ConfigError(f"{name}: step_env", f"{size} values" if size
+                          else type(found).__name__, valid)
     return tuple(found) if size == 6 else (*found[:4], None, found[4])
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"], meta_fields=["env", "known_spec", "fixed", "ends"])
-@dataclasses.dataclass(frozen=True, eq=False)
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["params"],
+                   meta_fields=["env", "known_spec", "fixed", "ends"])
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class OwnGymnaxEnv(GymnaxEnv):
     """A user's gymnax environment: floats of `params` are leaves, other numbers `fixed`.
 
@@ -68,7 +73,10 @@ class OwnGymnaxEnv(GymnaxEnv):
             terminated, truncated = done, checks.array(f"{name}: truncated", truncated, (), bool)
         else:
             limit = _limit(self.env, new, params, self.spec.max_episode_steps)
-            goes_on = jnp.asarray(info["discount"]) != 0 if self.ends == "discount" else limit & (self.ends == "limit")
+            goes_on = (
+                jnp.asarray(info["discount"]) != 0 if self.ends == "discount"
+                else limit & (self.ends == "limit")
+            )
             terminated, truncated = done & ~goes_on, done & goes_on | limit
         new, reward = checks.like(self.spec, new, state), checks.number(f"{name}: reward", reward)
         return new, obs, reward, terminated, truncated, _numbers(info) or ()
@@ -142,7 +150,8 @@ def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
     known = defaults(env, name)
     limit = settings.get(LIMIT, known.pop(LIMIT, None))
     if limit is not None:
-        check_int(f"env.{LIMIT}", int(limit) if isinstance(limit, float) and limit == int(limit) else limit)
+        check_int(f"env.{LIMIT}", int(limit) if isinstance(limit, float)
+                  and limit == int(limit) else limit)
         limit = int(limit)
     leaves = {k: leaf(f"env.{k}", settings.get(k, v), v) for k, v in known.items()}
     fixed = {k: v.item() for k, v in leaves.items() if isinstance(v, (np.int32, np.bool_))}
@@ -161,10 +170,16 @@ def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
 def _as_given(space: Space, own: Any, given: Any) -> Space:
     """Return our space, with integers if the environment declares and returns them."""
     if isinstance(space, Dict):
-        inner = own.spaces if isinstance(own.spaces, dict) else {str(i): s for i, s in enumerate(own.spaces)}
+        inner = (
+            own.spaces if isinstance(own.spaces, dict)
+            else {str(i): s for i, s in enumerate(own.spaces)}
+        )
         at = given if isinstance(given, dict) else {str(i): x for i, x in enumerate(given)}
         return Dict(tuple((k, _as_given(child, inner[k], at[k])) for k, child in space.items))
-    whole = isinstance(space, Box) and hasattr(given, "dtype") and all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
+    whole = (
+        isinstance(space, Box) and hasattr(given, "dtype")
+        and all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
+    )
     return dataclasses.replace(space, dtype=np.dtype(given.dtype)) if whole else space
 
 

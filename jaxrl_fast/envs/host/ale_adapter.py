@@ -39,7 +39,8 @@ def rom_of(name: str) -> str:
     bare = name.removeprefix(PREFIX).replace("_", "").lower()
     rom = next((rom for rom in known if rom.replace("_", "") == bare), None)
     if rom is None:
-        games = [PREFIX + "".join(word.capitalize() for word in known_rom.split("_")) for known_rom in known]
+        games = [PREFIX + "".join(word.capitalize() for word in known_rom.split("_"))
+                 for known_rom in known]
         raise ConfigError("environment", name, f"a game whose ROM ale-py has{suggest(name, games)}")
     return rom
 
@@ -48,7 +49,7 @@ def make(name: str, **settings: Any) -> AleEnv:
     return AleEnv(name=name.removeprefix(PREFIX), rom=rom_of(name), **settings)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class AleEnv(HostEnv):
     """An Atari game; `num_threads` 0 is a core each."""
 
@@ -90,11 +91,15 @@ class AleEnv(HostEnv):
     def _spec(self):
         env = self._vector(1)
         try:
-            picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3), np.uint8)
+            picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3),
+                          np.uint8)
             limit = -(-self.max_num_frames_per_episode // self.frameskip)
-            action, shape = own_form(env.single_action_space), (1, *picture.shape[: 2 if self.grayscale else 3])
+            action, shape = (
+                own_form(env.single_action_space), (1, *picture.shape[: 2 if self.grayscale else 3])
+            )
             seen = Own(picture, shape, np.dtype(np.uint8), channels_first=self.grayscale)
-            return EnvSpec(self.name, picture, action.space, limit, own_observation=seen, own_action=action)
+            return EnvSpec(self.name, picture, action.space, limit, own_observation=seen,
+                           own_action=action)
         finally:
             env.close()
 
@@ -108,8 +113,11 @@ class AleVector(Vector):
     """ale-py's vector; `lives` [B] after the last step."""
 
     def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
-        self.encode = lambda obs: np.array(obs).reshape(-1, *shape)  # stacks of one, whose axis comes first
-        self.vector, self.seed, self.num_envs, self.lives = vector, seed % 2**31, vector.num_envs, None
+        # stacks of one, whose axis comes first
+        self.encode = lambda obs: np.array(obs).reshape(-1, *shape)
+        self.vector, self.seed, self.num_envs, self.lives = (
+            vector, seed % 2**31, vector.num_envs, None
+        )
         self.decode, self.name = own_form(vector.single_action_space).decode, name
 
     @guarded
@@ -128,9 +136,13 @@ class AleVector(Vector):
         obs, reward = self.encode(obs), exact(reward, np.float32, "rewards")
         terminated, truncated = ends(terminated, truncated)
         ended = terminated | truncated
-        successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any() else obs
+        successors = (
+            put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any()
+            else obs
+        )
         self.lives, self.shown = np.array(info["lives"]), successors
-        lives = {"lives": np.where(ended, np.nan, self.lives)}  # after an end they are the new game's
+        # after an end they are the new game's
+        lives = {"lives": np.where(ended, np.nan, self.lives)}
         return HostStep(obs, successors, reward, terminated, truncated, reward, ended, info=lives)
 
     def close(self):

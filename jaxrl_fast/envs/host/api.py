@@ -66,7 +66,7 @@ def guarded(f: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class HostEnv(Environment):
     """Base class of host environments: a frozen dataclass of hashable settings.
 
@@ -82,6 +82,8 @@ class HostEnv(Environment):
     stack: int = 1
     reward_scale: float = 1.0
     reward_clip: float | None = None
+
+    __repr__ = tree.changed  # the spec opens an environment
 
     @property
     def evaluated(self) -> int:
@@ -127,8 +129,8 @@ class HostEnv(Environment):
             return self.__getattribute__(name)  # raises the usual error, or that of a property
         raise NotOnDevice(
             "environment", self.spec.name,
-            "one on the device: this one steps on the host, which no program, `vmap` or `make_train` can hold; "
-            "`jf.train` and `jaxrl-fast train` take it",
+            "one on the device: this one steps on the host, which no program, `vmap` or "
+            "`make_train` can hold; `jf.train` and `jaxrl-fast train` take it",
         )  # fmt: skip
 
 
@@ -138,10 +140,14 @@ def _wrap(env: HostEnv, **settings: Any) -> HostEnv:
     common = {name: getattr(env, name, usual) for name, usual in wrappers.COMMON.items()} | settings
     for name in ("action_repeat", "sticky_actions", "time_limit"):
         if common[name] != wrappers.COMMON[name]:
-            valid = f"{wrappers.COMMON[name]} on the host: use the environment's own settings (`jaxrl-fast train ... --help`)"
+            valid = (
+                f"{wrappers.COMMON[name]} on the host: use the environment's own settings "
+                "(`jaxrl-fast train ... --help`)"
+            )
             raise ConfigError(f"env.{name}", common[name], valid)
     checked = wrappers.Common(**common)
-    env = dataclasses.replace(env, **{name: getattr(checked, name) for name in ("stack", "reward_scale", "reward_clip")})
+    env = dataclasses.replace(env, **{name: getattr(checked, name)
+                                      for name in ("stack", "reward_scale", "reward_clip")})
     if env.stack > 1 and isinstance(env.spec.observation, Dict):
         raise ConfigError("env.stack", env.stack, "1 for observations that are dicts")
     return env
@@ -169,4 +175,5 @@ class StandIn(Env):
     def transition(self, noise: Any, state: Any, action: Any):
         batch = jax.tree.leaves(action)[0].shape[:1]
         none = jnp.zeros(batch, bool)
-        return (), Outcome(zeros(self.like.observation, batch), jnp.zeros(batch, jnp.float32), none, none)
+        return (), Outcome(zeros(self.like.observation, batch), jnp.zeros(batch, jnp.float32),
+                           none, none)

@@ -9,7 +9,8 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 
-def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None) -> tuple[Future, threading.Thread]:
+def aside(f: Callable[[], Any],
+          then: Callable[[], None] = lambda: None) -> tuple[Future, threading.Thread]:
     """Run f() in a daemon thread, then `then()` -> (its future, the thread)."""
     future: Future = Future()
 
@@ -27,7 +28,8 @@ def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None) -> tupl
 
 def in_time(f: Callable[[], Any], seconds: float) -> Any:
     """Return f(), or raise TimeoutError after `seconds`; not for use during a module's import."""
-    if any(getattr(getattr(m, "__spec__", None), "_initializing", False) for m in list(sys.modules.values())):
+    if any(getattr(getattr(m, "__spec__", None), "_initializing", False)
+           for m in list(sys.modules.values())):
         return f()
     future, _ = aside(f)
     if not wait([future], seconds).done:

@@ -31,10 +31,12 @@ from jaxrl_fast.tree import take
 PREFIX = "envpool:"
 INSTALL = "pip install 'jaxrl_fast[envpool]'"
 # Step outputs about EnvPool, not the task.
-_NOT_NUMBERS = {"env_id", "players", "elapsed_step", "terminated", "truncated", "trunc", "reward", "done", "TimeLimit.truncated"}
+_NOT_NUMBERS = {"env_id", "players", "elapsed_step", "terminated",
+                "truncated", "trunc", "reward", "done", "TimeLimit.truncated"}
 # No settings here: the run has sizes and seeds, this package stacks and clips.
 _OURS = {
-    "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info", "max_num_players", "stack_num",
+    "num_envs", "batch_size", "seed", "env_seed", "base_path", "gym_reset_return_info",
+    "max_num_players", "stack_num",
     "task", "episodic_life", "reward_clip", "num_threads", "frame_stack",
 }  # fmt: skip
 
@@ -46,7 +48,8 @@ def _envpool() -> types.ModuleType:
             warnings.simplefilter("ignore")
             return __import__("envpool")
     except Exception as error:  # built for another NumPy or libc
-        raise ConfigError("environment", PREFIX, f"one of an EnvPool that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", PREFIX, "one of an EnvPool that can be imported: "
+                                                 f"{INSTALL} ({error!r})") from error
 
 
 @functools.cache
@@ -54,7 +57,8 @@ def _config(id: str) -> dict[str, Any]:
     """Return EnvPool's settings of `id` with their defaults."""
     known = _envpool().list_all_envs()
     if id not in known:
-        raise ConfigError("environment", PREFIX + id, f"one that EnvPool has{suggest(PREFIX + id, map(PREFIX.__add__, known))}")
+        raise ConfigError("environment", PREFIX + id,
+                          f"one that EnvPool has{suggest(PREFIX + id, map(PREFIX.__add__, known))}")
     return _envpool().make_spec(id).config._asdict()
 
 
@@ -77,13 +81,15 @@ def defaults(name: str) -> dict[str, Any]:
     return {"num_threads": 0, "batch_size": 0} | ours | own
 
 
-def make(name: str, num_threads: int = 0, batch_size: int = 0, episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
+def make(name: str, num_threads: int = 0, batch_size: int = 0,
+         episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
     usual = defaults(name)
     for key, value in own.items():
         _check_like(f"env.{key}", value, usual[key])
     changed = {k: v for k, v in own.items() if v != usual[k]}
     return EnvPoolEnv(
-        id=name.removeprefix(PREFIX), num_threads=num_threads, batch_size=batch_size, episodic_life=episodic_life,
+        id=name.removeprefix(PREFIX), num_threads=num_threads, batch_size=batch_size,
+        episodic_life=episodic_life,
         own=tuple(sorted(changed.items())),
     )  # fmt: skip
 
@@ -101,7 +107,7 @@ def _check_like(name: str, value: Any, usual: Any) -> None:
         raise ConfigError(name, value, f"a string such as {usual!r}")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class EnvPoolEnv(HostEnv):
     """EnvPool's `id`; `own`: its settings that differ from their defaults."""
 
@@ -135,12 +141,15 @@ class EnvPoolEnv(HostEnv):
     @guarded
     def _open(self, num_envs, seed, training, render):
         at_once = self.at_once(num_envs) if training else None
-        threads = min(self.num_threads or runtime.cpu_count(), num_envs)  # EnvPool's own 0: no more than batch_size
+        # EnvPool's own 0: no more than batch_size
+        threads = min(self.num_threads or runtime.cpu_count(), num_envs)
         pool = _envpool().make_gymnasium(
-            self.id, num_envs=num_envs, batch_size=at_once or num_envs, num_threads=threads, seed=seed % 2**31,
+            self.id, num_envs=num_envs, batch_size=at_once or num_envs, num_threads=threads,
+            seed=seed % 2**31,
             **self._arguments(),
         )  # fmt: skip
-        vector = EnvPoolAsync(pool, num_envs, self.id, at_once) if at_once else EnvPoolVector(pool, num_envs, self.id)
+        vector = EnvPoolAsync(pool, num_envs, self.id,
+                              at_once) if at_once else EnvPoolVector(pool, num_envs, self.id)
         return Lives(vector) if training and self.episodic_life else vector
 
 
@@ -165,7 +174,9 @@ class EnvPoolVector(Vector):
         ids = info["env_id"]
         arrays = [self.encode(obs), *arrays]
         numbers = flat({k: v for k, v in info.items() if k not in _NOT_NUMBERS}, len(ids))
-        info = {"ids": ids, "numbers": numbers} | ({"lives": info["lives"]} if "lives" in info else {})
+        info = (
+            {"ids": ids, "numbers": numbers} | ({"lives": info["lives"]} if "lives" in info else {})
+        )
         if (np.diff(ids) > 0).all():  # mostly: saves a copy of every picture
             return (*arrays, info)
         order = np.argsort(ids)
@@ -206,7 +217,8 @@ class EnvPoolAsync(EnvPoolVector):
     def __init__(self, pool: Any, num_envs: int, name: str, at_once: int):
         super().__init__(pool, num_envs, name)
         self.at_once, self.over = at_once, np.zeros(num_envs, bool)
-        self.last: Any = None  # last steps of episodes, of all environments [B, ...], until new ones begin
+        # last steps of episodes, of all environments [B, ...], until new ones begin
+        self.last: Any = None
 
     @guarded
     def reset(self):
@@ -237,12 +249,15 @@ class EnvPoolAsync(EnvPoolVector):
         self.lives = info["lives"][ready] if "lives" in info else None
         self.shown = successors
         reward, terminated, truncated, numbers = rest
-        return HostStep(obs, successors, reward, terminated, truncated, reward, fresh, ids=ids, info=numbers)
+        return HostStep(obs, successors, reward, terminated, truncated,
+                        reward, fresh, ids=ids, info=numbers)
 
     def _ready(self, ids: np.ndarray, step: list[Any]) -> np.ndarray:
         """Return where the step needs no reset; reset the others."""
         if self.last is None:
-            self.last = jax.tree.map(lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step)
+            self.last = jax.tree.map(
+                lambda x: np.zeros((self.num_envs, *x.shape[1:]), x.dtype), step
+            )
         _, _, terminated, truncated, _ = step
         ended = (terminated | truncated) & ~self.over[ids]
         if ended.any():

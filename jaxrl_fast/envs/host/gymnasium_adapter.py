@@ -44,12 +44,14 @@ def _spec_of(name: str) -> Any:
             imports.import_user_module(module, "environment", trust=new)  # which registers it
         except UserError as error:
             raise ConfigError(
-                "environment", name, f"one of a module that can be imported: {error.__cause__ or error!r}"
+                "environment", name,
+                f"one of a module that can be imported: {error.__cause__ or error!r}"
             ) from error
     try:
         return gymnasium.spec(id)
     except Exception as error:  # a version that was never registered
-        raise ConfigError("environment", name, f"an id that Gymnasium knows{suggest(name)} ({error})") from None
+        raise ConfigError("environment", name,
+                          f"an id that Gymnasium knows{suggest(name)} ({error})") from None
 
 
 @functools.cache
@@ -64,12 +66,14 @@ def _own(name: str, native: bool) -> dict[str, Any]:
     """Return one environment's settings with defaults, or those of its native vector."""
     create = _creator(name, native)
     own = fields.defaults_of(create) | dict(_spec_of(name).kwargs)
-    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v) and k not in _TAKEN}
+    simple = {k: tuple(v) if isinstance(v, list) else v for k, v in own.items() if is_simple(v)
+              and k not in _TAKEN}
     return _own(name, False) | simple if native and fields.takes_any(create) else simple
 
 
 # `make`'s and the run's meaning of these names has precedence.
-_TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size", "vectorization", *wrappers.COMMON}
+_TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size",
+          "vectorization", *wrappers.COMMON}
 
 
 def _creator(name: str, native: bool) -> Any:
@@ -92,24 +96,31 @@ def is_simple(value: Any) -> bool:
     )
 
 
-def make(name: str, vectorization: str = "sync", max_episode_steps: int | None = None, **own: Any) -> GymnasiumEnv:
+def make(name: str, vectorization: str = "sync", max_episode_steps: int | None = None,
+         **own: Any) -> GymnasiumEnv:
     spec, native = _spec_of(name), vectorization == "native"
     if native and spec.vector_entry_point is None:
-        raise ConfigError("env.vectorization", vectorization, f"'sync' or 'async': {name} has no vector version of its own")
+        raise ConfigError("env.vectorization", vectorization,
+                          f"'sync' or 'async': {name} has no vector version of its own")
     usual = _own(name, native)
     for key, value in own.items():
         if key not in usual:
-            raise ConfigError(f"env.{key}", value, f"left out with vectorization {vectorization!r}, which has {', '.join(usual)}")
+            raise ConfigError(f"env.{key}", value,
+                              f"left out with vectorization {vectorization!r}, which has "
+                              f"{', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not fields.takes(_creator(name, native), "max_episode_steps"):
-        raise ConfigError("env.max_episode_steps", limit, f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
+    if native and limit is not None and not fields.takes(_creator(name, native),
+                                                         "max_episode_steps"):
+        raise ConfigError("env.max_episode_steps", limit,
+                          f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(
-        id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit, own=tuple(sorted(changed.items()))
+        id=name.removeprefix(PREFIX), vectorization=vectorization, max_episode_steps=limit,
+        own=tuple(sorted(changed.items()))
     )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class GymnasiumEnv(HostEnv):
     """Gymnasium's `id`; max_episode_steps None: as registered; own: constructor arguments."""
 
@@ -130,7 +141,9 @@ class GymnasiumEnv(HostEnv):
         return 16 if self.vectorization != "async" else os.cpu_count() or 1
 
     def _arguments(self) -> dict[str, Any]:
-        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        limit = (
+            {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        )
         return dict(self.own) | limit
 
     @guarded
@@ -142,11 +155,14 @@ class GymnasiumEnv(HostEnv):
         except DependencyNotInstalled as error:  # says what to install, but not our extra
             ours = any(name in str(error).lower() for name in ("box2d", "pygame"))
             install = INSTALL if ours else str(error)
-            raise ConfigError("environment", PREFIX + self.id, f"one whose package is installed: {install}") from error
+            raise ConfigError("environment", PREFIX + self.id,
+                              f"one whose package is installed: {install}") from error
 
     def _found(self) -> EnvSpec:
         if self.vectorization == "native":  # need not be copies of the single environment
-            env, limit = self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
+            env, limit = (
+                self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
+            )
             spaces = env.single_observation_space, env.single_action_space
         else:
             env, limit = self._single()
@@ -166,7 +182,8 @@ class GymnasiumEnv(HostEnv):
 
     def _is_drawn(self) -> bool:
         """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
-        create, _ = _creator(self.id, self.vectorization == "native"), self.spec  # which finds the modes
+        # `spec` finds the modes
+        create, _ = _creator(self.id, self.vectorization == "native"), self.spec
         modes = self.__dict__.get("_modes", ())
         if modes:
             return "rgb_array" in modes and fields.takes(create, "render_mode")
@@ -201,14 +218,19 @@ class GymnasiumEnv(HostEnv):
         return gymnasium.make_vec(self.id, num_envs, self.vectorization, **own, **arguments)
 
     def failed(self, error):
-        lost = EOFError, BrokenPipeError, ConnectionResetError  # of a pipe; an environment may lose other connections
+        # ends of a pipe; an environment may lose other connections
+        lost = EOFError, BrokenPipeError, ConnectionResetError
         if self.vectorization != "async" or not isinstance(error, lost):
             return ""
-        return f'the process of one of its environments died (a script needs `if __name__ == "__main__":`): {error!r}'
+        return (
+            'the process of one of its environments died (a script needs `if __name__ == '
+            f'"__main__":`): {error!r}'
+        )
 
     @guarded
     def _open(self, num_envs, seed, training, render):
-        for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):  # pygame looks for loudspeakers and reports missing ones
+        # pygame looks for loudspeakers and reports missing ones
+        for driver in ("SDL_AUDIODRIVER", "SDL_VIDEODRIVER"):
             os.environ.setdefault(driver, "dummy")
         drawn = render and self._is_drawn()
         with warnings.catch_warnings():

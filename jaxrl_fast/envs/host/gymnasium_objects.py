@@ -50,7 +50,10 @@ class Copies:
             copy.deepcopy(env).close()
         except Exception as error:
             kind = type(env.unwrapped).__name__
-            valid = f"a function that makes one, such as `lambda: {kind}(...)`: it cannot be copied ({error!r})"
+            valid = (
+                f"a function that makes one, such as `lambda: {kind}(...)`: it cannot be copied "
+                f"({error!r})"
+            )
             raise ConfigError("environment", name, valid) from error
 
     def __call__(self) -> Any:
@@ -69,7 +72,7 @@ def adapt(create: Callable[..., Any], name: str, **settings: Any) -> OwnGymnasiu
     return OwnGymnasiumEnv(id=name, own=tuple(sorted(settings.items())), create=create, **ours)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
 class OwnGymnasiumEnv(GymnasiumEnv):
     """`create` makes one environment; a vector calls it once for each."""
 

@@ -15,9 +15,10 @@ from jaxrl_fast.types import EnvSpec
 
 _HELP = {
     "Text": "one without Text: a gymnasium.wrappers.TransformObservation that encodes it",
-    "Graph": "one without Graph: a gymnasium.wrappers.TransformObservation that makes arrays of a fixed size of it",
+    "Graph": "one without Graph: a gymnasium.wrappers.TransformObservation that makes arrays of a "
+             "fixed size of it",
     "Sequence": "one without Sequence: a gymnasium.wrappers.TransformObservation that pads it",
-    "OneOf": "one without OneOf: a gymnasium.wrappers.TransformAction that chooses among the spaces",
+    "OneOf": "one without OneOf: gymnasium.wrappers.TransformAction can choose among the spaces",
 }
 _KINDS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
@@ -28,7 +29,8 @@ def _kind(space: Any) -> str:
     """Return the name of its Gymnasium class; libraries may subclass one."""
     from gymnasium import spaces
 
-    return next((name for name in (*_KINDS, *_HELP) if isinstance(space, getattr(spaces, name))), type(space).__name__)
+    return next((name for name in (*_KINDS, *_HELP) if isinstance(space, getattr(spaces, name))),
+                type(space).__name__)
 
 
 def space_of(space: Any, name: str = "environment") -> Space:
@@ -50,7 +52,8 @@ def space_of(space: Any, name: str = "environment") -> Space:
         grey = len(space.shape) == 2 and space.dtype == np.uint8
         return Box(low, high, (*space.shape, 1) if grey else space.shape, _narrow(space.dtype))
     if kind in ("Dict", "Tuple"):
-        return Dict.of(**{str(key): space_of(inner, f"{name}[{key!r}]") for key, inner in _items(space)})
+        return Dict.of(**{str(key): space_of(inner, f"{name}[{key!r}]")
+                          for key, inner in _items(space)})
     raise ConfigError(name, kind, _HELP.get(kind, f"one of {', '.join(_KINDS)}"))
 
 
@@ -71,7 +74,8 @@ def own_form(space: Any, smallest: int | None = None, name: str = "environment")
     """
     kind = _kind(space)
     if kind in ("Dict", "Tuple"):
-        found = OwnDict(tuple((key, own_form(x, name=f"{name}[{key!r}]")) for key, x in _items(space)), kind == "Tuple")
+        found = OwnDict(tuple((key, own_form(x, name=f"{name}[{key!r}]"))
+                              for key, x in _items(space)), kind == "Tuple")
         if not found.items:
             raise ConfigError(name, str(space), "one with at least one space in it")
         return found
@@ -94,18 +98,24 @@ def _warn_of_wide(name: str, space: Any) -> None:
     if kind != "Box" or space.dtype.kind not in "iu" or _narrow(space.dtype) == space.dtype:
         return
     own, limits = np.iinfo(space.dtype), np.iinfo(_narrow(space.dtype))
-    wide = [int(x) for x in (*np.ravel(space.low), *np.ravel(space.high)) if x not in (own.min, own.max)]
+    wide = [int(x) for x in (*np.ravel(space.low), *np.ravel(space.high))
+            if x not in (own.min, own.max)]
     wide = [x for x in wide if not limits.min <= x <= limits.max]
     if wide:
         warnings.warn(
-            f"{name}: observations of {space.dtype} may reach {max(wide, key=abs)}, devices hold {limits.min} to {limits.max}: "
-            "a run ends at the first one beyond; a gymnasium.wrappers.TransformObservation can scale or split them",
+            f"{name}: observations of {space.dtype} may reach {max(wide, key=abs)}, devices hold "
+            f"{limits.min} to {limits.max}: a run ends at the first one beyond; "
+            "gymnasium.wrappers.TransformObservation scales them",
             stacklevel=2,
         )
 
 
-def spec_of(name: str, observation: Any, action: Any, limit: int | None, smallest: int = PICTURE) -> EnvSpec:
+def spec_of(name: str, observation: Any, action: Any, limit: int | None,
+            smallest: int = PICTURE) -> EnvSpec:
     """Return the spec of an environment with these spaces."""
-    seen, done = own_form(observation, smallest, f"{name}: observation_space"), own_form(action, name=f"{name}: action_space")
+    seen, done = (
+        own_form(observation, smallest, f"{name}: observation_space"),
+        own_form(action, name=f"{name}: action_space")
+    )
     _warn_of_wide(name, observation)
     return EnvSpec(name, seen.space, done.space, limit, own_observation=seen, own_action=done)

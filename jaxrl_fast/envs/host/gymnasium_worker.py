@@ -12,7 +12,6 @@ import contextlib
 import multiprocessing
 import signal
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing import resource_tracker
 from typing import Any
@@ -28,34 +27,25 @@ from jaxrl_fast.errors import debugging
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
 
 
-_stepped: weakref.WeakValueDictionary[int, Checked] = weakref.WeakValueDictionary()  # by the id of the environment
-
-
 class Checked(gymnasium.Wrapper):
-    """Copies observations in their space's shape and dtype; checks rewards and ends.
-
-    Raises Misfit for an environment that is stepped already, as `lambda: env` returns it.
-    """
+    """Copies observations in their space's shape and dtype; checks rewards and ends."""
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
         self._seen = env.observation_space  # the wrapper's own is looked up anew each time
-        if _stepped.setdefault(id(_innermost(env)), self) is not self:
-            raise misfit("the environment", "a new one at every call of its function", "the same one again")
-
-    def close(self) -> None:
-        _stepped.pop(id(_innermost(self.env)), None)
-        super().close()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple:
         found = self.env.reset(seed=seed, options=options)
-        if not (isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], dict)):
-            raise misfit("what reset returns", "two values (observation, info), info a dict", _form(found))
+        if not (isinstance(found, (tuple, list)) and len(found) == 2
+                and isinstance(found[1], dict)):
+            raise misfit("what reset returns", "two values (observation, info), info a dict",
+                         _form(found))
         return _copied(self._seen, found[0], ""), found[1]
 
     def step(self, action: Any) -> tuple:
         found = self.env.step(action)
-        if not (isinstance(found, (tuple, list)) and len(found) == 5 and isinstance(found[4], dict)):
+        if not (isinstance(found, (tuple, list)) and len(found) == 5
+                and isinstance(found[4], dict)):
             form = "five values (observation, reward, terminated, truncated, info), info a dict"
             raise misfit("what step returns", form, _form(found))
         obs, reward, terminated, truncated, info = found
@@ -68,12 +58,6 @@ class Checked(gymnasium.Wrapper):
         return _copied(self._seen, obs, ""), reward, terminated, truncated, info
 
 
-def _innermost(env: gymnasium.Env) -> gymnasium.Env:
-    while isinstance(env, gymnasium.Wrapper):
-        env = env.env
-    return env
-
-
 def _form(found: Any) -> str:
     """Return `5 values, info NoneType`, or the type of a single value."""
     if not isinstance(found, (tuple, list)):
@@ -84,20 +68,31 @@ def _form(found: Any) -> str:
 def _copied(space: Any, observation: Any, where: str) -> Any:
     if isinstance(space, spaces.Dict):
         if not isinstance(observation, dict) or not observation.keys() >= space.spaces.keys():
-            got = f"a dict with {', '.join(map(str, observation))}" if isinstance(observation, dict) else _form(observation)
-            raise misfit(f"observations{where}", f"a dict with {', '.join(map(str, space.spaces))}", got)
-        return {key: _copied(inner, observation[key], f"{where}[{key!r}]") for key, inner in space.spaces.items()}
+            got = (
+                f"a dict with {', '.join(map(str, observation))}" if isinstance(observation, dict)
+                else _form(observation)
+            )
+            raise misfit(f"observations{where}",
+                         f"a dict with {', '.join(map(str, space.spaces))}", got)
+        return {key: _copied(inner, observation[key], f"{where}[{key!r}]")
+                for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
-            raise misfit(f"observations{where}", f"a tuple of {len(space.spaces)} values", _form(observation))
-        return tuple(_copied(inner, observation[i], f"{where}[{i}]") for i, inner in enumerate(space.spaces))
+            raise misfit(f"observations{where}", f"a tuple of {len(space.spaces)} values",
+                         _form(observation))
+        return tuple(_copied(inner, observation[i], f"{where}[{i}]")
+                     for i, inner in enumerate(space.spaces))
     found = np.array(observation)
     if found.shape != space.shape:
-        raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has {list(space.shape)}")
-    return found if found.dtype == space.dtype else exact(found, space.dtype, f"observations{where}")
+        raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has "
+                         f"{list(space.shape)}")
+    return (
+        found if found.dtype == space.dtype else exact(found, space.dtype, f"observations{where}")
+    )
 
 
-_AT_ONCE = {bool: (bool, np.bool_), float: (float, int, np.floating, np.integer, np.bool_)}  # types that need no check
+# types that need no check
+_AT_ONCE = {bool: (bool, np.bool_), float: (float, int, np.floating, np.integer, np.bool_)}
 
 
 def _scalar(value: Any, kind: type, name: str) -> Any:
@@ -181,9 +176,11 @@ def died(vector: Any, patience: float = 5.0) -> str:
     """Describe the dead process of a vector, if any: Gymnasium only knows its closed pipe."""
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline:  # the pipe closes before the process ends
-        codes = [process.exitcode for process in vector.processes]  # read once: one may end between two reads
+        # read once: one may end between two reads
+        codes = [process.exitcode for process in vector.processes]
         for process, pipe, code in zip(vector.processes, vector.parent_pipes, codes, strict=True):
-            if pipe is not None and code is not None:  # a process that reported an error has no pipe
+            # a process that reported an error has no pipe
+            if pipe is not None and code is not None:
                 how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
                 return f"the process of one of its environments died ({process.pid}, {how})"
         if any(code is not None for code in codes):

@@ -28,7 +28,8 @@ class HostStep(NamedTuple):
     score: np.ndarray  # float32 [B], the game's own reward
     over: np.ndarray  # bool [B]: the game itself has ended
     real: np.ndarray | None = None  # bool [B]: False for a row that is only a reset; None: all True
-    ids: np.ndarray | None = None  # int [B]: environments of a vector with `at_once`; None: all, in order
+    # int [B]: environments of a vector with `at_once`; None: all, in order
+    ids: np.ndarray | None = None
     info: Mapping[str, np.ndarray] = {}  # numbers for the log [B], NaN if not reported (`reports`)
 
 
@@ -49,7 +50,8 @@ class Vector:
     num_envs: int
     name: str = "the environment"
     at_once: int | None = None  # environments of a step at most, if they come first
-    steps_apart: bool = True  # whether the step continues between `send` and `receive`, beside the thread
+    # whether the step continues between `send` and `receive`, beside the thread
+    steps_apart: bool = True
     shown: Any = None  # observations of the last step, before any reset
 
     def reset(self) -> Any:
@@ -139,6 +141,9 @@ class Rewards(Wrapped):
 
 def picture(obs: Any, scale: int = 3) -> np.ndarray | None:
     """Enlarge the first environment's newest frame [H, W, 1 or 3]; None for other observations."""
-    if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8 or obs.shape[-1] not in (1, 3):
+    if not isinstance(obs, np.ndarray) or obs.ndim != 4 or obs.dtype != np.uint8 or obs.shape[
+        -1
+    ] not in (1, 3):
         return None
-    return np.broadcast_to(obs[0].repeat(scale, 0).repeat(scale, 1), (*np.multiply(obs.shape[1:3], scale), 3)).copy()
+    return np.broadcast_to(obs[0].repeat(scale, 0).repeat(scale, 1),
+                           (*np.multiply(obs.shape[1:3], scale), 3)).copy()

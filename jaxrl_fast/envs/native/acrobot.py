@@ -65,7 +65,9 @@ class Acrobot(Env):
     def transition(self, noise, state, action):
         physics, time = state
         torque = (action - 1).astype(jnp.float32)
-        theta1, theta2, vel1, vel2 = self._runge_kutta(tuple(physics[..., i] for i in range(4)), torque)
+        theta1, theta2, vel1, vel2 = self._runge_kutta(
+            tuple(physics[..., i] for i in range(4)), torque
+        )
         theta1, theta2 = _wrap(theta1), _wrap(theta2)
         vel1 = jnp.clip(vel1, -self.max_vel_1, self.max_vel_1)
         vel2 = jnp.clip(vel2, -self.max_vel_2, self.max_vel_2)
@@ -83,7 +85,8 @@ class Acrobot(Env):
         k2 = self._derivative(shift(self.dt / 2.0, k1), torque)
         k3 = self._derivative(shift(self.dt / 2.0, k2), torque)
         k4 = self._derivative(shift(self.dt, k3), torque)
-        return shift(self.dt / 6.0, tuple(a + 2 * b + 2 * c + d for a, b, c, d in zip(k1, k2, k3, k4, strict=True)))
+        return shift(self.dt / 6.0, tuple(a + 2 * b + 2 * c + d
+                                          for a, b, c, d in zip(k1, k2, k3, k4, strict=True)))
 
     def _derivative(self, y, torque):
         """Return d/dt of (theta1, theta2, theta1', theta2') (Sutton & Barto, 1st ed., 11.3)."""
@@ -100,7 +103,8 @@ class Acrobot(Env):
             + (m1 * lc1 + m2 * l1) * g * jnp.cos(theta1 - math.pi / 2)
             + phi2
         )
-        acc2 = (torque + d2 / d1 * phi1 - m2 * l1 * lc2 * vel1**2 * sin2 - phi2) / (m2 * lc2**2 + moi - d2**2 / d1)
+        acc2 = (torque + d2 / d1 * phi1 - m2 * l1 * lc2 * vel1**2 * sin2
+                - phi2) / (m2 * lc2**2 + moi - d2**2 / d1)
         acc1 = -(d2 * acc2 + phi1) / d1
         return vel1, vel2, acc1, acc2
 
@@ -119,7 +123,8 @@ class Acrobot(Env):
 def _observe(physics: jax.Array) -> jax.Array:
     """Return observations [..., 6] of (theta1, theta2, theta1', theta2') [..., 4]."""
     theta1, theta2, vel1, vel2 = (physics[..., i] for i in range(4))
-    return jnp.stack([jnp.cos(theta1), jnp.sin(theta1), jnp.cos(theta2), jnp.sin(theta2), vel1, vel2], axis=-1)
+    return jnp.stack([jnp.cos(theta1), jnp.sin(theta1), jnp.cos(theta2),
+                      jnp.sin(theta2), vel1, vel2], axis=-1)
 
 
 def _wrap(angle: jax.Array) -> jax.Array:

@@ -59,7 +59,8 @@ class Breakout(Env):
     def spec(self) -> EnvSpec:
         obs = Box(0.0, 1.0, (10, 10, 4), jnp.uint8)
         return EnvSpec(
-            "Breakout-MinAtar", obs, Discrete(3 if self.use_minimal_action_set else 6), self.max_steps_in_episode
+            "Breakout-MinAtar", obs, Discrete(3 if self.use_minimal_action_set else 6),
+            self.max_steps_in_episode
         )
 
     def draw_reset(self, key, shape):
@@ -70,7 +71,8 @@ class Breakout(Env):
         ball_x = jnp.where(noise, 9, 0).astype(jnp.int32)
         bricks = jnp.ones((*noise.shape, 3, 10), bool)
         direction = jnp.where(noise, 3, 2).astype(jnp.int32)
-        state = State(zero + 3, ball_x, direction, zero + 4, bricks, zero > 0, zero + 3, ball_x, zero)
+        state = State(zero + 3, ball_x, direction, zero + 4, bricks,
+                      zero > 0, zero + 3, ball_x, zero)
         # Both first observations are constants of the program.
         left, right = (jnp.asarray(_first(x)) for x in (0, 9))
         return state, jnp.where(noise[:, None, None, None], right, left)
@@ -113,7 +115,7 @@ class Breakout(Env):
         return state, Outcome(_observe(state), broken.astype(jnp.float32), terminated, truncated)
 
     def render(self, state):
-        return draw.grid(np.asarray(_observe(jax.tree.map(lambda x: jnp.asarray(x)[None], state)))[0])
+        return draw.grid(np.asarray(_observe_one(state)))
 
 
 ALL = (1 << 30) - 1
@@ -121,7 +123,7 @@ PLACES = np.arange(30, dtype=np.int32)
 
 
 def _word(bricks: jax.Array) -> jax.Array:
-    """Return bricks [B, 3, 10] as bits, int32 [B]: a step is elementwise in B, few launches on a GPU."""
+    """Return bricks [B, 3, 10] as bits, int32 [B]: elementwise in B, few launches on a GPU."""
     return jnp.sum(bricks.reshape(-1, 30).astype(jnp.int32) << PLACES, axis=1)
 
 
@@ -137,7 +139,8 @@ def _observe(state: State) -> jax.Array:
         return jnp.where(cells == (10 * y + x)[:, None, None], 1 << (8 * channel), 0)
 
     bricks = jnp.pad(state.bricks, ((0, 0), (1, 6), (0, 0))).astype(jnp.int32) << 24
-    things = at(9, state.paddle, 0) | at(state.ball_y, state.ball_x, 1) | at(state.last_y, state.last_x, 2)
+    things = at(9, state.paddle, 0) | at(state.ball_y, state.ball_x,
+                                         1) | at(state.last_y, state.last_x, 2)
     return jax.lax.bitcast_convert_type(things | bricks, jnp.uint8)
 
 
@@ -147,3 +150,8 @@ def _first(ball_x: int) -> np.ndarray:
     obs[9, 4, 0] = obs[3, ball_x, 1] = obs[3, ball_x, 2] = 1
     obs[1:4, :, 3] = 1
     return obs
+
+
+@jax.jit
+def _observe_one(state: State) -> jax.Array:
+    return _observe(jax.tree.map(lambda x: x[None], state))[0]

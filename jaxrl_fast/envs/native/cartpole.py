@@ -34,7 +34,8 @@ class CartPole(Env):
     """force of an action in N"""
     tau: float = setting(0.02, low=0, open_low=True)
     """seconds of a step"""
-    theta_threshold_radians: float = setting(12 * 2 * math.pi / 360, low=0, open_low=True, static=True)
+    theta_threshold_radians: float = setting(12 * 2 * math.pi / 360,
+                                             low=0, open_low=True, static=True)
     """angle at which an episode ends, in radians"""
     x_threshold: float = setting(2.4, low=0, open_low=True, static=True)
     """distance from the centre at which an episode ends, in metres"""
@@ -69,7 +70,9 @@ class CartPole(Env):
         theta, theta_dot = theta + self.tau * theta_dot, theta_dot + self.tau * theta_acc
         obs = jnp.stack([x, x_dot, theta, theta_dot], axis=-1)
         time = time + 1
-        terminated = (jnp.abs(x) > self.x_threshold) | (jnp.abs(theta) > self.theta_threshold_radians)
+        terminated = (
+            (jnp.abs(x) > self.x_threshold) | (jnp.abs(theta) > self.theta_threshold_radians)
+        )
         truncated = time >= self.max_steps_in_episode
         return (obs, time), Outcome(obs, jnp.ones_like(x), terminated, truncated)
 
@@ -77,8 +80,10 @@ class CartPole(Env):
         x, _, theta, _ = (float(v) for v in state[0])
         canvas = draw.Canvas((-2.4, 2.4), (-0.5, 2.0), 400, 208)
         canvas.line([(-2.4, 0.0), (2.4, 0.0)], draw.GREY, 0.02)
-        canvas.polygon([(x - 0.3, -0.14), (x + 0.3, -0.14), (x + 0.3, 0.14), (x - 0.3, 0.14)], draw.BLACK)
+        canvas.polygon([(x - 0.3, -0.14), (x + 0.3, -0.14), (x + 0.3, 0.14), (x - 0.3, 0.14)],
+                       draw.BLACK)
         pole = 2 * float(self.length) * 1.2  # drawn a little longer, as in Gymnasium
-        canvas.line([(x, 0.14), (x + pole * math.sin(theta), 0.14 + pole * math.cos(theta))], draw.ORANGE, 0.1)
+        canvas.line([(x, 0.14), (x + pole * math.sin(theta), 0.14 + pole * math.cos(theta))],
+                    draw.ORANGE, 0.1)
         canvas.disc((x, 0.14), 0.05, draw.BLUE)
         return canvas.image()

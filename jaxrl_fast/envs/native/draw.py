@@ -21,7 +21,8 @@ class Canvas:
         from PIL import Image, ImageDraw  # imported on use
 
         self._xs, self._ys = xs, ys
-        self._image = Image.new("RGB", (width * _SUPERSAMPLE, height * _SUPERSAMPLE), (255, 255, 255))
+        self._image = Image.new("RGB", (width * _SUPERSAMPLE, height * _SUPERSAMPLE),
+                                (255, 255, 255))
         self._draw = ImageDraw.Draw(self._image)
         self._scale = width * _SUPERSAMPLE / (xs[1] - xs[0])  # pixels a world unit
 

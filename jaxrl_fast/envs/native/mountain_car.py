@@ -57,15 +57,18 @@ class _Car(Env):
         goal = float(self.goal_position)
         canvas.line([(goal, height(goal)), (goal, height(goal) + 0.2)], draw.BLACK, 0.008)
         canvas.polygon(
-            [(goal, height(goal) + 0.2), (goal + 0.07, height(goal) + 0.17), (goal, height(goal) + 0.14)], draw.ORANGE
+            [(goal, height(goal) + 0.2), (goal + 0.07, height(goal) + 0.17),
+             (goal, height(goal) + 0.14)], draw.ORANGE
         )
         slope = math.atan(0.45 * 3 * math.cos(3 * position))
         along, up = (math.cos(slope), math.sin(slope)), (-math.sin(slope), math.cos(slope))
 
         def at(a, u):
-            return (position + a * along[0] + u * up[0], height(position) + a * along[1] + u * up[1])
+            return (position + a * along[0] + u * up[0],
+                    height(position) + a * along[1] + u * up[1])
 
-        canvas.polygon([at(-0.07, 0.03), at(0.07, 0.03), at(0.07, 0.09), at(-0.07, 0.09)], draw.BLUE)
+        canvas.polygon([at(-0.07, 0.03), at(0.07, 0.03), at(0.07, 0.09), at(-0.07, 0.09)],
+                       draw.BLUE)
         for a in (-0.04, 0.04):
             canvas.disc(at(a, 0.025), 0.025, draw.BLACK)
         return canvas.image()
@@ -97,7 +100,8 @@ class MountainCar(_Car):
 
     @property
     def spec(self) -> EnvSpec:
-        return EnvSpec("MountainCar-v0", self._observation_space(), Discrete(3), self.max_steps_in_episode)
+        return EnvSpec("MountainCar-v0", self._observation_space(), Discrete(3),
+                       self.max_steps_in_episode)
 
     def transition(self, noise, state, action):
         car, time = state
@@ -137,12 +141,15 @@ class MountainCarContinuous(_Car):
     @property
     def spec(self) -> EnvSpec:
         action = Box(self.min_action, self.max_action, (1,))
-        return EnvSpec("MountainCarContinuous-v0", self._observation_space(), action, self.max_steps_in_episode)
+        return EnvSpec("MountainCarContinuous-v0", self._observation_space(),
+                       action, self.max_steps_in_episode)
 
     def transition(self, noise, state, action):
         car, time = state
         action = action[..., 0]
-        position, velocity = self._move(car, jnp.clip(action, self.min_action, self.max_action) * self.power)
+        position, velocity = self._move(
+            car, jnp.clip(action, self.min_action, self.max_action) * self.power
+        )
         # gymnax stops a car that rolls back behind the goal, Gymnasium one that hits the left wall;
         # both clip the position at the wall. This follows gymnax, with which JAX papers compare.
         velocity = jnp.where((position >= self.goal_position) & (velocity < 0), 0.0, velocity)

@@ -46,7 +46,8 @@ class Pendulum(Env):
         return EnvSpec("Pendulum-v1", obs, action, self.max_steps_in_episode)
 
     def draw_reset(self, key, shape):
-        physics = jax.random.uniform(key, (*shape, 2), jnp.float32, minval=-1.0) * jnp.array([math.pi, 1.0], jnp.float32)
+        physics = jax.random.uniform(key, (*shape, 2), jnp.float32,
+                                     minval=-1.0) * jnp.array([math.pi, 1.0], jnp.float32)
         return physics, _observe(physics)
 
     def reset(self, noise):
@@ -59,11 +60,14 @@ class Pendulum(Env):
         torque = jnp.clip(action[..., 0], -self.max_torque, self.max_torque)
         angle = (theta + math.pi) % (2 * math.pi) - math.pi
         reward = -(angle**2 + 0.1 * speed**2 + 0.001 * torque**2)
-        acceleration = 3 * self.g / (2 * self.l) * jnp.sin(theta) + 3.0 / (self.m * self.l**2) * torque
+        acceleration = (
+            3 * self.g / (2 * self.l) * jnp.sin(theta) + 3.0 / (self.m * self.l**2) * torque
+        )
         speed = jnp.clip(speed + acceleration * self.dt, -self.max_speed, self.max_speed)
         physics, time = jnp.stack([theta + speed * self.dt, speed], axis=-1), time + 1
         terminated = jnp.zeros(time.shape, bool)
-        return (physics, time), Outcome(_observe(physics), reward, terminated, time >= self.max_steps_in_episode)
+        return (physics, time), Outcome(_observe(physics), reward, terminated,
+                                        time >= self.max_steps_in_episode)
 
     def render(self, state):
         theta = float(state[0][0])

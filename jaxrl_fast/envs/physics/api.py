@@ -40,12 +40,15 @@ class Setting(NamedTuple):
 ABOUT: dict[str, Setting] = {
     "episode_length": Setting(1000, "steps of the physics after which an episode is truncated"),
     "resets": Setting(
-        "pool", "new episodes start from an iteration's pool, or each afresh", ("pool", "every_step")
+        "pool", "new episodes start from an iteration's pool, or each afresh",
+        ("pool", "every_step")
     ),
     "reset_pool": Setting(
-        0, f"resets in the pool; 0: one for every {STEPS_A_RESET} steps of an environment, at least one each"
+        0, f"resets in the pool; 0: one for every {STEPS_A_RESET} steps of an environment, at "
+           "least one each"
     ),
-    "randomize": Setting("", "factors that every episode draws for leaves of the model: leaf=low:high, ..."),
+    "randomize": Setting("", "factors that every episode draws for leaves of the model: "
+                             "leaf=low:high, ..."),
     "randomize_warmup": Setting(0, "iterations over which those ranges grow from 1 to their width"),
 }
 
@@ -91,9 +94,13 @@ class PhysicsEnv(Env):
         check_choice("env.resets", resets, ABOUT["resets"].choices)
         check_int("env.reset_pool", reset_pool, low=0)
         if reset_pool and resets == "every_step":
-            raise ConfigError("env.reset_pool", reset_pool, "0 with env.resets = 'every_step', which has no pool")
-        self.env, self.resets = env, EveryStep() if resets == "every_step" else Pool(int(reset_pool))
-        self._parts, self._divided = 1, {}  # devices that divide the environments; itself for other numbers of them
+            raise ConfigError("env.reset_pool", reset_pool,
+                              "0 with env.resets = 'every_step', which has no pool")
+        self.env, self.resets = (
+            env, EveryStep() if resets == "every_step" else Pool(int(reset_pool))
+        )
+        # devices that divide the environments; itself for other numbers of them
+        self._parts, self._divided = 1, {}
         # The parts of a State, by tracing alone: an eager reset takes seconds.
         self.template = jax.eval_shape(env.reset, jax.eval_shape(jax.random.PRNGKey, 0))
         self._spec = EnvSpec(name, _space(self.template.obs), action, int(episode_length))
@@ -108,7 +115,10 @@ class PhysicsEnv(Env):
     @property
     def drawing(self):
         plain = super().drawing
-        return plain and plain._replace(step_seconds=float(self.env.dt) if hasattr(self.env, "dt") else None)
+        return (
+            plain
+            and plain._replace(step_seconds=float(self.env.dt) if hasattr(self.env, "dt") else None)
+        )
 
     def on_device(self, parts=1):
         if parts == self._parts:
@@ -120,7 +130,8 @@ class PhysicsEnv(Env):
 
     def draw_reset(self, key, shape, t=LAST):
         noise = Start if len(shape) == 1 else Fresh
-        return noise(random.split(key, shape), jnp.full(shape, t, jnp.int32) if self.randomizer else ())
+        return noise(random.split(key, shape), jnp.full(shape, t, jnp.int32) if self.randomizer
+                     else ())
 
     def reset(self, noise):
         reset = self._reset_few if isinstance(noise, Start) else self._reset_all
@@ -149,7 +160,8 @@ class PhysicsEnv(Env):
         # Their environments never read a State's observation, reward, done and metrics.
         nothing = {self.physics_field: physics, "info": dict(info)}
         for name in ("obs", "reward", "done", "metrics"):
-            nothing[name] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), getattr(self.template, name))
+            nothing[name] = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
+                                         getattr(self.template, name))
         new = env.step(self.template.replace(**nothing), action)
 
         def typed(name: str) -> Any:
@@ -166,7 +178,8 @@ class PhysicsEnv(Env):
         """
         leaves, structure = jax.tree.flatten(args)
         num_envs, ends = leaves[0].shape[0], None
-        parts = self._parts if num_envs % self._parts == 0 else 1  # an evaluation's episodes may not divide
+        # an evaluation's episodes may not divide
+        parts = self._parts if num_envs % self._parts == 0 else 1
         block = parts * _block(num_envs // parts, sum(x.nbytes for x in leaves) // num_envs)
 
         def at_once(*leaves):
@@ -179,7 +192,8 @@ class PhysicsEnv(Env):
             # Blocks take equal shares of every device's environments, so none of them moves.
             split = lambda x: jnp.moveaxis(x.reshape(block, num_envs // block, *x.shape[1:]), 1, 0)
             join = lambda x: jnp.moveaxis(x, 0, 1).reshape(num_envs, *x.shape[2:])
-            return [join(x) for x in jax.lax.map(lambda part: at_once(*part), [split(x) for x in leaves])]
+            return [join(x) for x in jax.lax.map(lambda part: at_once(*part),
+                                                 [split(x) for x in leaves])]
 
         special = {} if block == num_envs else {"cpu": in_blocks}
         if lowering.reaches_a_gpu():
@@ -194,7 +208,9 @@ class PhysicsEnv(Env):
         start = tree.strong(jax.tree.map(jnp.asarray, (getattr(new, self.physics_field), new.info)))
 
         def step(carry, _):
-            *carry, obs, reward, done = self._step_one(env, *carry, jnp.zeros(self.spec.action.shape))
+            *carry, obs, reward, done = self._step_one(
+                env, *carry, jnp.zeros(self.spec.action.shape)
+            )
             return tuple(carry), (obs, reward, done)
 
         return new.obs, jax.lax.scan(step, start, length=2)[1]  # two stand for any number
@@ -206,7 +222,9 @@ class PhysicsEnv(Env):
     def transition(self, noise, state, action):
         low, high = self.spec.action.bounds()
         action = jnp.clip(action, low, high)
-        physics, info, obs, reward, done = self._step_all(state.varied, state.physics, state.info, action)
+        physics, info, obs, reward, done = self._step_all(
+            state.varied, state.physics, state.info, action
+        )
         time = state.time + 1
         terminated = done.astype(bool)
         truncated = time >= self.spec.max_episode_steps
@@ -225,7 +243,8 @@ def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsSt
 
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)
-def _step_one(env: PhysicsEnv, varied: list[jax.Array], physics: Any, info: Any, action: jax.Array) -> Any:
+def _step_one(env: PhysicsEnv, varied: list[jax.Array], physics: Any,
+              info: Any, action: jax.Array) -> Any:
     return env._step_one(env._with(varied), physics, info, action)
 
 
@@ -240,7 +259,8 @@ def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bo
     """Check a constructor's number; neither traced nor an array, because it is static."""
     check_float(argument, value, low, open_low=open_low)
     if not is_number(value):
-        raise ConfigError(argument, value, "a number of Python's or NumPy's: it is part of the program")
+        raise ConfigError(argument, value,
+                          "a number of Python's or NumPy's: it is part of the program")
 
 
 def _space(obs: Any) -> Space:

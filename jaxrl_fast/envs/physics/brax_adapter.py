@@ -29,11 +29,13 @@ from jaxrl_fast.spaces import Box
 PREFIX = "brax/"
 # Names of brax 0.14, so that listing them imports nothing.
 NAMES = tuple(PREFIX + name for name in (
-    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum", "inverted_pendulum",
+    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup",
+    "inverted_double_pendulum", "inverted_pendulum",
     "pusher", "reacher", "walker2d",
 ))  # fmt: skip
 LEFT_OUT = {
-    "brax/swimmer": "another one: swimmer is broken in brax 0.14 (its fluid forces call a function that JAX removed)",
+    "brax/swimmer": "another one: swimmer is broken in brax 0.14 (its fluid forces call a function "
+                    "that JAX removed)",
     "brax/fast": "another one: it is the toy of brax's own unit tests",
 }
 BACKENDS = ("spring", "positional", "generalized", "mjx")
@@ -66,8 +68,10 @@ class BraxEnv(physics.PhysicsEnv):
             return {}
         scales = {"mass": model.spring_mass_scale, "i": model.spring_inertia_scale}
         return {
-            f"link.inertia.{leaf}": f"a leaf that changes something; {self.env.backend} takes this one to the power 0 in "
-            f"{self.spec.name}: try --env.backend generalized, or mjx and {'body_mass' if leaf == 'mass' else 'body_inertia'}"
+            f"link.inertia.{leaf}": f"a leaf that changes something; {self.env.backend} takes this "
+                                    "one to the power 0 in "
+            f"{self.spec.name}: try --env.backend generalized, or mjx and "
+            f"{'body_mass' if leaf == 'mass' else 'body_inertia'}"
             for leaf, scale in scales.items()
             if np.all(1 - np.asarray(scale) == 0)
         }
@@ -79,7 +83,8 @@ def _envs(name: str) -> types.ModuleType:
     try:
         return mujoco_tools.import_quietly("brax.envs")
     except Exception as error:  # incompatible dependencies fail in many ways
-        raise ConfigError("environment", name, f"one of a brax that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", name,
+                          f"one of a brax that can be imported: {INSTALL} ({error!r})") from error
 
 
 @functools.cache
@@ -88,10 +93,13 @@ def about(name: str) -> dict[str, physics.Setting]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
-        raise ConfigError("environment", name, f"an environment of brax ({', '.join(NAMES)}){suggest(name)}")
+        raise ConfigError("environment", name,
+                          f"an environment of brax ({', '.join(NAMES)}){suggest(name)}")
     own = fields.defaults_of(_envs(name)._envs[name.removeprefix(PREFIX)])
-    own = {k: physics.Setting(value, "argument of brax's constructor") for k, value in own.items() if k != "backend"}
-    return {"backend": physics.Setting(BACKENDS[0], "physics engine", BACKENDS), **physics.ABOUT, **own}
+    own = {k: physics.Setting(value, "argument of brax's constructor")
+           for k, value in own.items() if k != "backend"}
+    return {"backend": physics.Setting(BACKENDS[0], "physics engine", BACKENDS),
+            **physics.ABOUT, **own}
 
 
 def defaults(name: str) -> dict[str, Any]:
@@ -106,7 +114,8 @@ def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) ->
         try:
             return _envs(name)._envs[name.removeprefix(PREFIX)](backend=backend, **dict(items))
         except (NotImplementedError, ValueError, TypeError) as error:
-            raise ConfigError(f"env ({name})", dict(items), f"arguments that brax accepts: {error}") from None
+            raise ConfigError(f"env ({name})", dict(items),
+                              f"arguments that brax accepts: {error}") from None
 
 
 def make(name: str, **settings: Any) -> BraxEnv:
@@ -128,15 +137,20 @@ def _checked(argument: str, value: Any, default: Any) -> Any:
         if not isinstance(value, bool):
             raise ConfigError(argument, value, "True or False")
     elif isinstance(default, (int, float)):
-        physics.check_number(argument, value, 0.0 if argument == "env.reset_noise_scale" else -math.inf)
+        physics.check_number(argument, value, 0.0 if argument == "env.reset_noise_scale"
+                             else -math.inf)
     elif isinstance(default, tuple):
         numbers = value if isinstance(value, (tuple, list)) else ()
-        if len(numbers) != len(default) or any(isinstance(x, bool) or not is_number(x) for x in numbers):
+        if len(numbers) != len(default) or any(isinstance(x, bool) or not is_number(x)
+                                               for x in numbers):
             raise ConfigError(argument, value, f"{len(default)} numbers")
-        if not all(a < b for a, b in itertools.pairwise(numbers)):  # no NaN; an end may be infinite (hopper's height)
-            raise ConfigError(argument, value, f"{len(default)} numbers, the lower first: all of them are ranges")
+        # no NaN; an end may be infinite (hopper's height)
+        if not all(a < b for a, b in itertools.pairwise(numbers)):
+            raise ConfigError(argument, value,
+                              f"{len(default)} numbers, the lower first: all of them are ranges")
         return tuple(numbers)
     return value
 
 
-SOURCE = Source(make=make, settings=defaults, about=about, prefix=PREFIX, names=NAMES, package="brax", install=INSTALL)
+SOURCE = Source(make=make, settings=defaults, about=about, prefix=PREFIX,
+                names=NAMES, package="brax", install=INSTALL)

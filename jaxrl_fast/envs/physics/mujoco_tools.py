@@ -41,7 +41,8 @@ def _gl_without_display() -> Iterator[None]:
 
 def import_quietly(name: str) -> types.ModuleType:
     """Import a module that imports MuJoCo, without its message about `warp`."""
-    with _gl_without_display(), contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+    silent = contextlib.redirect_stdout(io.StringIO())
+    with _gl_without_display(), silent, warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=DeprecationWarning)
         return importlib.import_module(name)
 
@@ -52,10 +53,12 @@ def quiet() -> Iterator[None]:
     import mujoco
 
     before = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None if "deprecated" in text else warnings.warn(text, stacklevel=2))
+    mujoco.set_mju_user_warning(lambda text: None if "deprecated" in text
+                                else warnings.warn(text, stacklevel=2))
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=r"Brax System, pip.?lines and environments", category=UserWarning)
+            warnings.filterwarnings("ignore", message=r"Brax System, pip.?lines and environments",
+                                    category=UserWarning)
             warnings.filterwarnings("ignore", category=DeprecationWarning)
             yield
     finally:
@@ -68,19 +71,23 @@ def _renderer(model: Any) -> tuple[Any, Any, Any] | None:
     import mujoco
 
     model = copy.copy(model)
-    model.vis.quality.offsamples = 0  # without a GPU: 5 ms a picture instead of 160 with samples and shadows
+    # without a GPU: 5 ms a picture instead of 160 with samples and shadows
+    model.vis.quality.offsamples = 0
     try:
         renderer = mujoco.Renderer(model, HEIGHT, WIDTH)
     except Exception:  # no EGL, no display, a driver that refuses
         return None
     # a camera that follows the body, else the default one
     names = [model.camera(i).name for i in range(model.ncam)]
-    following = [i for i in range(model.ncam) if model.cam_mode[i] != mujoco.mjtCamLight.mjCAMLIGHT_FIXED]
+    following = (
+        [i for i in range(model.ncam) if model.cam_mode[i] != mujoco.mjtCamLight.mjCAMLIGHT_FIXED]
+    )
     camera = following[0] if following else (0 if names else -1)
     return renderer, mujoco.MjData(model), camera
 
 
-def picture(model: Any, qpos: Any, qvel: Any, mocap: tuple[Any, Any] | None = None) -> np.ndarray | None:
+def picture(model: Any, qpos: Any, qvel: Any,
+            mocap: tuple[Any, Any] | None = None) -> np.ndarray | None:
     """Draw an `MjModel` in a state, uint8 [HEIGHT, WIDTH, 3]; None if nothing can be drawn."""
     import mujoco
 

@@ -23,10 +23,14 @@ from jaxrl_fast.spaces import Box
 PREFIX = "playground/"
 # Names of Playground 0.2, so that listing them imports nothing.
 NAMES = tuple(PREFIX + name for name in (
-    "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance", "CartpoleBalanceSparse",
-    "CartpoleSwingup", "CartpoleSwingupSparse", "CheetahRun", "FingerSpin", "FingerTurnEasy", "FingerTurnHard",
-    "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand", "HumanoidWalk", "PendulumSwingup",
-    "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
+    "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance",
+    "CartpoleBalanceSparse",
+    "CartpoleSwingup", "CartpoleSwingupSparse", "CheetahRun", "FingerSpin",
+    "FingerTurnEasy", "FingerTurnHard",
+    "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand",
+    "HumanoidWalk", "PendulumSwingup",
+    "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6",
+    "WalkerRun", "WalkerStand", "WalkerWalk",
 ))  # fmt: skip
 INSTALL = "pip install 'jaxrl_fast[playground]'"
 _PACKAGE = "mujoco_playground"
@@ -38,7 +42,8 @@ class PlaygroundEnv(physics.PhysicsEnv):
 
     def render(self, state):
         data = state.physics
-        return mujoco_tools.picture(self.env.mj_model, data.qpos, data.qvel, (data.mocap_pos, data.mocap_quat))
+        return mujoco_tools.picture(self.env.mj_model, data.qpos, data.qvel,
+                                    (data.mocap_pos, data.mocap_quat))
 
 
 @functools.cache
@@ -55,7 +60,8 @@ def _suite(name: str) -> types.ModuleType:
             sys.modules[_PACKAGE] = stub
         return mujoco_tools.import_quietly(f"{_PACKAGE}._src.dm_control_suite")
     except Exception as error:
-        raise ConfigError("environment", name, f"one of a Playground that can be imported: {INSTALL} ({error!r})") from error
+        raise ConfigError("environment", name, "one of a Playground that can be imported: "
+                                               f"{INSTALL} ({error!r})") from error
     finally:
         if stub is not None and sys.modules.get(_PACKAGE) is stub:
             del sys.modules[_PACKAGE]  # later imports get the real package
@@ -65,10 +71,13 @@ def _suite(name: str) -> types.ModuleType:
 def about(name: str) -> dict[str, physics.Setting]:
     """Return the settings of `name`; time steps and length default to Playground's."""
     if name not in NAMES:
-        raise ConfigError("environment", name, f"one of Playground's dm_control suite{suggest(name)}")
+        raise ConfigError("environment", name,
+                          f"one of Playground's dm_control suite{suggest(name)}")
     config = _suite(name).get_default_config(name.removeprefix(PREFIX))
     own = {
-        "episode_length": physics.ABOUT["episode_length"]._replace(default=int(config.episode_length)),
+        "episode_length": physics.ABOUT["episode_length"]._replace(
+            default=int(config.episode_length)
+        ),
         "ctrl_dt": physics.Setting(float(config.ctrl_dt), "seconds of a step of the agent"),
         "sim_dt": physics.Setting(float(config.sim_dt), "seconds of a step of the physics"),
     }
@@ -98,7 +107,9 @@ def make(name: str, **settings: Any) -> PlaygroundEnv:
     env = _constructed(name, float(ctrl_dt), float(sim_dt))
     low, high = env.mj_model.actuator_ctrlrange.T
     with mujoco_tools.quiet():
-        return PlaygroundEnv(name, env, action=Box(tuple(low), tuple(high), (env.action_size,)), **given)
+        return PlaygroundEnv(name, env, action=Box(tuple(low), tuple(high), (env.action_size,)),
+                             **given)
 
 
-SOURCE = Source(make=make, settings=defaults, about=about, prefix=PREFIX, names=NAMES, package=_PACKAGE, install=INSTALL)
+SOURCE = Source(make=make, settings=defaults, about=about, prefix=PREFIX,
+                names=NAMES, package=_PACKAGE, install=INSTALL)

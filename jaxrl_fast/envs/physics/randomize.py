@@ -23,10 +23,13 @@ from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
 from jaxrl_fast.errors import ConfigError, check_int, first_line, float32, nearest
 from jaxrl_fast.values import real
 
-_FORM = "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, model, t) -> model"
+_FORM = (
+    "text like 'geom_friction=0.5:1.5, actuator.gear=0.8:1.2', or from Python a function (key, "
+    "model, t) -> model"
+)
 _OTHERS = (  # all of them: geom_friction; mjx and Playground: also actuator_gainprm
-    "mjx: body_mass, dof_damping, opt.gravity; generalized: link.inertia.mass, dof.damping, gravity; "
-    "spring, positional: actuator.gear, link.constraint_vel_damping, gravity"
+    "mjx: body_mass, dof_damping, opt.gravity; generalized: link.inertia.mass, dof.damping, "
+    "gravity; spring, positional: actuator.gear, link.constraint_vel_damping, gravity"
 )
 
 
@@ -57,7 +60,8 @@ class Factors:
 def _paths(model: Any) -> dict[str, Any]:
     """Return {dotted name: leaf}, in the order of the leaves."""
     found = jax.tree_util.tree_leaves_with_path(model)
-    return {".".join(str(getattr(k, "name", getattr(k, "key", k))) for k in path): leaf for path, leaf in found}
+    return {".".join(str(getattr(k, "name", getattr(k, "key", k))) for k in path): leaf
+            for path, leaf in found}
 
 
 def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.Array], Any] | None:
@@ -65,12 +69,16 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
     check_int("env.randomize_warmup", warmup, low=0)
     if callable(value) or value == "":
         if warmup:
-            valid = "0 with a function, which gets t itself" if callable(value) else "0 without env.randomize"
+            valid = (
+                "0 with a function, which gets t itself" if callable(value)
+                else "0 without env.randomize"
+            )
             raise ConfigError("env.randomize_warmup", warmup, valid)
         return value or None
     if not isinstance(value, str):
         raise ConfigError("env.randomize", value, _FORM)
-    known = {name: x for name, x in _paths(model).items() if np.size(x) and np.asarray(x).dtype.kind in "fi"}
+    known = {name: x for name, x in _paths(model).items() if np.size(x)
+             and np.asarray(x).dtype.kind in "fi"}
     ranges: dict[str, tuple[float, float]] = {}
     for part in value.split(","):
         path, _, limits = (x.strip() for x in part.partition("="))
@@ -79,17 +87,21 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
         except ValueError:
             raise ConfigError("env.randomize", value, _FORM) from None
         if not path or not -np.inf < low <= high < np.inf:
-            raise ConfigError("env.randomize", value, f"{_FORM}; the lower of two finite numbers first")
+            raise ConfigError("env.randomize", value,
+                              f"{_FORM}; the lower of two finite numbers first")
         if path in ranges:
-            raise ConfigError("env.randomize", value, f"text with each leaf once; {path} comes twice")
+            raise ConfigError("env.randomize", value,
+                              f"text with each leaf once; {path} comes twice")
         if path not in known:
             raise ConfigError("env.randomize", path, _unknown(path, known))
         if not np.any(known[path]):
-            raise ConfigError("env.randomize", path, "a leaf that is not 0 in this model: factors would change nothing")
+            raise ConfigError("env.randomize", path,
+                              "a leaf that is not 0 in this model: factors would change nothing")
         last = path.rpartition(".")[2]
         divides = path.endswith("inertia.i") or any(word in last for word in ("mass", "inertia"))
         if float32(low) <= 0 and divides:
-            raise ConfigError("env.randomize", value, f"factors above 0 for {path}, a divisor of forces")
+            raise ConfigError("env.randomize", value,
+                              f"factors above 0 for {path}, a divisor of forces")
         if low < 0 and any(word in last for word in ("damping", "friction")):
             raise ConfigError("env.randomize", value, f"factors of at least 0 for {path}")
         ranges[path] = low, high
@@ -106,7 +118,8 @@ def _unknown(path: str, known: dict[str, Any]) -> str:
 class Randomizer:
     """A function (key, model, t) -> model, split into drawn leaves and their way back."""
 
-    def __init__(self, model: Any, function: Callable, trial: Callable, inert: Callable[[Any], dict[str, str]]):
+    def __init__(self, model: Any, function: Callable, trial: Callable,
+                 inert: Callable[[Any], dict[str, str]]):
         """Split `function`.
 
         trial(model, raw key): some physics with `model`; inert: see `PhysicsEnv.inert`.
@@ -116,16 +129,21 @@ class Randomizer:
         try:
             inspect.signature(function).bind(key, model, t)
         except TypeError as error:
-            raise ConfigError("env.randomize", function, f"a function (key, model, t) -> model: {error}") from None
+            raise ConfigError("env.randomize", function,
+                              f"a function (key, model, t) -> model: {error}") from None
         new = function(key, model, t)
         shapes = lambda tree: [np.shape(x) for x in jax.tree.leaves(tree)]
         if jax.tree.structure(new) != self._structure or shapes(new) != shapes(model):
-            valid = "a function that returns the model that it was given, changed, its leaves of the same shapes"
+            valid = (
+                "a function that returns the model that it was given, changed, its leaves of the "
+                "same shapes"
+            )
             raise ConfigError("env.randomize", function, valid)
         closed = jax.make_jaxpr(lambda key, t: jax.tree.leaves(function(key, model, t)))(key, t)
         drawn = depends_on_inputs(closed.jaxpr)
         if not any(drawn):
-            raise ConfigError("env.randomize", function, "a function whose result depends on the key")
+            raise ConfigError("env.randomize", function,
+                              "a function whose result depends on the key")
         self._function, self._model = function, model
         self._places = [i for i, is_drawn in enumerate(drawn) if is_drawn]
         self._leaves = jax.tree.leaves(new)
@@ -159,5 +177,8 @@ class Randomizer:
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
         for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
             if not is_used:
-                valid = f"a leaf that this backend and environment read ({_OTHERS}); it would change nothing"
+                valid = (
+                    f"a leaf that this backend and environment read ({_OTHERS}); it would change "
+                    "nothing"
+                )
                 raise ConfigError("env.randomize", name, valid)

@@ -42,13 +42,15 @@ def _run(eqns: Sequence[core.JaxprEqn], values: dict) -> None:
     for eqn in eqns:
         given = [_read(values, x) for x in eqn.invars]
         names = source_info_util.current_name_stack() + eqn.source_info.name_stack
-        with source_info_util.user_context(eqn.source_info.traceback, name_stack=names), eqn.ctx.manager:
+        with source_info_util.user_context(eqn.source_info.traceback,
+                                           name_stack=names), eqn.ctx.manager:
             found = RULES.get(eqn.primitive.name, _plain)(eqn, given)
         values.update(zip(eqn.outvars, found, strict=True))
 
 
 def _plain(eqn: core.JaxprEqn, given: list) -> list:
-    if all(map(_known, given)) and not any(jnp.issubdtype(x.aval.dtype, jnp.inexact) for x in eqn.outvars):
+    if all(map(_known, given)) and not any(jnp.issubdtype(x.aval.dtype, jnp.inexact)
+                                           for x in eqn.outvars):
         with jax.ensure_compile_time_eval():  # an index
             return _bound(eqn, given)
     return _bound(eqn, given)
@@ -72,10 +74,13 @@ def _scan(eqn: core.JaxprEqn, given: list) -> list:
     """Evaluate a loop, what needs its constants alone before it."""
     params, jaxpr = eqn.params, eqn.params["jaxpr"].jaxpr
     consts, carries = _counts(params)
-    fixed = dict(zip([*jaxpr.constvars, *jaxpr.invars[:consts]], [*params["jaxpr"].consts, *given[:consts]], strict=True))
+    fixed = dict(zip([*jaxpr.constvars, *jaxpr.invars[:consts]],
+                     [*params["jaxpr"].consts, *given[:consts]], strict=True))
     known, before, inside, names = {*fixed}, [], [], {}
     for one in _flat(jaxpr.eqns, names):
-        ready = not one.effects and all(isinstance(x, core.Literal) or x in known for x in one.invars)
+        ready = (
+            not one.effects and all(isinstance(x, core.Literal) or x in known for x in one.invars)
+        )
         (before if ready else inside).append(one)
         known.update(one.outvars if ready else ())
     _run(before, fixed)
@@ -107,7 +112,8 @@ def _flat(eqns: Sequence[core.JaxprEqn], names: dict) -> Iterator[core.JaxprEqn]
         if inner is not None and not inner.consts:
             inside = dict(zip(inner.jaxpr.invars, given, strict=True))
             yield from _flat(inner.jaxpr.eqns, inside)
-            names.update((old, _renamed(inside, x)) for old, x in zip(eqn.outvars, inner.jaxpr.outvars, strict=True))
+            names.update((old, _renamed(inside, x))
+                         for old, x in zip(eqn.outvars, inner.jaxpr.outvars, strict=True))
         else:
             made = [new(x.aval) for x in eqn.outvars]
             names.update(zip(eqn.outvars, made, strict=True))
@@ -128,19 +134,24 @@ def _scatter_add(eqn: core.JaxprEqn, given: list) -> list:
         return _plain(eqn, given)
     axis, index = axes[0], np.asarray(indices).ravel()
     updates = jnp.moveaxis(updates, rows[0], axis)
-    whole = all(a == b for d, (a, b) in enumerate(zip(updates.shape, operand.shape, strict=True)) if d != axis)
+    whole = all(a == b for d, (a, b) in enumerate(zip(updates.shape, operand.shape, strict=True))
+                if d != axis)
     drops = eqn.params["mode"] != jax.lax.GatherScatterMode.CLIP  # those out of bounds
     if not whole or not drops or max(len(index), operand.shape[axis]) > MANY:
         return _plain(eqn, given)
     at = lambda x, i: jax.lax.slice_in_dim(x, i, i + 1, axis=axis)
-    added = lambda i: functools.reduce(operator.add, [at(updates, j) for j in np.flatnonzero(index == i)], at(operand, i))
+    added = lambda i: functools.reduce(
+        operator.add, [at(updates, j) for j in np.flatnonzero(index == i)], at(operand, i)
+    )
     return [jnp.concatenate([added(i) for i in range(operand.shape[axis])], axis)]
 
 
 def _product(eqn: core.JaxprEqn, given: list) -> list:
     """Sum a product over few numbers by terms."""
     (left, right), ((lc, rc), (lb, rb)) = given, eqn.params["dimension_numbers"]
-    if len(lc) != 1 or left.shape[lc[0]] > FEW or not jnp.issubdtype(eqn.outvars[0].aval.dtype, jnp.inexact):
+    if len(lc) != 1 or left.shape[lc[0]] > FEW or not jnp.issubdtype(
+        eqn.outvars[0].aval.dtype, jnp.inexact
+    ):
         return _plain(eqn, given)
     free = lambda x, *taken: [d for d in range(x.ndim) if d not in (*taken[0], *taken[1])]
     lf, rf = free(left, lc, lb), free(right, rc, rb)

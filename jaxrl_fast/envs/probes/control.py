@@ -89,7 +89,8 @@ class ConstantReward(Bandit):
         return jnp.ones(obs.shape[0], jnp.float32)
 
     def known_values(self, gamma: float) -> Known:
-        return Known(np.ones((1, 1), np.float32), np.ones(1, np.float32), None, np.ones((1, 2), np.float32))
+        return Known(np.ones((1, 1), np.float32), np.ones(1, np.float32),
+                     None, np.ones((1, 2), np.float32))
 
 
 @tree.settings
@@ -101,7 +102,8 @@ class RewardAtEnd(Stages):
 
     @property
     def spec(self) -> EnvSpec:
-        return EnvSpec("probe/reward-at-end", Box(0.0, 1.0, (self.length,)), Discrete(2), self.length)
+        return EnvSpec("probe/reward-at-end", Box(0.0, 1.0, (self.length,)),
+                       Discrete(2), self.length)
 
     def _observe(self, state):
         return jax.nn.one_hot(state, self.length, dtype=jnp.float32)  # zeros after the last step
@@ -109,11 +111,13 @@ class RewardAtEnd(Stages):
     def transition(self, noise, state, action):
         time = state + 1
         ended = time >= self.length
-        return time, Outcome(self._observe(time), ended.astype(jnp.float32), ended, jnp.zeros_like(ended))
+        return time, Outcome(self._observe(time), ended.astype(jnp.float32),
+                             ended, jnp.zeros_like(ended))
 
     def known_values(self, gamma: float) -> Known:
         value = (gamma ** np.arange(self.length - 1, -1, -1)).astype(np.float32)
-        return Known(np.eye(self.length, dtype=np.float32), value, None, np.stack([value, value], axis=-1))
+        return Known(np.eye(self.length, dtype=np.float32), value, None,
+                     np.stack([value, value], axis=-1))
 
 
 @tree.settings
@@ -201,7 +205,8 @@ class RewardAtCut(Env):
         return EnvSpec("probe/reward-at-cut", Box(-1.0, 1.0, (1,)), Discrete(2), 1)
 
     def draw_reset(self, key, shape):
-        return jnp.where(random.uniform(key, (*shape, 1)) < 0.5, jnp.float32(-1.0), jnp.float32(1.0))
+        return jnp.where(random.uniform(key, (*shape, 1)) < 0.5, jnp.float32(-1.0),
+                         jnp.float32(1.0))
 
     def reset(self, noise):
         return noise, noise
@@ -238,4 +243,5 @@ class NamedAction(Bandit):
 
     def known_values(self, gamma: float) -> Known:
         n = self.num_actions
-        return Known(np.eye(n, dtype=np.float32), np.ones(n, np.float32), np.arange(n), np.eye(n, dtype=np.float32))
+        return Known(np.eye(n, dtype=np.float32), np.ones(n, np.float32),
+                     np.arange(n), np.eye(n, dtype=np.float32))

@@ -42,7 +42,8 @@ class MultiDiscreteAction(Bandit):
 
     def draw_reset(self, key, shape):
         right = self.spec.action.sample(key, shape)
-        hots = [jax.nn.one_hot(right[..., i], n, dtype=jnp.float32) for i, n in enumerate(self.spec.action.nvec)]
+        hots = [jax.nn.one_hot(right[..., i], n, dtype=jnp.float32)
+                for i, n in enumerate(self.spec.action.nvec)]
         return jnp.concatenate(hots, axis=-1)
 
     def _reward(self, obs, action):
@@ -51,8 +52,10 @@ class MultiDiscreteAction(Bandit):
         return jnp.mean(right == action, axis=-1)
 
     def known_values(self, gamma: float) -> Known:
-        action = np.stack(np.meshgrid(np.arange(3), np.arange(2), np.arange(4), indexing="ij"), -1).reshape(-1, 3)
-        obs = np.concatenate([np.eye(n, dtype=np.float32)[action[:, i]] for i, n in enumerate((3, 2, 4))], axis=-1)
+        action = np.stack(np.meshgrid(np.arange(3), np.arange(2), np.arange(4), indexing="ij"),
+                          -1).reshape(-1, 3)
+        obs = np.concatenate([np.eye(n, dtype=np.float32)[action[:, i]]
+                              for i, n in enumerate((3, 2, 4))], axis=-1)
         return Known(obs, np.ones(len(obs), np.float32), action)
 
 
@@ -75,7 +78,8 @@ class Masked(Bandit):
 
     def draw_reset(self, key, shape):
         mask_key, right_key = jax.random.split(key)
-        right = jax.nn.one_hot(jax.random.randint(right_key, shape, 0, self.num_actions), self.num_actions)
+        right = jax.nn.one_hot(jax.random.randint(right_key, shape, 0, self.num_actions),
+                               self.num_actions)
         legal = jax.random.bernoulli(mask_key, 0.5, (*shape, self.num_actions)) | (right > 0)
         return {"observation": right.astype(jnp.float32), "action_mask": legal}
 
@@ -117,5 +121,6 @@ class DictObservation(Bandit):
 
     def known_values(self, gamma: float) -> Known:
         right = np.arange(6)
-        obs = {"row": np.eye(2, dtype=np.float32)[right // 3], "column": np.eye(3, dtype=np.float32)[right % 3]}
+        obs = {"row": np.eye(2, dtype=np.float32)[right // 3],
+               "column": np.eye(3, dtype=np.float32)[right % 3]}
         return Known(obs, np.ones(6, np.float32), right, np.eye(6, dtype=np.float32))

@@ -47,7 +47,8 @@ def _usual(memory: Ring) -> Ring:
     """Return `memory` without the settings in which members may differ."""
     usual = {"batch_size": 1}
     if isinstance(memory, PrioritizedMemory):
-        usual |= {name: getattr(PrioritizedMemory, name) for name in ("alpha", "beta", "epsilon", "first")}
+        usual |= {name: getattr(PrioritizedMemory, name)
+                  for name in ("alpha", "beta", "epsilon", "first")}
     return dataclasses.replace(memory, **usual)
 
 
@@ -64,16 +65,23 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
         _check_shuffled(memory, fraction)
         memory = dataclasses.replace(memory, stack=1)
         if fraction == 0 or not filled.keeps_transitions(memory):  # see `as_rows`
-            rows, time = Row(rows.obs, rows.action, rows.reward, rows.terminated, rows.terminated), 2 * time
-    sized = lambda t, b: jax.tree.map(lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows)
+            rows, time = Row(rows.obs, rows.action, rows.reward, rows.terminated,
+                             rows.terminated), 2 * time
+    sized = lambda t, b: jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((t, b, *x.shape[2:]), x.dtype), rows
+    )
     found = memory if fraction == 0 else filled.room_for(memory, sized(time, data.memory.num_envs))
-    return Filled(found, jax.eval_shape(found.init, sized(found.num_steps, found.num_envs)), found.num_blocks)
+    return Filled(found, jax.eval_shape(found.init, sized(found.num_steps, found.num_envs)),
+                  found.num_blocks)
 
 
 def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     """Return whether `with_experience` takes `data` in its own layout."""
     if fraction == 0:
-        same = successors_of(data.rows) is None or data.memory.truncation_interval == memory.truncation_interval
+        same = (
+            successors_of(data.rows) is None
+            or data.memory.truncation_interval == memory.truncation_interval
+        )
         return same and layout(data.memory) == layout(memory)
     whole = isinstance(data.memory, TransitionMemory)  # stacks, and successors
     kind = UniformMemory if whole else type(data.memory)
@@ -99,19 +107,30 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
     rows = in_columns(rows, memory.num_envs)
     left = int((~rows.truncated).sum())
     if not left:
-        what = f"fewer: nothing is left of {steps:,} steps of experience that are divided among so many"
+        what = (
+            f"fewer: nothing is left of {steps:,} steps of experience that are divided among so "
+            "many"
+        )
         raise ConfigError("num_envs", memory.num_envs, what)
     if left < 0.9 * steps:
-        text = f"experience: {left:,} of {steps:,} steps are left, divided among {memory.num_envs} environments"
+        text = (
+            f"experience: {left:,} of {steps:,} steps are left, divided among {memory.num_envs} "
+            "environments"
+        )
         warnings.warn(text, stacklevel=2)
-    most = memory.length - memory.n_step - memory.stack - memory.num_steps  # `fill` adds rows at both ends
+    # `fill` adds rows at both ends
+    most = memory.length - memory.n_step - memory.stack - memory.num_steps
     time = len(rows.reward)
     if most < 1:
-        valid = f"more: {memory.length} rows of each environment hold a block, n_step and stack and no experience"
+        valid = (
+            f"more: {memory.length} rows of each environment hold a block, n_step and stack and no "
+            "experience"
+        )
         raise ConfigError("buffer_size", memory.capacity, valid)
     if time > most:
         kept, of = most * memory.num_envs, time * memory.num_envs
-        warnings.warn(f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)", stacklevel=2)
+        text = f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)"
+        warnings.warn(text, stacklevel=2)
     return jax.tree.map(lambda x: x[-most:], rows)
 
 

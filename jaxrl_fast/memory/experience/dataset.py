@@ -39,13 +39,15 @@ def episodes_to_rows(episodes: Iterable[Any], spec: EnvSpec, num_envs: int = 1) 
         columns[shortest].append(rows)
         lengths[shortest] += len(rows.reward)
     if not min(lengths):
-        raise ConfigError("episodes", f"{sum(map(len, columns))} episodes", f"at least {num_envs}, one an environment")
+        raise ConfigError("episodes", f"{sum(map(len, columns))} episodes",
+                          f"at least {num_envs}, one an environment")
     joined = [jax.tree.map(lambda *x: np.concatenate(x), *column) for column in columns]
     return side_by_side(joined)
 
 
 def transitions_to_rows(
-    observations: Any, actions: Any, rewards: Any, next_observations: Any, terminations: Any, spec: EnvSpec
+    observations: Any, actions: Any, rewards: Any, next_observations: Any,
+    terminations: Any, spec: EnvSpec
 ) -> Transition:
     """Return transitions in any order [N, ...] as rows [N, 1]; stacked frames are whole stacks.
 
@@ -73,7 +75,8 @@ def _episode(name: str, episode: Any, spec: EnvSpec) -> Row:
     terminated = _flags(where["terminations"], part["terminations"], n)
     truncated = _flags(where["truncations"], part["truncations"], n) & ~terminated
     final = _length(part["observations"]) == n + 1  # with the observation after the last step
-    obs = _in_space(where["observations"], part["observations"], spec.observation, n + final, also=n + 1)
+    obs = _in_space(where["observations"], part["observations"],
+                    spec.observation, n + final, also=n + 1)
     rows = Row(jax.tree.map(lambda x: x[:n], obs), action, reward, terminated, truncated)
     if terminated[-1]:
         return rows
@@ -87,7 +90,8 @@ def _episode(name: str, episode: Any, spec: EnvSpec) -> Row:
 def _field(name: str, episode: Any, field: str) -> Any:
     value = episode.get(field) if isinstance(episode, Mapping) else getattr(episode, field, None)
     if value is None:
-        raise ConfigError(name, f"{type(episode).__name__} without {field}", f"one with {', '.join(FIELDS)}")
+        raise ConfigError(name, f"{type(episode).__name__} without {field}",
+                          f"one with {', '.join(FIELDS)}")
     return value
 
 
@@ -108,7 +112,8 @@ def extend(rows: Row, after: int, before: int = 0) -> Row:
 def side_by_side(columns: list[Row]) -> Row:
     """Return rows [T, B] of columns [T_b], the shorter ones extended."""
     most = max(len(c.reward) for c in columns)
-    return jax.tree.map(lambda *x: np.stack(x, axis=1), *[extend(c, most - len(c.reward)) for c in columns])
+    return jax.tree.map(lambda *x: np.stack(x, axis=1),
+                        *[extend(c, most - len(c.reward)) for c in columns])
 
 
 def cut_off(rows: Row) -> Row:
@@ -128,34 +133,43 @@ def _numbers(name: str, value: Any) -> np.ndarray:
 
 def _flags(name: str, value: Any, count: int) -> np.ndarray:
     array = _array(name, value)
-    if array.shape != (count,) or array.dtype.kind not in "fiub" or not np.isin(array, (0, 1)).all():
+    if array.shape != (count,) or array.dtype.kind not in "fiub" or not np.isin(
+        array, (0, 1)
+    ).all():
         raise ConfigError(name, _describe(array), f"{count} flags (bool, or 0 and 1), one a reward")
     return array.astype(bool)
 
 
-def _in_space(name: str, value: Any, space: Space, count: int, stack: int = 1, also: int | None = None) -> Any:
+def _in_space(name: str, value: Any, space: Space, count: int,
+              stack: int = 1, also: int | None = None) -> Any:
     """Return `value` as arrays [count, ...] in the space; `also`: another valid count."""
     if isinstance(space, Dict):
         names = [n for n, _ in space.items]
         if not isinstance(value, Mapping) or set(value) != set(names):
             found = sorted(value) if isinstance(value, Mapping) else type(value).__name__
             raise ConfigError(name, found, f"a dict with the entries {', '.join(names)}")
-        return {n: _in_space(f"{name}.{n}", value[n], child, count, stack, also) for n, child in space.items}
+        return {n: _in_space(f"{name}.{n}", value[n], child, count, stack, also)
+                for n, child in space.items}
     array, dtype = _array(name, value), np.dtype(space.dtype)
     shape = space.shape if stack == 1 else (*space.shape[:-1], space.shape[-1] * stack)
     if array.shape != (count, *shape):
         either = f" or {(also, *shape)}" if also not in (None, count) else ""
-        raise ConfigError(name, _describe(array), f"of shape {(count, *shape)}{either}: one a reward, of the space {space}")
+        raise ConfigError(name, _describe(array),
+                          f"of shape {(count, *shape)}{either}: one a reward, of the space {space}")
     exact = array.dtype.kind in "iub" and dtype.kind in "iub"  # any integers will do if they fit
-    if array.dtype.kind not in "fiub" or not (exact or np.can_cast(array.dtype, dtype, "same_kind")):
-        raise ConfigError(name, _describe(array), f"of dtype {dtype}, as the environment's space has it")
+    if array.dtype.kind not in "fiub" or not (exact
+                                              or np.can_cast(array.dtype, dtype, "same_kind")):
+        raise ConfigError(name, _describe(array),
+                          f"of dtype {dtype}, as the environment's space has it")
     out = array.astype(dtype)
     if exact and not np.array_equal(out, array):
-        raise ConfigError(name, f"values from {array.min()} to {array.max()}", f"values that {dtype} can hold")
+        raise ConfigError(name, f"values from {array.min()} to {array.max()}",
+                          f"values that {dtype} can hold")
     if isinstance(space, (Discrete, MultiDiscrete)):
         above = out >= np.asarray(space.n if isinstance(space, Discrete) else space.nvec)
         if (out < 0).any() or above.any():
-            raise ConfigError(name, f"values from {out.min()} to {out.max()}", f"values of {space}, counted from 0")
+            raise ConfigError(name, f"values from {out.min()} to {out.max()}",
+                              f"values of {space}, counted from 0")
     return _finite(name, out)
 
 

@@ -29,7 +29,8 @@ ROWS = {"Row": Row, "Transition": Transition}
 EXPONENTS = ("alpha", "epsilon")  # inputs of the priorities
 MEMORIES = {cls.__name__: cls for cls in (UniformMemory, PrioritizedMemory, TransitionMemory)}
 LAYOUT = {
-    "format": forms.ANY, "layout": {"class": str, "capacity": int, "num_steps": int, "num_envs": int}, "written": int,
+    "format": forms.ANY, "layout": {"class": str, "capacity": int,
+                                    "num_steps": int, "num_envs": int}, "written": int,
     "kind": str, "rows": dict, "priorities?": {"*": forms.NUMBER}, "truncation_interval?": int,
 }  # fmt: skip
 SIZES = ("capacity", "num_steps", "num_envs")
@@ -54,7 +55,8 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     rows = jax.tree.map(lambda x: [str(x.dtype), *x.shape], row_shapes(stored))._asdict()
     for name in ("extras", "next_obs") if kind == "Row" else ():
         rows.pop(name)
-    about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w), "kind": kind, "rows": rows}
+    about = {"format": FORMAT, "layout": layout(filled.memory), "written": int(filled.w),
+             "kind": kind, "rows": rows}
     about["id"] = uuid.uuid4().hex
     if successors_of(stored) is not None:
         about["truncation_interval"] = filled.memory.truncation_interval
@@ -64,7 +66,8 @@ def save_memory(path: str | Path, filled: Filled) -> None:
     part = path.with_name(f".{path.name}.unfinished")
     with folders.held("path", part, create=True):
         shutil.rmtree(part / "store", ignore_errors=True)  # of an interrupted call
-        here = ocp.AsyncOptions(create_directories_asynchronously=False)  # else orbax's threads hang
+        # else orbax's threads hang
+        here = ocp.AsyncOptions(create_directories_asynchronously=False)
         try:
             with ocp.StandardCheckpointer(async_options=here) as checkpointer:
                 checkpointer.save(part / "store", store)
@@ -90,7 +93,8 @@ def load_memory(path: str | Path, memory: Ring, resize: bool = False) -> Filled:
         memory = dataclasses.replace(memory, truncation_interval=about["truncation_interval"])
     if layout(memory) != about["layout"]:
         hint = "; resize=True takes the sizes from the file" if not resize else ""
-        raise ConfigError("memory", _line(layout(memory)), f"{_line(about['layout'])}, as {path} was written{hint}")
+        raise ConfigError("memory", _line(layout(memory)),
+                          f"{_line(about['layout'])}, as {path} was written{hint}")
     store = _restore(path, memory, about)
     if isinstance(memory, PrioritizedMemory):
         store = converted(dataclasses.replace(memory, **about["priorities"]), memory, store)
@@ -132,7 +136,8 @@ def _restore(path: Path, memory: Ring, about: dict[str, Any]) -> Any:
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), shapes)
         with ocp.StandardCheckpointer() as checkpointer:
             store = checkpointer.restore(path / "store", like)
-        if any(a.shape != b.shape for a, b in zip(jax.tree.leaves(store), jax.tree.leaves(like), strict=True)):
+        if any(a.shape != b.shape for a, b in zip(jax.tree.leaves(store),
+                                                  jax.tree.leaves(like), strict=True)):
             raise ValueError("its shapes are not those of layout.json")
     except Exception as error:  # orbax raises plain ones too
         raise _damaged(path, error) from error
@@ -143,20 +148,25 @@ def _read(path: Path) -> dict[str, Any]:
     """Return layout.json, with `rows` as shapes [T, B, ...] for `Memory.init`."""
     file = Path(values.path("path", str(path))) / "layout.json"
     if not file.is_file():
-        raise ConfigError("path", str(path), "a folder that save_memory has written, with its layout.json")
+        raise ConfigError("path", str(path),
+                          "a folder that save_memory has written, with its layout.json")
     about = forms.read_json(file, "path", "the layout.json of a memory", LAYOUT)
     try:
         if about["format"] != FORMAT:
             raise ValueError(f"format {about['format']!r}, this version reads {FORMAT}")
         sizes, kind = about["layout"], ROWS[about["kind"]]
-        struct = lambda x: jax.ShapeDtypeStruct((sizes["num_steps"], sizes["num_envs"], *x[1:]), jnp.dtype(x[0]))
+        struct = lambda x: jax.ShapeDtypeStruct((sizes["num_steps"], sizes["num_envs"], *x[1:]),
+                                                jnp.dtype(x[0]))
         rows = jax.tree.map(struct, about["rows"], is_leaf=lambda x: isinstance(x, list))
         if "truncation_interval" in about:
             rows["next_obs"] = rows["obs"]
-        if not all(isinstance(sizes[name], int) and sizes[name] > 0 for name in SIZES) or int(about["written"]) < 0:
+        if not all(isinstance(sizes[name], int) and sizes[name] > 0
+                   for name in SIZES) or int(about["written"]) < 0:
             raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
-        priorities = {name: float(x) for name, x in about.get("priorities", {}).items() if name in EXPONENTS}
-        return about | {"rows": kind(**rows), "written": int(about["written"]), "priorities": priorities}
+        priorities = {name: float(x) for name, x in about.get("priorities", {}).items()
+                      if name in EXPONENTS}
+        return about | {"rows": kind(**rows), "written": int(about["written"]),
+                        "priorities": priorities}
     except Exception as error:  # sizes and dtypes that JAX or NumPy refuse
         raise _damaged(path, error) from error
 
@@ -166,4 +176,5 @@ def _line(sizes: dict[str, Any]) -> str:
 
 
 def _damaged(path: Path, error: Exception) -> ConfigError:
-    return ConfigError("path", str(path), f"a whole memory; reading it failed: {getattr(error, 'valid', None) or brief(error)}")
+    return ConfigError("path", str(path), "a whole memory; reading it failed: "
+                                          f"{getattr(error, 'valid', None) or brief(error)}")

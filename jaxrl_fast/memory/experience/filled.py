@@ -25,7 +25,8 @@ from jaxrl_fast.memory.sequence import SequenceMemory
 from jaxrl_fast.memory.transitions import Transition, TransitionMemory
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["store"], meta_fields=["memory", "w"])
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["store"],
+                   meta_fields=["memory", "w"])
 @dataclasses.dataclass(frozen=True, repr=False)
 class Filled:
     """A memory, its store, and the number of blocks written. A pytree with the store's leaves."""
@@ -50,7 +51,8 @@ def layout(memory: Memory) -> dict[str, Any]:
     """Return what two memories must share for one to read the other's store: class and sizes."""
     # By annotation: exponents may also be ints.
     others = ("batch_size", "truncation_interval")  # the second matters only with kept successors
-    sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int" and f.name not in others]
+    sizes = [f.name for f in dataclasses.fields(memory) if type_name(f) == "int"
+             and f.name not in others]
     return {"class": type(memory).__name__} | {name: int(getattr(memory, name)) for name in sizes}
 
 
@@ -67,11 +69,15 @@ def check_batch(argument: str, batch_size: int, filled: Filled) -> None:
     """Raise ConfigError for a batch larger than the windows that can be drawn."""
     memory, rows = filled.memory, filled.rows
     size = min(filled.w, memory.num_blocks) * memory.num_steps
-    count = size * memory.num_envs if isinstance(rows, Transition) else int(jnp.sum(~rows.truncated[:size]))
+    count = (
+        size * memory.num_envs if isinstance(rows, Transition)
+        else int(jnp.sum(~rows.truncated[:size]))
+    )
     kept = successors_of(rows)
     count += 0 if kept is None else int(jnp.sum(kept.owner > 0))
     if batch_size > count:
-        raise ConfigError(argument, batch_size, f"at most {count}: the data has no more steps to learn from")
+        raise ConfigError(argument, batch_size,
+                          f"at most {count}: the data has no more steps to learn from")
 
 
 def row_shapes(rows: Any) -> Any:
@@ -82,7 +88,7 @@ def row_shapes(rows: Any) -> Any:
 def check_rows(argument: str, found: Any, wanted: Any) -> None:
     """Raise ConfigError unless rows (leaves [T, B, ...]) have the wanted fields and shapes."""
     found, wanted = row_shapes(found), row_shapes(wanted)
-    if jax.tree.structure(found) != jax.tree.structure(wanted) or jax.tree.leaves(found) != jax.tree.leaves(wanted):
+    if jax.tree.flatten(found) != jax.tree.flatten(wanted):
         raise ConfigError(argument, describe_rows(found), f"rows of {describe_rows(wanted)}")
 
 
@@ -117,7 +123,8 @@ def hold(memory: Ring, rows: Row | Transition) -> Filled:
     _check_layout(memory, rows)
     if isinstance(rows, Transition):
         if memory.n_step != 1:
-            raise ConfigError("n_step", memory.n_step, "1 for shuffled transitions: they have no order")
+            raise ConfigError("n_step", memory.n_step,
+                              "1 for shuffled transitions: they have no order")
         if not keeps_transitions(memory):
             memory, rows = dataclasses.replace(memory, stack=1), as_rows(rows)
     return fill(room_for(memory, rows), rows)
@@ -137,7 +144,8 @@ def room_for(memory: Ring, rows: Row | Transition) -> Ring:
     # a margin at least, so that one block beside the head is enough; few: `fill` loops over them
     block = max(margin, -(-(time + margin) // 64))
     blocks = -(-(time + margin) // block) + 1
-    return dataclasses.replace(memory, capacity=blocks * block * envs, num_steps=block, num_envs=envs)
+    return dataclasses.replace(memory, capacity=blocks * block * envs,
+                               num_steps=block, num_envs=envs)
 
 
 def fill(memory: Ring, rows: Row | Transition) -> Filled:
@@ -149,18 +157,23 @@ def fill(memory: Ring, rows: Row | Transition) -> Filled:
     _check_layout(memory, rows)
     time, envs = rows.reward.shape
     if envs != memory.num_envs:
-        raise ConfigError("rows", f"[{time}, {envs}]", f"rows of {memory.num_envs} environments, as the memory has")
+        raise ConfigError("rows", f"[{time}, {envs}]",
+                          f"rows of {memory.num_envs} environments, as the memory has")
     if isinstance(rows, Row):
         before, after = memory.stack - 1, memory.n_step
         after += -(before + time + after) % memory.num_steps
         rows = extend(cut_off(jax.tree.map(np.asarray, rows)), after, before)
     elif not isinstance(memory, TransitionMemory) or time % memory.num_steps:
-        what = f"a TransitionMemory whose num_steps divides {time} for shuffled transitions (see `hold`)"
+        what = (
+            f"a TransitionMemory whose num_steps divides {time} for shuffled transitions (see "
+            "`hold`)"
+        )
         raise ConfigError("memory", memory, what)
     blocks = rows.reward.shape[0] // memory.num_steps
     if blocks > memory.num_blocks:
         need = blocks * memory.num_steps * envs
-        raise ConfigError("capacity", memory.capacity, f"at least {need} for these {time * envs} rows")
+        raise ConfigError("capacity", memory.capacity,
+                          f"at least {need} for these {time * envs} rows")
     return Filled(memory, _write(memory, jax.tree.map(jnp.asarray, rows)), blocks)
 
 
@@ -169,7 +182,9 @@ def _write(memory: Ring, rows: Any) -> Any:
     blocks = jax.tree.map(lambda x: x.reshape((-1, memory.num_steps, *x.shape[1:])), rows)
     count = blocks.reward.shape[0]
     start = tree.strong(memory.init(tree.take(blocks, 0)))
-    return jax.lax.fori_loop(0, count, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), start)
+    return jax.lax.fori_loop(
+        0, count, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), start
+    )
 
 
 def as_rows(transitions: Transition) -> Row:
@@ -183,7 +198,8 @@ def as_rows(transitions: Transition) -> Row:
     t = transitions
     reward, terminated = np.asarray(t.reward), np.asarray(t.terminated)
     return Row(
-        jax.tree.map(weave, t.obs, t.next_obs), jax.tree.map(alone, t.action), alone(reward), alone(terminated),
+        jax.tree.map(weave, t.obs, t.next_obs), jax.tree.map(alone, t.action),
+        alone(reward), alone(terminated),
         weave(np.zeros_like(terminated), np.ones_like(terminated)),
     )  # fmt: skip
 
@@ -197,10 +213,12 @@ def rows_of(filled: Filled) -> Any:
     """
     memory = filled.memory
     if not isinstance(filled.rows, Row | Transition):
-        raise ConfigError("filled", type(filled.rows).__name__, "a memory of rows (Row or Transition)")
+        raise ConfigError("filled", type(filled.rows).__name__,
+                          "a memory of rows (Row or Transition)")
     size = min(filled.w, memory.num_blocks) * memory.num_steps
     head = (filled.w % memory.num_blocks) * memory.num_steps if filled.w >= memory.num_blocks else 0
-    rows = jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size], as_dataset(filled.rows))
+    rows = jax.tree.map(lambda x: np.roll(np.asarray(x), -head, axis=0)[:size],
+                        as_dataset(filled.rows))
     kept = successors_of(filled.rows)
     if kept is None:
         return rows

@@ -14,7 +14,13 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.errors import ConfigError, check_float
 from jaxrl_fast.memory.api import Memory
-from jaxrl_fast.memory.experience.filled import Filled, check_rows, check_windows, layout, refuse_sequences
+from jaxrl_fast.memory.experience.filled import (
+    Filled,
+    check_rows,
+    check_windows,
+    layout,
+    refuse_sequences,
+)
 from jaxrl_fast.memory.prioritized import PrioritizedMemory, converted
 from jaxrl_fast.memory.ring import Ring, Row, as_dataset, seal, successors_of
 from jaxrl_fast.memory.transitions import Transition
@@ -35,7 +41,8 @@ class MixedMemory(Memory):
 
     def init(self, rows):
         data = self.offline.rows
-        if isinstance(data, Row) and self.offline.memory.stack == self.online.stack:  # else whole stacks, or successors too
+        # else whole stacks, or successors too
+        if isinstance(data, Row) and self.offline.memory.stack == self.online.stack:
             check_rows("offline", as_dataset(data), as_dataset(rows))
         return self.online.init(rows)
 
@@ -67,7 +74,8 @@ class MixedMemory(Memory):
 
 def _join(a: Window, b: Window) -> Window:
     along = lambda axis: lambda x, y: jnp.concatenate([x, y], axis=axis)
-    alike = lambda window: window._replace(reward=(), use=(), extras=(), boot_extras=())  # a dataset's rows have no extras
+    # a dataset's rows have no extras
+    alike = lambda window: window._replace(reward=(), use=(), extras=(), boot_extras=())
     joined = jax.tree.map(along(0), alike(a), alike(b))
     return joined._replace(reward=along(1)(a.reward, b.reward), use=along(1)(a.use, b.use))
 
@@ -77,7 +85,8 @@ def mix(memory: Ring, data: Filled, fraction: float = 0.5) -> MixedMemory:
     check_float("fraction", fraction, 0, 1)
     count = round(memory.batch_size * fraction)
     if not 0 < count < memory.batch_size:
-        raise ConfigError("fraction", fraction, f"one that leaves both parts a window of the {memory.batch_size}")
+        raise ConfigError("fraction", fraction,
+                          f"one that leaves both parts a window of the {memory.batch_size}")
     offline = _drawn_as(memory, data, count)
     check_windows("data", data)
     return MixedMemory(dataclasses.replace(memory, batch_size=memory.batch_size - count), offline)
@@ -88,9 +97,12 @@ def _drawn_as(memory: Ring, data: Filled, batch_size: int) -> Filled:
     refuse_sequences("memory", memory)
     refuse_sequences("data", data.memory)
     if memory.n_step != data.memory.n_step:
-        raise ConfigError("n_step", memory.n_step, f"{data.memory.n_step}, as the memory of the data has it")
+        raise ConfigError("n_step", memory.n_step,
+                          f"{data.memory.n_step}, as the memory of the data has it")
     own = {"beta": memory.beta} if hasattr(memory, "beta") and hasattr(data.memory, "beta") else {}
-    return dataclasses.replace(data, memory=dataclasses.replace(data.memory, batch_size=batch_size, **own))
+    return dataclasses.replace(
+        data, memory=dataclasses.replace(data.memory, batch_size=batch_size, **own)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +143,8 @@ def offline(memory: Ring, data: Filled) -> OfflineMemory:
     found = _drawn_as(memory, data, memory.batch_size)
     if isinstance(memory, PrioritizedMemory) and isinstance(data.memory, PrioritizedMemory):
         new = dataclasses.replace(found.memory, alpha=memory.alpha, epsilon=memory.epsilon)
-        found = dataclasses.replace(found, memory=new, store=converted(data.memory, new, data.store))
+        found = dataclasses.replace(found, memory=new,
+                                    store=converted(data.memory, new, data.store))
     return OfflineMemory(found)
 
 
@@ -152,7 +165,8 @@ class StartFrom(Memory):
             raise ConfigError("start", found, f"the layout of the run's own memory, {wanted}")
         found, wanted = self.start.memory.truncation_interval, self.memory.truncation_interval
         if successors_of(self.start.rows) is not None and found != wanted:
-            raise ConfigError("start", f"truncation_interval {found}", f"{wanted}, as the run's own memory has it")
+            raise ConfigError("start", f"truncation_interval {found}",
+                              f"{wanted}, as the run's own memory has it")
 
     def init(self, rows):
         check_rows("start", as_dataset(self.start.rows), as_dataset(rows))
@@ -160,11 +174,13 @@ class StartFrom(Memory):
         if isinstance(start.rows, Transition):
             return start.store  # no row has its successor in another
         if not isinstance(start.rows, Row):
-            raise ConfigError("start", type(start.rows).__name__, "rows of a replay memory (Row or Transition)")
+            raise ConfigError("start", type(start.rows).__name__,
+                              "rows of a replay memory (Row or Transition)")
         found = start.rows
         if not jax.tree.leaves(found.extras):  # see `add`; no window crosses to rows with extras
             shape = (self.memory.length, self.memory.num_envs)
-            found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype), rows.extras))
+            found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]),
+                                                                           x.dtype), rows.extras))
         if not jax.tree.leaves(rows.next_obs):
             found = found._replace(next_obs=())
         elif successors_of(found) is None:
@@ -176,7 +192,9 @@ class StartFrom(Memory):
 
     def add(self, mem, rows, w):
         memory = self.memory
-        if isinstance(memory, PrioritizedMemory) and not jax.tree.leaves(getattr(self.start.rows, "extras", ())):
+        if isinstance(memory, PrioritizedMemory) and not jax.tree.leaves(
+            getattr(self.start.rows, "extras", ())
+        ):
             memory = dataclasses.replace(memory, first_from=self.start.w * memory.num_steps)
         return memory.add(mem, rows, w + self.start.w)
 

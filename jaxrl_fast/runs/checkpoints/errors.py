@@ -21,12 +21,14 @@ class DamagedError(ConfigError):
     """A checkpoint that cannot be read; lasting: its files have changed, so it stays unreadable."""
 
     def __init__(self, path: Path, why: str, lasting: bool = False):
-        super().__init__("checkpoint", str(path), f"a whole checkpoint that this run wrote; reading it failed: {why}")
+        super().__init__("checkpoint", str(path),
+                         f"a whole checkpoint that this run wrote; reading it failed: {why}")
         self.path, self.why, self.lasting = path, why, lasting
 
 
 @contextlib.contextmanager
-def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None]) -> Iterator[None]:
+def writing(path: Path, made: folders.Identity | None,
+            failed: Callable[[], None]) -> Iterator[None]:
     """Raise WriteError for orbax's errors about a full disk or a missing folder, after `failed()`.
 
     made: the folder's identity when orbax opened it: the saver's thread recreates a missing one.
@@ -42,7 +44,8 @@ def writing(path: Path, made: folders.Identity | None, failed: Callable[[], None
 
 
 @contextlib.contextmanager
-def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lambda: None) -> Iterator[None]:
+def reading(path: Path, checked: bool = False,
+            failed: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Raise DamagedError for errors about missing, torn or foreign files; checked: by checksums."""
     try:
         yield
@@ -51,8 +54,11 @@ def reading(path: Path, checked: bool = False, failed: Callable[[], None] = lamb
     except Exception as error:  # orbax raises plain ones too
         failed()
         cause = error.__cause__ or error
-        lasting = isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
-        raise DamagedError(path, error.valid if isinstance(error, ConfigError) else reason_of(error), lasting) from error
+        lasting = (
+            isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
+        )
+        raise DamagedError(path, error.valid if isinstance(error, ConfigError)
+                           else reason_of(error), lasting) from error
 
 
 class Quiet:
@@ -74,7 +80,8 @@ class Quiet:
 
     def note_failure(self) -> None:
         self.failed = True
-        warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited", RuntimeWarning)
+        warnings.filterwarnings("ignore", r"coroutine 'async_serialize.*' was never awaited",
+                                RuntimeWarning)
 
     def end(self) -> None:
         """Restore the hook from before, past other ended ones."""
@@ -90,7 +97,10 @@ class Quiet:
 def _of_orbax(unraisable: Any) -> bool:
     """Return whether an error is of an abandoned read or write of orbax."""
     code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-    late = isinstance(unraisable.exc_value, RuntimeError) and str(unraisable.exc_value) == "Event loop is closed"
+    late = (
+        isinstance(unraisable.exc_value, RuntimeError)
+        and str(unraisable.exc_value) == "Event loop is closed"
+    )
     return late or (code is not None and "orbax" in code.co_filename)
 
 
@@ -99,4 +109,7 @@ def _shown(record: logging.LogRecord) -> bool:
     if "exception was never retrieved" not in record.getMessage():
         return True
     frames = traceback.walk_tb(record.exc_info[2]) if record.exc_info else ()
-    return "orbax" not in record.getMessage() and not any("orbax" in frame.f_code.co_filename for frame, _ in frames)
+    return (
+        "orbax" not in record.getMessage()
+        and not any("orbax" in frame.f_code.co_filename for frame, _ in frames)
+    )

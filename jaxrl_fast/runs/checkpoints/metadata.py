@@ -18,10 +18,13 @@ from jaxrl_fast.types import Mean
 _WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
 _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 FORMS = {  # per kind; older versions lack keys with a question mark
-    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED, "train_seconds": forms.NUMBER,
-             "train_steps": int, "iterations?": int, "part?": {"*": list}, "seconds?": {"*": forms.NUMBER},
+    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED,
+             "train_seconds": forms.NUMBER,
+             "train_steps": int, "iterations?": int, "part?": {"*": list},
+             "seconds?": {"*": forms.NUMBER},
              "names?": {"*": str}, "reports?": [str], **_WHO},
-    "best": {"best_rows": int, "best_score": forms.NUMBER, "best_scores?": (forms.SCORES, type(None)), **_WHO},
+    "best": {"best_rows": int, "best_score": forms.NUMBER,
+             "best_scores?": (forms.SCORES, type(None)), **_WHO},
 }  # fmt: skip
 
 
@@ -31,12 +34,16 @@ class Progress:
 
     rows: int = 0  # finished log rows
     iterations: int = 0  # finished ones, with warm-up and a partial row
-    part: dict[str, Mean] = dataclasses.field(default_factory=dict)  # sums of iterations after the last row
-    seconds: dict[str, float] = dataclasses.field(default_factory=dict)  # by activity, of earlier processes
+    # sums of iterations after the last row
+    part: dict[str, Mean] = dataclasses.field(default_factory=dict)
+    # seconds of earlier processes by activity
+    seconds: dict[str, float] = dataclasses.field(default_factory=dict)
     train_seconds: float = 0.0  # of training, without the start of host environments
     train_steps: int = 0  # environment steps of all members in `train_seconds`
-    reached: list[Any] = dataclasses.field(default_factory=list)  # per member, where it reached the target return
-    reported: Reported = dataclasses.field(default_factory=Reported)  # metrics of host environments' reports
+    # per member, where it reached the target return
+    reached: list[Any] = dataclasses.field(default_factory=list)
+    # metrics of host environments' reports
+    reported: Reported = dataclasses.field(default_factory=Reported)
 
     def with_part(self, metrics: Mapping[str, Mean]) -> dict[str, Mean]:
         """Return a chunk's sums [rows], with the earlier part of its first row."""
@@ -45,7 +52,8 @@ class Progress:
 
     def metadata(self) -> dict[str, Any]:
         return {
-            "rows": self.rows, "iterations": self.iterations, "part": self.part, "reached": self.reached,
+            "rows": self.rows, "iterations": self.iterations, "part": self.part,
+            "reached": self.reached,
             "train_seconds": self.train_seconds, "train_steps": self.train_steps,
             "names": self.reported.names, "reports": self.reported.seen,
         }  # fmt: skip
@@ -62,7 +70,8 @@ class Best:
     who: dict[str, Any] = dataclasses.field(default_factory=dict)  # `Lanes.who` at that time
 
     def metadata(self) -> dict[str, Any]:
-        return {"best_rows": self.rows, "best_score": self.score, "best_scores": self.scores, **self.who}
+        return {"best_rows": self.rows, "best_score": self.score, "best_scores": self.scores,
+                **self.who}
 
 
 class Saved(NamedTuple):
@@ -81,7 +90,8 @@ def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
     progress = Progress(
         rows, int(meta.get("iterations", grid.warmup + rows * grid.row)),
         {name: Mean(*np.float32(mean)) for name, mean in meta.get("part", {}).items()},
-        {name: float(x) for name, x in meta.get("seconds", {"train": meta["wall_seconds"]}).items()},
+        {name: float(x) for name, x in meta.get("seconds",
+                                                {"train": meta["wall_seconds"]}).items()},
         float(meta["train_seconds"]), int(meta["train_steps"]), list(meta["reached"]),
         Reported(dict(meta.get("names", {})), list(meta.get("reports", ()))),
     )  # fmt: skip
@@ -93,8 +103,14 @@ def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
 def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
     """Return the reason why `meta` lacks values for some members, or None."""
     lanes = meta["lanes"]
-    if not lanes or len(set(lanes)) < len(lanes) or min(lanes) < 0 or (members is not None and max(lanes) >= members):
+    twice = len(set(lanes)) < len(lanes)
+    if not lanes or twice or min(lanes) < 0 or (members is not None and max(lanes) >= members):
         return f"lanes are {lanes}" + (f" of {members} members" if members else "")
-    lists = {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
-    short = [name for name, values in lists.items() if values is not None and len(values) <= max(lanes)]
-    return f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
+    lists = (
+        {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
+    )
+    short = [name for name, values in lists.items() if values is not None
+             and len(values) <= max(lanes)]
+    return (
+        f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
+    )

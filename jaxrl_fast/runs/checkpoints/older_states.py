@@ -42,12 +42,15 @@ def completed(state: Any, like: Any) -> Any:
 def _agent_as_written(like: Any, written: Any) -> Any:
     """Drop an agent's empty fields without a name in the checkpoint; orbax would miss them."""
     fields = like._asdict() if hasattr(like, "_asdict") else {}
-    gained = [name for name, value in fields.items() if name not in (written or {}) and not jax.tree.leaves(value)]
+    gained = [name for name, value in fields.items() if name not in (written or {})
+              and not jax.tree.leaves(value)]
     return {name: value for name, value in fields.items() if name not in gained} if gained else like
 
 
 def _agent_completed(state: Any, like: Any) -> Any:
-    return like._replace(**state) if isinstance(state, dict) and hasattr(like, "_replace") else state
+    return (
+        like._replace(**state) if isinstance(state, dict) and hasattr(like, "_replace") else state
+    )
 
 
 def _inner(memory: Any) -> str | None:

@@ -30,16 +30,20 @@ class Saver:
 
     def begin(self, new: bool) -> None:
         """Start counting. new: the run has no checkpoint yet."""
-        self.at, self.rows = time.monotonic(), self.run.rows  # of the newest checkpoint, as `iterations`
+        # time and rows of the newest checkpoint, as `iterations`
+        self.at, self.rows = time.monotonic(), self.run.rows
         self.iterations = None if new else self.run.progress.iterations
 
     def restore(self, saved: Saved) -> None:
         """Read the state from `last` and the score to beat from `best`; cut the log there."""
-        run, lanes, programs, population = self.run, self.run.lanes, self.run.lanes.programs, self.run.population
+        run, lanes, programs, population = (
+            self.run, self.run.lanes, self.run.lanes.programs, self.run.population
+        )
         like = jax.eval_shape(programs.unpadded, lanes.state)
         lanes.state = None  # a second one may not fit
         if population.size in (1, population.padded):
-            lanes.state = self.checkpoints.restore("last", saved.number, population.abstract_state(like))
+            lanes.state = self.checkpoints.restore("last", saved.number,
+                                                   population.abstract_state(like))
         else:
             whole = abstract(like, population.replicated)
             lanes.state = programs.padded(self.checkpoints.restore("last", saved.number, whole))
@@ -51,7 +55,8 @@ class Saver:
             best = self.checkpoints.read(("best",), self.checkpoints.meta)
         except DamagedError as error:
             best = None
-            warnings.warn(f"{error}; the score to beat is that of the next evaluation", stacklevel=2)
+            warnings.warn(f"{error}; the score to beat is that of the next evaluation",
+                          stacklevel=2)
         if best is not None:
             run.best.score, run.best.rows = float(best["best_score"]), int(best["best_rows"])
         distributed.on_first(lambda: [sink.cut(run.env_steps) for sink in self.sinks] and None)
@@ -76,10 +81,12 @@ class Saver:
                 if self.iterations != run.progress.iterations:
                     self.iterations = run.progress.iterations
                     meta = run.progress.metadata() | lanes.who()
-                    meta |= {"env_steps": run.env_steps, "seconds": run.seconds, "wall_seconds": run.wall_seconds}
+                    meta |= {"env_steps": run.env_steps, "seconds": run.seconds,
+                             "wall_seconds": run.wall_seconds}
                     newest = self.checkpoints.latest("last")  # a partial row has no own number
                     number = run.rows if newest is None else max(run.rows, newest + 1)
-                    self.checkpoints.save("last", number, lanes.programs.snapshot(lanes.state), to_json(meta))
+                    self.checkpoints.save("last", number, lanes.programs.snapshot(lanes.state),
+                                          to_json(meta))
         self.at, self.rows = time.monotonic(), run.rows
 
     def _save_best(self) -> None:
@@ -119,18 +126,24 @@ class Saver:
         if number is not None:
             good = checkpoints.folder / "last" / str(number)
             return f"; the last good checkpoint is {good} (go on with {resuming(run.out.path)})"
-        none = f"; no checkpoint was due before it (checkpoint_minutes = {run.config.checkpoint_minutes:g})"
+        none = (
+            "; no checkpoint was due before it (checkpoint_minutes = "
+            f"{run.config.checkpoint_minutes:g})"
+        )
         best = checkpoints.newest("best") is not None
-        return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best else "")
+        return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best
+                       else "")
 
 
 def _warn_of_holes(run: Result) -> None:
     there = {row.env_steps for row in run.history}
-    missing = [steps for steps in map(run.grid.env_steps, range(1, run.rows + 1)) if steps not in there]
+    missing = [steps for steps in map(run.grid.env_steps, range(1, run.rows + 1))
+               if steps not in there]
     if missing and distributed.is_first():
         warnings.warn(
-            f"{run.out.metrics} lacks {len(missing)} of the {run.rows} log rows before the checkpoint at {run.env_steps:,} "
-            f"steps (the first at {missing[0]:,}): it was cut short or damaged; the run goes on without them",
+            f"{run.out.metrics} lacks {len(missing)} of the {run.rows} log rows before the "
+            f"checkpoint at {run.env_steps:,} steps (the first at {missing[0]:,}): it was cut or "
+            "damaged; the run goes on without them",
             stacklevel=2,
         )
 
@@ -139,7 +152,10 @@ def standing(path: Path) -> str:
     """Return a text about the remains of a run that cannot write its directory, and the remedy."""
     again = "start the run again"
     if whole_run(path) != path:
-        again = f"once it can be written again, go on with {resuming(path)}, which begins {path.name} anew"
+        again = (
+            f"once it can be written again, go on with {resuming(path)}, which begins {path.name} "
+            "anew"
+        )
     if not (path / "config.json").is_file():  # orbax recreates the folders of a checkpoint
         return f"; {path} is gone: {again}"
     with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
@@ -153,4 +169,7 @@ def standing(path: Path) -> str:
 def resuming(path: Path) -> str:
     """Return the command that resumes a run, or the run that a seed belongs to."""
     path = whole_run(path)
-    return f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, jf.resume({str(path)!r})"
+    return (
+        f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, "
+        f"jf.resume({str(path)!r})"
+    )

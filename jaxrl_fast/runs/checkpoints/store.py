@@ -45,15 +45,21 @@ class Checkpoints:
 
             # Folders are made here: orbax's threads would wait forever for a failed one.
             threads = None if self.read_only else ocp.AsyncOptions(
-                create_directories_asynchronously=False, post_finalization_callback=lambda: self._seal(which)
+                create_directories_asynchronously=False,
+                post_finalization_callback=lambda: self._seal(which)
             )  # fmt: skip
             options = ocp.CheckpointManagerOptions(
-                max_to_keep=self.keep, create=not self.read_only, cleanup_tmp_directories=not self.read_only,
-                read_only=self.read_only, enable_async_checkpointing=not self.read_only, async_options=threads,
+                max_to_keep=self.keep, create=not self.read_only,
+                cleanup_tmp_directories=not self.read_only,
+                read_only=self.read_only, enable_async_checkpointing=not self.read_only,
+                async_options=threads,
             )  # fmt: skip
-            handlers = {"state": ocp.StandardCheckpointHandler(), "meta": ocp.JsonCheckpointHandler()}
+            handlers = {"state": ocp.StandardCheckpointHandler(),
+                        "meta": ocp.JsonCheckpointHandler()}
             folder = (self.folder / which).absolute()
-            self._managers[which] = ocp.CheckpointManager(folder, options=options, item_handlers=handlers)
+            self._managers[which] = ocp.CheckpointManager(
+                folder, options=options, item_handlers=handlers
+            )
             self._made[which] = folders.identity(self.folder / which)
             # orbax would ask JAX about stopping by row numbers; the loop asks with its own count
             self._managers[which].reached_preemption = lambda step: False
@@ -83,7 +89,10 @@ class Checkpoints:
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
             self._drop_damaged(which)
-            state, meta = ocp.args.StandardSave(_without_empty(state)), ocp.args.JsonSave({"format": FORMAT, **meta})
+            state, meta = (
+                ocp.args.StandardSave(_without_empty(state)),
+                ocp.args.JsonSave({"format": FORMAT, **meta})
+            )
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
 
     def pass_over(self, which: str, number: int) -> None:
@@ -117,9 +126,12 @@ class Checkpoints:
     def check_own(self) -> None:
         """Raise ConfigError for checkpoints outside of the run: new ones replace old ones."""
         kinds = [self.folder / which for which in KINDS]
-        for path in (self.folder, *kinds, *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
+        for path in (self.folder, *kinds,
+                     *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
             if path.is_symlink():
-                valid = "a folder in the run, not a link, to resume it: copy the link's target there"
+                valid = (
+                    "a folder in the run, not a link, to resume it: copy the link's target there"
+                )
                 raise ConfigError("checkpoint", str(path), valid)
 
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
@@ -139,13 +151,17 @@ class Checkpoints:
                     continue
                 for bad in failures:
                     instead = self.folder / which / str(number)
-                    text = f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: {instead}"
+                    text = (
+                        f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: "
+                        f"{instead}"
+                    )
                     warnings.warn(text, SubstituteWarning, stacklevel=3)
                 return found
         if not failures:
             return None
         others = [which for which in KINDS if which not in order and self.newest(which) is not None]
-        raise DamagedError(failures[0].path, failures[0].why + "".join(f". The checkpoint {x!r} is whole" for x in others))
+        raise DamagedError(failures[0].path, failures[0].why
+                           + "".join(f". The checkpoint {x!r} is whole" for x in others))
 
     def newest(self, which: str) -> int | None:
         """Return the number of a kind's newest whole checkpoint, by checksums and metadata."""
@@ -185,11 +201,15 @@ class Checkpoints:
             manager = self._manager(which)
             form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
-            state = older_states.completed(_with_empty(manager.restore(iteration, args=args)["state"], form), like)
-            for (path, want), got in zip(jax.tree.leaves_with_path(like), jax.tree.leaves(state), strict=True):
+            state = older_states.completed(
+                _with_empty(manager.restore(iteration, args=args)["state"], form), like
+            )
+            for (path, want), got in zip(jax.tree.leaves_with_path(like),
+                                         jax.tree.leaves(state), strict=True):
                 if want.shape != got.shape or want.dtype != got.dtype:
                     name = jax.tree_util.keystr(path)
-                    raise ValueError(f"{name} is {got.dtype}{got.shape}, not {want.dtype}{want.shape}")
+                    raise ValueError(f"{name} is {got.dtype}{got.shape}, not "
+                                     f"{want.dtype}{want.shape}")
             return state
 
     def wait(self) -> None:
@@ -218,7 +238,8 @@ class Checkpoints:
 def numbers_in(folder: Path) -> list[int]:
     """Return the numbers of checkpoints in a folder, highest first; orbax names whole ones."""
     names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
-    return sorted((int(x) for x in names if x.isascii() and x.isdecimal() and len(x) < 20), reverse=True)
+    return sorted((int(x) for x in names if x.isascii() and x.isdecimal() and len(x) < 20),
+                  reverse=True)
 
 
 def _without_empty(state: Any) -> Any:

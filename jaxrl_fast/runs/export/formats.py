@@ -14,17 +14,20 @@ from jaxrl_fast.values import expanded
 if TYPE_CHECKING:
     from jaxrl_fast.runs.agent import Agent
 
-FORMATS = {"stablehlo": "policy.stablehlo", "onnx": "policy.onnx", "safetensors": "policy"}  # {format: name of the file}
+# {format: name of the file}
+FORMATS = {"stablehlo": "policy.stablehlo", "onnx": "policy.onnx", "safetensors": "policy"}
 
 
 def export(agent: Agent, path: str | Path, format: str = "stablehlo") -> Path:
     """Write an agent's policy, and return the path; see `Agent.export`."""
     check_choice("format", format, FORMATS)
     if not isinstance(path, (str, os.PathLike)):
-        raise expected("path", "the name of a file, or of a folder for safetensors", repr(path)[:100])
+        raise expected("path", "the name of a file, or of a folder for safetensors",
+                       repr(path)[:100])
     path, is_folder = Path(expanded(path)), format == "safetensors"
     if path.exists() and (not is_folder or any(path.iterdir() if path.is_dir() else [path])):
-        raise ConfigError("path", str(path), "a new file" if not is_folder else "a new or empty folder")
+        raise ConfigError("path", str(path), "a new file" if not is_folder
+                          else "a new or empty folder")
     folders.check_writable("path", path if is_folder else path.parent)
     try:
         if not is_folder:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def export(agent: Agent, path: Path) -> None:
-    """Write the graph: inputs `observation` (or `observation.KEY`) and memory, outputs `action` and memory.
+    """Write the graph of `observation` (or `observation.KEY`) and memory to `action` and memory.
 
     Raises ConfigError for a policy with an operation that jax2onnx does not know.
     """
@@ -40,7 +40,8 @@ def export(agent: Agent, path: Path) -> None:
         like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), given)
         return plain(jax.make_jaxpr(policy.step)(*like))(*arrays)
 
-    given = [*jax.tree.leaves(batch_of(policy.observation, "batch")), *batch_of(policy.memory, "batch")]
+    given = [*jax.tree.leaves(batch_of(policy.observation, "batch")),
+             *batch_of(policy.memory, "batch")]
     ends = [f"{name}.next" for name in policy.names]
     try:
         with contextlib.redirect_stdout(io.StringIO()), _quiet("onnx_ir"):
@@ -57,7 +58,7 @@ def export(agent: Agent, path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Keep a library's warnings from the user: jax2onnx's graphs have values without a type, which are right."""
+    """Keep warnings about values without a type from the user: jax2onnx's graphs have them."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -85,14 +86,18 @@ def _evaluated(jaxpr: Any, consts: Any, arrays: Any) -> list[Any]:
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arrays), strict=True))
     read = lambda x: x.val if isinstance(x, core.Literal) else known[x]
     for equation in jaxpr.eqns:
-        values, name, parameters = [*map(read, equation.invars)], equation.primitive.name, equation.params
+        values, name, parameters = (
+            [*map(read, equation.invars)], equation.primitive.name, equation.params
+        )
         inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
         if name == "platform_index":
-            found = [next(i for i, names in enumerate(parameters["platforms"]) if names is None or "cpu" in names)]
+            found = [next(i for i, names in enumerate(parameters["platforms"]) if names is None
+                          or "cpu" in names)]
         elif name == "cond" and isinstance(values[0], int):
             branch = parameters["branches"][values[0]]
             found = _evaluated(branch.jaxpr, branch.consts, values[1:])
-        elif name in ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat", "checkpoint"):
+        elif name in ("jit", "pjit", "closed_call", "custom_jvp_call",
+                      "custom_vjp_call", "remat", "checkpoint"):
             closed = isinstance(inner, core.ClosedJaxpr)
             found = _evaluated(*(inner.jaxpr, inner.consts) if closed else (inner, ()), values)
         else:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Policy(NamedTuple):
     """A policy with its normalisation, frame stack and memory.
 
-    step: (observation, *memory) -> (action, *memory), each [B, ...]. Observation and action have the
-        environment's form. Zeros as memory begin an episode.
+    step: (observation, *memory) -> (action, *memory), each [B, ...]. Observation and action have
+        the environment's form. Zeros as memory begin an episode.
     observation: ShapeDtypeStructs of one observation: one, or a dict of them.
     memory: ShapeDtypeStructs of the memory of one episode; () for a policy without.
     names: of the memory's arrays.
@@ -46,7 +46,8 @@ def policy_of(agent: Agent) -> Policy:
         carry, action = agent.step(carry, jax.tree.map(lambda x: x[None], obs))
         return action[0], [leaf[0] for leaf in jax.tree.leaves(carry)]
 
-    memory = {i: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype) for i, (_, leaf) in enumerate(paths)}
+    memory = {i: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype)
+              for i, (_, leaf) in enumerate(paths)}
     needed = _needed(jax.make_jaxpr(one)(observation, memory).jaxpr, len(memory))
 
     def step(obs: Any, *kept: Any) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""safetensors: parameters and statistics as arrays beside a config.json, which `jf.load` takes back."""
+"""safetensors: parameters and statistics beside a config.json, for `jf.load`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, firs
 from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.rundir import device_name
+from jaxrl_fast.runs.description import device_name
 from jaxrl_fast.runs.start_from import Given, fitted, found_in
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 FILE = "policy.safetensors"
 FOLDER = (FILE, "config.json")  # what an exported folder holds
-EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}  # the key "exported"
+# the key "exported"
+EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}
 
 
 def _library() -> Any:
@@ -37,11 +38,13 @@ def _library() -> Any:
 
 
 def export(agent: Agent, path: Path) -> None:
-    """Write a folder with policy.safetensors and config.json. Raises ConfigError for an agent without `params`."""
+    """Write policy.safetensors, config.json. Raises ConfigError for an agent without `params`."""
     library, given = _library(), found_in(agent)
     fitted(given, agent.algo)  # a load must be able to make the agent of it
-    arrays = {jax.tree_util.keystr(where): np.asarray(x) for where, x in jax.tree.leaves_with_path(given)}
-    alone = {"population": None, "selection": None, "seeds": 1, "experience": None, "start_from": None, "experience_id": None}
+    arrays = {jax.tree_util.keystr(where): np.asarray(x)
+              for where, x in jax.tree.leaves_with_path(given)}
+    alone = {"population": None, "selection": None, "seeds": 1, "experience": None,
+             "start_from": None, "experience_id": None}
     alone |= {"experience_fraction": RunConfig.experience_fraction}
     path.mkdir(parents=True, exist_ok=True)
     # its own save_file would make a file that no other user can read
@@ -54,7 +57,8 @@ def export(agent: Agent, path: Path) -> None:
         "run": configs.encode_run(dataclasses.replace(agent.config, **alone)),
         "device": device_name(),
         "versions": runtime.versions(),
-        "exported": {"iteration": agent.iteration, "score": score, "checksum": checksum(path / FILE)},
+        "exported": {"iteration": agent.iteration, "score": score,
+                     "checksum": checksum(path / FILE)},
     }
     configs.write_json(path / "config.json", content)
 
@@ -73,22 +77,32 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
-    about, wrong = content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
+    about, wrong = (
+        content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
+    )
     if wrong:
-        raise ConfigError("config", str(path / "config.json"), f"that of an exported policy; in this file {wrong}")
+        raise ConfigError("config", str(path / "config.json"),
+                          f"that of an exported policy; in this file {wrong}")
     algo = algo.bind(env.spec)
     try:
         arrays = _library().numpy.load_file(path / FILE)
     except _library().SafetensorError as error:
-        raise ConfigError("run", str(path / FILE), f"a whole file of safetensors: {first_line(error)}") from error
+        raise ConfigError("run", str(path / FILE),
+                          f"a whole file of safetensors: {first_line(error)}") from error
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
-    parts = {part: {name.removeprefix(f".{part}"): x for name, x in arrays.items() if name.startswith(f".{part}")}
+    parts = {part: {name.removeprefix(f".{part}"): x for name, x in arrays.items()
+                    if name.startswith(f".{part}")}
              for part in Given._fields}  # fmt: skip
-    given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE)) for part in Given._fields))
+    given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE))
+                    for part in Given._fields))
     given = fitted(given, algo)
     if about.get("checksum", (found := checksum(path / FILE))) != found:  # older exports have none
-        raise ConfigError("run", str(path / FILE), "the file that was exported; its checksum differs")
-    return algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about["iteration"], about["score"]
+        raise ConfigError("run", str(path / FILE),
+                          "the file that was exported; its checksum differs")
+    return (
+        algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about["iteration"],
+        about["score"]
+    )
 
 
 def _tree(found: dict[str, np.ndarray], like: Any, file: str) -> Any:
@@ -97,7 +111,8 @@ def _tree(found: dict[str, np.ndarray], like: Any, file: str) -> Any:
     if set(names) != set(found):
         differs = sorted(set(names) ^ set(found))[0]
         what = "missing" if differs in names else "of no layer"
-        raise ConfigError("run", file, f"a file with the parameters of its config.json; {differs} is {what}")
+        raise ConfigError("run", file,
+                          f"a file with the parameters of its config.json; {differs} is {what}")
     return jax.tree.unflatten(jax.tree.structure(like), [found[name] for name in names])
 
 

@@ -1,0 +1,155 @@
+"""The newest picture of the agent in a notebook's cell, drawn within a share of the run's time."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Sequence
+from concurrent import futures
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from PIL import Image
+
+from jaxrl_fast import distributed
+from jaxrl_fast.engine.backend import backend_of
+from jaxrl_fast.logs.notebook import NotebookSink
+from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.videos import best_member, copied, on_thread
+
+SHARE = 0.01  # of the run's time: CPU time on a CPU, by the clock beside an accelerator
+APART = 3.0  # seconds between two pictures, at least
+STILL, EPISODE = 0.03, 0.2  # seconds that the first picture is expected to take; it compiles
+STEPS, FRAMES = 200, 40  # of an episode
+PATIENCE = 0.5  # seconds that the end of a run waits for the picture in work
+
+
+class Picture(NamedTuple):
+    """A picture for the cell; see `NotebookSink.picture`."""
+
+    content: bytes
+    kind: str
+    text: str
+
+
+class LivePictures:
+    """Shows the newest rollout in the cell of a notebook.
+
+    For environments on the device it is a still of one that the best member trains in, for those on
+    the host an episode in one of its own, as a GIF. A thread draws at most every `APART` seconds,
+    and while the pictures since the first took less than `SHARE` of the run's time. Nothing is
+    written. A run with videos shows those instead.
+
+    Args:
+        run_time: clock of the run's time.
+        now: clock of `APART`.
+    """
+
+    def __init__(
+        self, run: Result, sinks: Sequence[Sink], run_time: Callable[[], float] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ):  # fmt: skip
+        wanted = (
+            run.config.pictures and run.config.video_every is None and not distributed.several()
+        )
+        self.cells = [sink for sink in sinks if isinstance(sink, NotebookSink)] if wanted else []
+        self.run, self._now = run, now
+        self._run_time = (
+            run_time or (time.process_time if jax.default_backend() == "cpu" else time.monotonic)
+        )
+        self._begun, self._next, self.spent = self._run_time(), now() + APART, 0.0
+        stills = backend_of(run.env).stills
+        self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
+        # Other threads step and draw an environment on the host, so the clock takes their time.
+        self._cost = time.thread_time if stills else time.monotonic
+        self._drawing: futures.Future | None = None
+
+    def __enter__(self) -> LivePictures:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        if self._drawing:
+            futures.wait([self._drawing], PATIENCE)
+            self._deliver()
+
+    def look(self) -> None:
+        """Show a picture that is ready, and begin the next one if it is due."""
+        self._deliver()
+        self.cells = [cell for cell in self.cells if cell.live]
+        if self._drawing or not self.cells or self._now() < self._next:
+            return
+        if SHARE * (self._run_time() - self._begun) < max(self._due, self.spent):
+            return
+        self._next = self._now() + APART
+        member, text = best_member(self.run), f"{self.run.env_steps:,} steps"
+        try:
+            draw, seconds = self._timed(lambda: self._begin(member, text))
+        except Exception as error:  # of the user's environment: it must not fail the run
+            self._end(error)
+            return
+        if draw is None:
+            self._end()
+            return
+        self.spent += seconds
+        self._drawing = on_thread(self._timed, draw)
+
+    def _timed(self, function: Callable[[], Any]) -> tuple[Any, float]:
+        begun = self._cost()
+        found = function()
+        return found, self._cost() - begun
+
+    def _still(self, member: int, text: str) -> Callable[[], Picture | None] | None:
+        """Return a function that draws the first environment of a member, None without pictures."""
+        run = self.run
+        lane = (
+            (int(np.flatnonzero(run.lanes.members == member)[0]),) if run.population.size > 1
+            else ()
+        )
+        draw = backend_of(run.env).still(run.env, run.state.env, (*lane, 0))
+        return draw and (lambda: _png(draw(), f"an environment in training at {text}"))
+
+    def _episode(self, member: int, text: str) -> Callable[[], Picture | None]:
+        """Return a function that plays and draws an episode of a member, in another environment."""
+        config, (algo, env) = self.run.config, self.run.setup(member)
+        agent = copied(self.run.lanes.agent(member))
+
+        def draw() -> Picture | None:
+            film = pictures.film(env, algo, agent, jax.random.key(config.seed),
+                                 STEPS, config.host_timeout, FRAMES)
+            if not film.frames:
+                return None
+            video = pictures.Video.of(film, env.spec.name)
+            return Picture(pictures.gif(video.frames, video.fps), "gif", f"the agent at {text}")
+
+        return draw
+
+    def _deliver(self) -> None:
+        """Show a finished picture; the first that fails, or is none, is the last."""
+        if self._drawing is None or not self._drawing.done():
+            return
+        drawn, self._drawing = self._drawing, None
+        if drawn.exception():
+            self._end(drawn.exception())
+            return
+        picture, seconds = drawn.result()
+        self.spent, self._due = 0.0 if self._due else self.spent + seconds, 0.0
+        if picture is None:
+            self._end()
+        for cell in self.cells:
+            cell.picture(*picture)
+
+    def _end(self, failure: BaseException | None = None) -> None:
+        for cell in self.cells if failure else ():
+            cell.message(f"no live pictures of this run: {failure}")
+        self.cells = []
+
+
+def _png(frame: Any, text: str) -> Picture | None:
+    if frame is None:
+        return None
+    file = io.BytesIO()
+    Image.fromarray(np.asarray(frame)).save(file, "PNG")
+    return Picture(file.getvalue(), "png", text)
