@@ -160,7 +160,7 @@ def to_18(algo: str, seed: int, limit: float = LIMIT) -> dict[str, Any]:
 
     def watch(_: Any, rows: list[Any]) -> None:
         seconds = round(time.perf_counter() - began, 1)
-        curve.extend((seconds, row.env_steps, float(row.metrics["episode_return"])) for row in rows)
+        curve.extend((seconds, row.env_steps, row.metrics["episode_return"].item()) for row in rows)
         if curve[-1][2] >= WANTED or seconds > limit:
             raise Ended
 
