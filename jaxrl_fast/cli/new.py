@@ -76,12 +76,12 @@ def new(argv: list[str]) -> None:
 def _checked(name: str) -> str:
     """Return the module's name. Raises ConfigError for a name that Python or we cannot take."""
     module = name.replace("-", "_")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*",
-                        module) or keyword.iskeyword(module) or module.startswith("test_"):
+    fits = re.fullmatch(r"[a-z][a-z0-9_]*", module) and not module.startswith("test_")
+    if not fits or keyword.iskeyword(module):
         raise ConfigError("NAME", name,
                           "the name of a module: lower-case letters, digits and _, such as my_env")
-    ours = {*ALGORITHMS, *registry.list_environments(), "jaxrl_fast"}
-    if name in ours or module in ours:
+    algorithm = name in ALGORITHMS or module in ALGORITHMS
+    if algorithm or module == "jaxrl_fast" or name in registry.list_environments():
         raise ConfigError("NAME", name, "a name that jaxrl_fast does not use itself")
     found = None if module in sys.stdlib_module_names else importlib.util.find_spec(module)
     if module in sys.stdlib_module_names or (found and found.origin and is_installed(found.origin)):

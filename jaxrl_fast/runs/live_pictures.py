@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from PIL import Image
 
 from jaxrl_fast import distributed
 from jaxrl_fast.engine.backend import backend_of
@@ -150,6 +149,8 @@ class LivePictures:
 def _png(frame: Any, text: str) -> Picture | None:
     if frame is None:
         return None
+    from PIL import Image  # imported on use
+
     file = io.BytesIO()
     Image.fromarray(np.asarray(frame)).save(file, "PNG")
     return Picture(file.getvalue(), "png", text)

@@ -378,13 +378,15 @@ def test_a_metric_that_no_row_will_have_is_refused_before_anything_is_written(se
     settings = dict(seeds=4, eval_every=0, selection=selection, out=tmp_path / "run")
     if isinstance(selection, jf.Halving):
         settings |= dict(seeds=1, population={"algo.learning_rate": [1e-3, 1e-2]})
+    pbt = isinstance(selection, jf.PBT)
+    members = {"members": 4} if pbt else {"grid": {"algo.learning_rate": [1e-3, 1e-2]}}
     valid = r"selection.metric must be a metric of the log \(.*entropy.*episode_return"
     with pytest.raises(ConfigError, match=valid):
         jf.train(algo, jf.make("CartPole-v1"), 2_000, **settings)
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigError, match=valid):
         jf.sweep(algo, jf.make("CartPole-v1"), 2_000, out=tmp_path / "sweep", eval_every=0,
-                 grid={"algo.learning_rate": [1e-3, 1e-2]}, selection=selection)
+                 selection=selection, **members)
     assert not (tmp_path / "sweep" / "sweep.json").exists()
 
 
