@@ -178,6 +178,7 @@ def measurements(args: argparse.Namespace) -> Iterator[tuple[str, Callable[[], d
     env = jf.make("atari:Pong", on_cpu=True)
     pictured = [n for n in args.lanes if n in WITH_PICTURES]
     with concurrent.futures.ThreadPoolExecutor(max(1, cpu_count() - 1)) as pool:
+        made: list[concurrent.futures.Future[Any]]
         made = [pool.submit(compile_raw, env, n, args.frames) for n in args.lanes]
         made += [pool.submit(compile_step, env, n, _STEPS) for n in pictured]
         made += [pool.submit(to_18, algo, SEEDS[0], 0.0) for algo in AGENTS if args.learn]
