@@ -192,8 +192,9 @@ def _set_memory(fraction: float) -> bool:
     """Set the part of a GPU's memory to take, 0: none ahead; return False if it is too late."""
     if any(name in os.environ and name not in _own for name in _MEMORY):
         return True
-    name, value = ("XLA_PYTHON_CLIENT_PREALLOCATE",
-                   "false") if not fraction else (_MEMORY[0], f"{fraction:g}")
+    name, value = _MEMORY[0], f"{fraction:g}"
+    if not fraction:
+        name, value = "XLA_PYTHON_CLIENT_PREALLOCATE", "false"
     if _own.get(name) == value:
         return True
     if backend_started():

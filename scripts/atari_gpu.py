@@ -99,7 +99,7 @@ def raw(env: Any, lanes: int, frames: int, plain: bool = False) -> dict[str, Any
 
 @functools.partial(jax.jit, static_argnames="steps")
 def step(env: Any, state: Any, key: jax.Array, steps: int) -> Any:
-    """Return the environments after steps of random actions, and what the agent sees of them."""
+    """Return the environments after steps of random actions, and their observations."""
     lanes = state.lives.shape[0]
     noise = env.draw(key, steps, lanes, jnp.int32(0))
 

@@ -136,7 +136,7 @@ class Logging:
     chunk_seconds: float = setting(1.0, low=0, open_low=True)
     """seconds of device work between two syncs with the host"""
     pictures: bool = setting(True)
-    """draw the curve and the agent at the end, and in a notebook the newest rollout"""
+    """draw curve and agent at the end, in a notebook the newest rollout"""
     video_every: int | None = setting(None, low=0, high=MOST_STEPS, none="no videos")
     """environment steps between videos of an episode; 0: at evaluations alone"""
     video_format: str = setting("gif", choices=("gif", "mp4"))
@@ -185,7 +185,7 @@ class Placement:
     unroll: int | None = setting(None, low=1, high=1024, none="1, on a GPU up to 8")
     """rollout steps compiled in a row"""
     donate: bool = setting(True)
-    """write a chunk's state over the last one's; without it the state takes its memory twice"""
+    """write a chunk's state over the last one's; false takes twice its memory"""
     tuned: bool = setting(True)
     """take the settings that `jaxrl-fast tune-speed` found for this program here"""
 

@@ -26,8 +26,7 @@ class SweepSettings(TypedDict, total=False):
     chunk_seconds: float
     """Seconds of device work between two syncs with the host. Default: 1.0."""
     pictures: bool
-    """Draw the curve and the agent at the end, and in a notebook the newest rollout. Default:
-    True."""
+    """Draw curve and agent at the end, in a notebook the newest rollout. Default: True."""
     video_every: int | None
     """Environment steps between videos of an episode; 0: at evaluations alone. Default: no
     videos."""
@@ -58,8 +57,7 @@ class SweepSettings(TypedDict, total=False):
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
     donate: bool
-    """Write a chunk's state over the last one's; without it the state takes its memory twice.
-    Default: True."""
+    """Write a chunk's state over the last one's; false takes twice its memory. Default: True."""
     tuned: bool
     """Take the settings that `jaxrl-fast tune-speed` found for this program here. Default: True."""
     actors: int

@@ -120,7 +120,7 @@ jax.tree_util.register_pytree_node(
 class Stored:
     """A named tuple of fields in rows [..., N] of a reference: a field is loaded where it is read.
 
-    A kernel's loop then carries no register of it.
+    The loop of a kernel then holds no field in a register.
     """
 
     def __init__(self, layout: Layout, rows: Any, first: Any, lane: jax.Array):
