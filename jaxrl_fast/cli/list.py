@@ -39,8 +39,10 @@ def _overview() -> list[str]:
     """Return the first names of every part; with a prompt, they fit a screen of 24 lines."""
     from jaxrl_fast.algorithms import ALGORITHMS
 
-    sources = [_fill([f"not installed: {install}"] if install else _few(names), f"  {source:{MARGIN - 2}}")
-               for (source, install), names in _by_source().items()]
+    sources = []
+    for (source, install), names in _by_source().items():
+        first = [f"not installed: {install}"] if install else _few(names)
+        sources.append(_fill(first, f"  {source:{MARGIN - 2}}"))
     return [
         _row("algorithms", ALGORITHMS.names()), heading("environments"), *sources,
         _row("logs", _forms("logs")), _row("samplers", _forms("samplers")),
