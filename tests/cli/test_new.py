@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import tomllib
@@ -50,7 +51,19 @@ def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     assert {"jaxrl-fast eval run --import fresh_env", "jaxrl-fast report run --import fresh_env"} <= {
         text.strip() for text in out.splitlines()}
     run_tests(place, "test_fresh_env.py")
+    assert len(jf.show(jf.make("fresh_env"), [1, 0, 1]).frames) == 4
     assert "skeleton" not in (place / "fresh_env.py").read_text().lower()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_tests_of_a_skeleton_need_pytest(there, place, run_cli, monkeypatch):
+    if not there:  # as after a plain `pip install`
+        find = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec",
+                            lambda name: None if name == "pytest" else find(name))
+    out = run_cli("new", "environment", "with_tests")[1]
+    assert ("pip install pytest && pytest test_with_tests.py" in out) != there
+    assert out.endswith("pytest test_with_tests.py\n")
 
 
 def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch):
