@@ -78,7 +78,8 @@ def print_end(s: Any) -> None:
     if s.config.target_return is not None and all(s.reached[i] for i in s.live):
         print(f"every member has reached {s.config.target_return:g}")
     what = "updates" if s.config.offline else "steps"
-    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
+    each = "" if s.config.members == 1 else " a member"
+    print(f"{s.env_steps:,} {what}{each} in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
           f"{what}/s")
     drawn = [s.out.path / name for name in PICTURES if (s.out.path / name).exists()]
     if drawn:
