@@ -6,7 +6,8 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
-from jaxrl_fast.cli.args import IMPORT, PROG, heading, parse, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, parse, positionals
+from jaxrl_fast.cli.help import heading
 from jaxrl_fast.errors import ConfigError, check_choice
 
 FEW = 3  # names of a source or of presets that the short list shows

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jaxrl_fast.cli.args import PROG, heading
+from jaxrl_fast.cli.args import PROG
+from jaxrl_fast.cli.help import heading
 
 GROUPS = {  # {group: {a command as typed: what it does}}; with a prompt, a screen of 24 lines
     "Train": {

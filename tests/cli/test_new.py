@@ -14,7 +14,7 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import completion, overview
+from jaxrl_fast.cli import completion, help, other_flags, overview, runs
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
@@ -158,7 +158,30 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli(*words.split(), "--help")
     lines = [-(-len(line) // 80) for line in re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()]
-    assert code == 0 and 5 < sum(map(max, lines, [1] * len(lines))) <= 40, out
+    assert code == 0 and 3 < sum(map(max, lines, [1] * len(lines))) <= help.ROWS, out
+    assert "\ntry:  " in out or "\nall " in out  # what to type next
+
+
+@pytest.mark.parametrize("command", help.TRY)
+def test_what_a_help_says_to_try_has_flags_of_the_command(command):
+    known = [o.flag for o in other_flags.commands().get(command.replace("ladder", "ladder pong"), ())]
+    for typed in help.TRY[command]:
+        flags = [word for word in typed.split() if word.startswith("--")]
+        assert {flag for flag in flags if not flag.startswith(("--algo.", "--env."))} <= {*known}
+
+
+def test_a_help_is_coloured_on_a_terminal(run_cli, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\033" not in run_cli("eval", "--help")[1]
+    monkeypatch.setattr(help.sys.stdout, "isatty", lambda: True)
+    shown = help.first_screen("jaxrl-fast eval RUN", "Play.", runs.EVAL)
+    assert "\033[1mflags of the command\033[0m" in shown and "\033[36m--episodes INT\033[0m" in shown
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_the_help_of_a_resume_needs_no_folder(command, run_cli):
+    code, out, _ = run_cli(command, "--resume", "--help")
+    assert code == 0 and "--resume" in out and "Resume a " in out
 
 
 def test_the_examples_of_sweep_have_settings_to_compare(run_cli):
