@@ -78,7 +78,7 @@ def test_the_install_cell_takes_a_checkout_for_no_package(there, tmp_path, monke
     ran = []
     monkeypatch.setattr(subprocess, "run", lambda command, **_: ran.append(command))
     exec(code, {})
-    assert ran[-1][1:] == ["-m", "pip", "install", "-q", "./jaxrl_fast"]
+    assert ran[-1][1:] == ["-m", "pip", "install", "-q", "./jaxrl_fast[pandas]"]
     assert [x.split()[:2] for x in ran[:-1]] == ([] if there else [["git", "clone"]])
 
 

@@ -18,6 +18,7 @@ from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, expected
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
+from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs import hub
@@ -90,7 +91,7 @@ def resume(
     path: str | Path, total_steps: int | None = None, horizon: int | None = None,
     modules: Sequence[str] = (),
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True,
-    progress: bool = False,
+    progress: bool | None = None,
     devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
     """Resume a run from its last checkpoint, bit for bit, and return it, like `train`.
@@ -109,7 +110,7 @@ def resume(
     return run_so_far(lambda: resume_run(
         path, total_steps=total_steps, horizon=horizon, modules=modules,
         hooks=hooks, sinks=sinks, tensorboard=tensorboard,
-        progress=progress, devices=devices, mesh=mesh, **host,
+        progress=shows(progress), devices=devices, mesh=mesh, **host,
     ))  # fmt: skip
 
 

@@ -30,7 +30,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.notebook import display
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Guarded, Sink, check_hooks, check_sinks
-from jaxrl_fast.logs.terminal import is_watched
+from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.memory import identity
 from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
@@ -92,7 +92,7 @@ def start(
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
-    progress = is_watched(sys.stderr) if progress is None else progress
+    progress = shows(progress)
     prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
     if tuned and progress:
         print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)

@@ -781,3 +781,16 @@ def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swep
     assert folder.open_folder(tmp_path, with_value(default), ("parts",)) == content
     with pytest.raises(jf.ConfigError, match="this holds another sweep"):
         folder.open_folder(tmp_path, with_value(not default), ("parts",))
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_progress_is_shown_in_a_notebook_or_on_a_terminal(watched, tmp_path, capsys, monkeypatch):
+    """A sweep and a resumed run show their progress in a notebook or on a terminal."""
+    monkeypatch.setattr("jaxrl_fast.logs.terminal.is_watched", lambda stream: watched)
+    algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
+    jf.sweep(algo, jf.make("CartPole-v1"), 256, grid={"algo.discount": [0.9, 0.99]}, seeds=1,
+             out=tmp_path / "sweep", eval_episodes=2, pictures=False)
+    told = capsys.readouterr()
+    assert ("part 1 of 1" in told.out) == ("compiling" in told.err) == watched
+    jf.resume(tmp_path / "sweep/parts/00", 512, 512, tensorboard=False)
+    assert ("compiling" in capsys.readouterr().err) == watched
