@@ -43,7 +43,8 @@ AGENTS = {
     "ppo": dict(num_envs=1024, num_steps=16, num_minibatches=64),
     "pqn": dict(num_envs=1024, num_steps=16, num_minibatches=64),
 }
-NOT_PLAYED = ("combat", "joust", "maze_craze", "warlords", "pitfall2")  # docs/atari.md says why
+# ALE does not load four; with Pitfall II all lanes would play in a program with its chip.
+NOT_PLAYED = ("combat", "joust", "maze_craze", "warlords", "pitfall2")
 PICTURES = dict(img_height=42, img_width=42)
 
 

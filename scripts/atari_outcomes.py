@@ -20,8 +20,9 @@ import jax
 import numpy as np
 from _atari_oracle import Oracle, Trace, play, tables
 
-from jaxrl_fast.envs.atari import outcome_table, outcomes
-from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES, Game
+from jaxrl_fast.envs.atari import outcome_form, outcomes
+from jaxrl_fast.envs.atari.outcome_form import FIRST, Game
+from jaxrl_fast.envs.atari.outcome_table import GAMES
 
 _COLUMNS = 100
 _ROWS = 8192
@@ -65,7 +66,7 @@ def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, in
     """
     least = min(values, default=0)
     if 1 < least < 255 and len(values) == 256 - least:
-        return 0xFF, least, outcome_table.AT_LEAST
+        return 0xFF, least, outcome_form.AT_LEAST
     every = np.arange(256) if seen is None else seen
     inside = np.isin(every, list(values))
     for differs in (0, 1):
@@ -75,7 +76,7 @@ def byte_test(values: set[int], seen: np.ndarray | None = None) -> tuple[int, in
         first = int(every[np.flatnonzero(chosen)[0]])
         for mask in sorted(range(256), key=lambda m: (-bin(m).count("1"), m)):
             if (((every & mask) == (first & mask)) == chosen).all():
-                return mask, first & mask, outcome_table.DIFFERS if differs else outcome_table.EQUAL
+                return mask, first & mask, outcome_form.DIFFERS if differs else outcome_form.EQUAL
     return None
 
 
@@ -115,8 +116,8 @@ def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int
     at = at[~trace.over[at] & ~trace.first[at]]
     runs = [((1 << n) - 1) << s for s in range(8) for n in range(8 - s, 0, -1)]
     masks = [(mask, (mask & -mask).bit_length() - 1) for mask in runs]
-    masks += [(1 << a | 1 << b, outcome_table.COUNT) for a in range(8) for b in range(a)]
-    masks += [(mask, outcome_table.COUNT) for mask in runs if bin(mask).count("1") > 2]
+    masks += [(1 << a | 1 << b, outcome_form.COUNT) for a in range(8) for b in range(a)]
+    masks += [(mask, outcome_form.COUNT) for mask in runs if bin(mask).count("1") > 2]
     alive = np.unique(trace.lives[~trace.over])
     found = [(FIRST, 0, 0, 0, int(alive[0]))] if len(alive) == 1 else []
     for i in sorted({i for table in many for i in table}) if len(at) else ():
@@ -131,7 +132,7 @@ def lives_forms(many: list[dict], trace: Trace) -> list[tuple[int, int, int, int
 def _part(byte: np.ndarray, mask: int, shift: int) -> np.ndarray:
     """Return the masked bits as a number, or how many they are."""
     byte = byte.astype(np.uint8) & np.uint8(mask)
-    return (np.bitwise_count(byte) if shift == outcome_table.COUNT else byte >> shift).astype(int)
+    return (np.bitwise_count(byte) if shift == outcome_form.COUNT else byte >> shift).astype(int)
 
 
 def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
@@ -144,7 +145,7 @@ def _agreement(form: tuple[int, int, int, int, int], many: list[dict]) -> int:
 
 def loss_tests(many: list[dict], pairs: list) -> list[tuple[int, int, int, int]]:
     """Return tests of a byte that lets a loss of one life count."""
-    found = {outcome_table.ALWAYS: None}
+    found = {outcome_form.ALWAYS: None}
     for _, table, over in pairs:
         for i, rows in table.items() if not over else ():
             lives = np.array([r[1] for r in rows])
@@ -181,11 +182,11 @@ def line(name: str, game: Game) -> str:
     parts = [rows([row(term, 1) for term in game.score])]
     if any(game.lives[1:]):
         parts.append(f"lives={row(game.lives, 2)}")
-    if game.loss != outcome_table.ALWAYS:
+    if game.loss != outcome_form.ALWAYS:
         parts.append(f"loss={row(game.loss, 3)}")
-    if game.unset != outcome_table.NEVER:
+    if game.unset != outcome_form.NEVER:
         parts.append(f"unset={row(game.unset, 3)}")
-    if game.jumps == outcome_table.NEVER:
+    if game.jumps == outcome_form.NEVER:
         parts.append("jumps=NEVER")
     if game.ends:
         parts.append(f"ends={rows([rows([row(t, 3) for t in group]) for group in game.ends])}")
@@ -235,7 +236,7 @@ def derive(name: str, trace: Trace) -> Found:
         plain._replace(lives=form, loss=test, jumps=jumps)
         for test, jumps, form in itertools.product(
             loss_tests(many, pairs),
-            (outcome_table.ALWAYS, outcome_table.NEVER),
+            (outcome_form.ALWAYS, outcome_form.NEVER),
             lives_forms(many, trace)[:12],
         )
     ]

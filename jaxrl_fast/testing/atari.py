@@ -82,7 +82,8 @@ def replace(
     m: Machine, c: controls.Controls, i: int, fresh: Machine, held: controls.Controls
 ) -> tuple[Machine, controls.Controls]:
     """Return the machines and controllers with another game of the same image in lane `i`."""
-    fresh = fresh._replace(cart=fresh.cart._replace(start=m.cart.start[i]))
+    cart = fresh.cart._replace(start=m.cart.start[i])
+    fresh = fresh._replace(cart=cart, dpc=fresh.dpc if m.dpc else ())
     return jax.tree.map(lambda old, new: old.at[i].set(new), (m, c), (fresh, held))
 
 

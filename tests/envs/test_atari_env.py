@@ -173,7 +173,7 @@ def test_vmap_adds_lanes():
     ("Pong", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*use frameskip"),
     ("Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
     ("Pong", {"reward_clip": -1.0}, "env.reward_clip"),
-    ("Pitfall2", {}, "game must be one of "),
+    ("VideoChess", {}, "game must be one of "),
 ])  # fmt: skip
 def test_bad_settings(name, settings, message):
     with pytest.raises(ConfigError, match=message) as found:

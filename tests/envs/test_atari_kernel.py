@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,6 +74,15 @@ def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
     return found
 
 
+def _programs(folder: Path, makers: Sequence[Callable[[int], bytes]]) -> dict[str, Path]:
+    files = {}
+    for i, make in enumerate(makers):
+        files[f"program{i}"] = folder / str(i) / f"{atari_programs.NAME}.bin"
+        files[f"program{i}"].parent.mkdir()
+        files[f"program{i}"].write_bytes(make(i))
+    return files
+
+
 def test_six_games_equal_the_plain_program():
     first, *others = _starts({name: games.rom_path(name) for name in GAMES}, 2)
     found = _assert_equal_steps([_drawn_over(first), *others], 1, lanes=8)
@@ -82,13 +93,17 @@ def test_six_games_equal_the_plain_program():
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_random_programs_and_longer_games_equal_the_plain_program(tmp_path):
-    files = {}
-    for i, make in enumerate((*[atari_programs.processor] * 3, *[atari_programs.picture] * 3)):
-        files[f"program{i}"] = tmp_path / str(i) / f"{atari_programs.NAME}.bin"
-        files[f"program{i}"].parent.mkdir()
-        files[f"program{i}"].write_bytes(make(i))
-    _assert_equal_steps(_starts(files, 2), 2, lanes=8)
+    makers = (*[atari_programs.processor] * 3, *[atari_programs.picture] * 3)
+    _assert_equal_steps(_starts(_programs(tmp_path, makers), 2), 2, lanes=8)
     _assert_equal_steps(_starts({name: games.rom_path(name) for name in GAMES}, 2), 8, lanes=8)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_pitfall_2_and_programs_of_its_chip_equal_the_plain_program(tmp_path):
+    files = _programs(tmp_path, [atari_programs.chip] * 4)
+    files |= {name: games.rom_path(name) for name in ("pitfall2", "pong")}
+    _assert_equal_steps(_starts(files, 2), 4, lanes=8)
 
 
 def test_few_lanes_fill_the_gpu_with_warps():

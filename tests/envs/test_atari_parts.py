@@ -126,7 +126,7 @@ def test_names_of_games(monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'pong'"):
         games.rom_path("Pnog")
     with pytest.raises(ConfigError, match="one of .*beam_rider"):
-        outcomes.rules("Pitfall2")
+        outcomes.rules("VideoChess")
 
 
 def test_the_score_and_the_end_of_pong():

@@ -8,6 +8,8 @@ from jaxrl_fast.envs.atari import opcodes as op
 
 NAME = "boxing"  # a game that ALE starts without looking at its RAM
 _ORIGIN = 0xF000
+_CHIP = 0x80  # bytes that the chip's registers take from each bank
+_LAST_PAGE = 0xFFC0  # instructions there clock the chip's random number
 # RAM that programs use: below it ALE looks for the game's end, above lie pointer and stack.
 _SCRATCH, _BYTES = 0x98, 80
 _POINTER = 0xF0
@@ -15,15 +17,16 @@ _TIMERS = (0x94, 0x95, 0x96, 0x97, 0x9C, 0x9F)
 _PORTS = (0x80, 0x81, 0x82, 0x83, 0x84, 0x85, 0x8C)
 
 
-def image(body: bytes) -> bytes:
+def image(body: bytes, offset: int = 0) -> bytes:
     """Return an image whose frame is three lines of VSYNC and `body`."""
     code = bytearray([0x78, 0xD8, 0xA2, 0xFF, 0x9A])  # SEI CLD LDX #$FF TXS
-    again = _ORIGIN + len(code)
+    begin = _ORIGIN + offset
+    again = begin + len(code)
     code += bytes([0xA9, 2, 0x85, 0, 0x85, 2, 0x85, 2, 0x85, 2, 0xA9, 0, 0x85, 0]) + body
     code += bytes([0x4C, again & 0xFF, again >> 8])
     rom = bytearray(4096)
-    rom[: len(code)] = code
-    rom[-4:] = bytes([_ORIGIN & 0xFF, _ORIGIN >> 8] * 2)
+    rom[offset : offset + len(code)] = code
+    rom[-4:] = bytes([begin & 0xFF, begin >> 8] * 2)
     return bytes(rom)
 
 
@@ -118,3 +121,29 @@ def picture(seed: int, size: int = 3400) -> bytes:
         else:
             out += _write(rng)
     return image(bytes(out) + bytes([0x85, 0x2C]))
+
+
+def chip(seed: int, size: int = 3400) -> bytes:
+    """Return a program of DPC's registers, whose reads it keeps in RAM; both banks are the same."""
+    rng = np.random.default_rng(seed)
+    calls = bytes([0xA5, 0x98, 0xEE, 8, 0xF0, 0xAD, 5, 0xF0, 0x85, 0x99, 0x60])  # the last page's
+    out = bytearray()
+    while len(out) < size:
+        kind, register = rng.random(), int(rng.integers(64))
+        if kind < 0.4:
+            register = int(rng.choice([register, *range(4, 0x18), *range(0x38, 0x40)]))
+            out += bytes([0xAD, register, 0xF0, 0x85, _scratch(rng)])
+        elif kind < 0.8:
+            value = int(rng.choice([rng.integers(256), rng.integers(6), rng.integers(16, 60)]))
+            out += bytes([0xA9, value, 0x8D, 0x40 + register, 0xF0])
+        elif kind < 0.85:
+            out += lines(int(rng.integers(1, 4)))
+        elif kind < 0.9:  # INC of a register, or an indexed read
+            spot = int(rng.choice([0xF8, 0xF9]))
+            reads = bytes([0xA2, register, 0xBD, 0, 0xF0, 0x85, _scratch(rng)])
+            out += bytes([0xEE, register, 0xF0, 0xAD, spot, 0xFF]) if kind < 0.87 else reads
+        else:
+            out += bytes([0x20, _LAST_PAGE & 0xFF, _LAST_PAGE >> 8])
+    bank = bytearray(image(bytes(out), _CHIP))
+    bank[_LAST_PAGE - _ORIGIN : _LAST_PAGE - _ORIGIN + len(calls)] = calls
+    return bytes(bank) * 2 + rng.bytes(2048)

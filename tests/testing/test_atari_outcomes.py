@@ -8,7 +8,8 @@ import pytest
 from _atari_oracle import Oracle
 
 from jaxrl_fast.envs.atari import outcomes
-from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES
+from jaxrl_fast.envs.atari.outcome_form import FIRST
+from jaxrl_fast.envs.atari.outcome_table import GAMES
 
 SOME = ("asterix", "beam_rider", "breakout", "pitfall", "qbert", "seaquest", "riverraid", "tennis")
 

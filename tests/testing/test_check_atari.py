@@ -42,6 +42,13 @@ def test_random_programs_equal_ale(tmp_path):
     assert sum(report.equal.values()) == len(files) * len(SEEDS) * 3
 
 
+def test_pitfall_2_and_random_programs_of_its_chip_equal_ale(tmp_path):
+    files = _programs(tmp_path, **{f"chip{i}": atari_programs.chip(i) for i in range(4)})
+    files |= {name: games.rom_path(name) for name in ("pitfall2", "pong")}
+    report = check_atari(tuple(files), SEEDS, 20, images=files)
+    assert sum(report.equal.values()) == len(files) * len(SEEDS) * 20
+
+
 def test_a_wrong_controller_is_a_difference():
     files = {name: games.rom_path("pong") for name in "abcdef"}  # none is known to have paddles
     with pytest.raises(AssertionError, match="bytes and .* pixels differ"):
@@ -95,8 +102,7 @@ def test_every_game_equals_ale():
     from ale_py import roms
 
     silent = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
-    left = ("pitfall2",)  # docs/atari.md says why
-    names = [name for name in roms.get_all_rom_ids() if name not in silent + left]
+    names = [name for name in roms.get_all_rom_ids() if name not in silent]
     check_atari(names, range(8), 300)
 
 

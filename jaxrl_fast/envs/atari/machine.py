@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxrl_fast.envs.atari import addressing, cartridge, cpu, kernel, picture, registers, riot, tia
+from jaxrl_fast.envs.atari import addressing, cartridge, dpc, kernel, picture, registers, riot, tia
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
+from jaxrl_fast.envs.atari.cpu import execute, flags, is_unsupported
 from jaxrl_fast.envs.atari.memory import Memory, of_arrays
 from jaxrl_fast.envs.atari.state import LINE, NEVER, RIOT_RAM, Inputs, Machine, Rom, Tia
 from jaxrl_fast.ops import lowering
@@ -140,7 +141,10 @@ def _commit(
     reads, writes = (on & op.ADDRESS.has(word.address, name) for name in ("reads", "writes"))
     cart = cartridge.switch(m.cart, access.read_at, reads)
     byte, late = _read(m._replace(cart=cart), inputs, memory, access, cycles, reads)
-    new, stored = cpu.execute(m.cpu, word, access, byte, memory.rare)
+    if m.dpc:
+        m, byte, strays = dpc.read(m, memory, word, access, cycles, on, byte)
+        access = access._replace(bad=access.bad | strays)
+    new, stored = execute(m.cpu, word, access, byte, memory.rare)
 
     flow = op.ADDRESS.get(word.address, "flow")
     calls = (flow == op.CALL) | (flow == op.BREAK)
@@ -152,7 +156,9 @@ def _commit(
     index = jnp.where(hit, index, at & 0x7F)
     ram = memory.store(m.ram, index, stored, to_ram | (writes & hit))
     ram = memory.store(ram, (m.cpu.sp - 1) & 0x7F, back, on & calls)
-    ram = memory.store(ram, (m.cpu.sp - 2) & 0x7F, cpu.flags(m.cpu), on & (flow == op.BREAK))
+    ram = memory.store(ram, (m.cpu.sp - 2) & 0x7F, flags(m.cpu), on & (flow == op.BREAK))
+    if m.dpc:
+        ram = dpc.write(m, memory, ram, at, stored, writes)
     cart = cartridge.switch(cart, at, writes)
     chips = riot.mark_late(m.riot, reads & late, cycles)
     chips = riot.write(chips, at, stored, writes & addressing.is_ports(at), cycles)
@@ -168,7 +174,7 @@ def _commit(
     wait = jnp.where(to_tia & (register == tia.WSYNC), registers.wait_cycles(m.tia, cycles), 0)
     steps = m.steps + on.astype(jnp.int32)
     over = ends | stops
-    bad = (access.bad | cpu.is_unsupported(m.cpu, word)) & on
+    bad = (access.bad | is_unsupported(m.cpu, word)) & on
     return m._replace(
         cpu=_where(on, new, m.cpu),
         riot=chips,
@@ -208,6 +214,7 @@ def begin(m: Machine) -> Machine:
         turn=jnp.where(fresh, 1 - m.turn, m.turn),
         partial=jnp.ones_like(m.partial),
         done=m.bad,
+        dpc=dpc.begin(m.dpc, back) if m.dpc else (),
     )
 
 

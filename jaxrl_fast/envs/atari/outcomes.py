@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.envs.atari import outcome_table as table
+from jaxrl_fast.envs.atari import outcome_form as form
 from jaxrl_fast.envs.atari.games import snake_case
-from jaxrl_fast.envs.atari.outcome_table import FIRST, GAMES, Game
+from jaxrl_fast.envs.atari.outcome_form import FIRST, Game
+from jaxrl_fast.envs.atari.outcome_table import GAMES
 from jaxrl_fast.errors import ConfigError, nearest
 
 _TERMS, _GROUPS, _TESTS = 7, 4, 4
@@ -46,8 +47,8 @@ class Outcome(NamedTuple):
 def pack(game: Game) -> Rules:
     """Return the rules as arrays of one size for every game."""
     score = [_terms(game.major), _terms(game.score)]
-    groups = [[*group, *[table.ALWAYS] * (_TESTS - len(group))] for group in game.ends]
-    groups += [[table.NEVER] * _TESTS] * (_GROUPS - len(groups))
+    groups = [[*group, *[form.ALWAYS] * (_TESTS - len(group))] for group in game.ends]
+    groups += [[form.NEVER] * _TESTS] * (_GROUPS - len(groups))
     raw = score, game.unset, game.lives, game.loss, game.bonus, game.jumps, groups
     parts = [np.array(part, np.int32) for part in raw]
     for part in parts:
@@ -57,7 +58,7 @@ def pack(game: Game) -> Rules:
     return Rules(terms, unset, lives, loss, bonus, extra, jumps, ends, last)
 
 
-def _terms(terms: table.Terms) -> list[tuple[int, ...]]:
+def _terms(terms: form.Terms) -> list[tuple[int, ...]]:
     full = [(*term, 0, 0)[:5] for term in terms]
     return full + [(FIRST, 0, 0, 0, 0)] * (_TERMS - len(full))
 
@@ -97,22 +98,22 @@ def holds(test: jax.Array, ram: jax.Array | np.ndarray) -> jax.Array:
     """Return whether tests [..., 4] hold, bool [...]."""
     at, mask, value, relation = jnp.moveaxis(jnp.asarray(test), -1, 0)
     byte = ram[at].astype(jnp.int32) & mask
-    same = (byte == value) ^ (relation == table.DIFFERS)
-    same = jnp.where(relation == table.AT_LEAST, byte >= value, same)
-    return jnp.where(relation == table.BELOW, byte < value, same)
+    same = (byte == value) ^ (relation == form.DIFFERS)
+    same = jnp.where(relation == form.AT_LEAST, byte >= value, same)
+    return jnp.where(relation == form.BELOW, byte < value, same)
 
 
 def over(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     """Return whether the game is over after a frame with `before` lives in the frame before."""
     ends = jnp.any(jnp.all(holds(rules.ends, ram), -1))
-    return ends & ((rules.last == table.ANY) | (rules.last == before))
+    return ends & ((rules.last == form.ANY) | (rules.last == before))
 
 
 def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     """Return the lives that are left after a frame with `before`, 0 when the game is over."""
     at, mask, shift, factor, plus = rules.lives
     byte = ram[at].astype(jnp.int32) & mask
-    part = jnp.where(shift == table.COUNT, jax.lax.population_count(byte), byte >> shift)
+    part = jnp.where(shift == form.COUNT, jax.lax.population_count(byte), byte >> shift)
     left = (part * factor + plus + holds(rules.bonus, ram) * rules.extra) & 0xFF
     counts = jnp.where(left == before - 1, holds(rules.loss, ram), holds(rules.jumps, ram))
     return jnp.where(over(rules, ram, before), 0, jnp.where(counts, left, before))

@@ -12,16 +12,28 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from jaxrl_fast.envs.atari import cartridge
+from jaxrl_fast.envs.atari import cartridge, dpc
 from jaxrl_fast.envs.atari.controls import Controls
 from jaxrl_fast.envs.atari.decode import BANK, SLICE, Rom, decode, join
-from jaxrl_fast.envs.atari.state import LINE, RAM, WIDTH, Cart, Cpu, Machine, Riot, Tia, View
+from jaxrl_fast.envs.atari.state import (
+    LINE,
+    RAM,
+    WIDTH,
+    Cart,
+    Cpu,
+    Dpc,
+    Machine,
+    Riot,
+    Tia,
+    View,
+)
 
 _TRUE, _FALSE = 0xFAB1FAB2, 0xBAD1BAD2
 _SCREEN_LINES = 250
 _SWITCHES = 0x3F  # both difficulties B, color, nothing pressed
 _PAL_HEIGHT = 250  # lines that ALE shows of a PAL game
 _PAL_LINES, _LINES = 342, 290  # after which a frame ends by itself
+_FRACTION = 100_000_000  # of a clock of DPC's oscillator
 
 # First hot spot, number of them, bytes of RAM.
 _KINDS = {
@@ -34,6 +46,7 @@ _KINDS = {
     "F6SC": (0x1FF6, 4, 128),
     "E0": (0, 0, 0),
     "FE": (0, 0, 0),
+    "DPC": (0x1FF8, 2, 0),
 }
 # A TIA's numbers in order; a name of `Tia`, or None.
 _TIA = (
@@ -112,8 +125,8 @@ def _tia(data: bytes) -> tuple[Tia, View]:
     return Tia(**fields, skip0=0, skip1=0, loss=0), view
 
 
-def _cart(data: bytes) -> tuple[Cart, list[int]]:
-    """Return the cartridge's state and the bytes of its RAM."""
+def _cart(data: bytes) -> tuple[Cart, list[int], Dpc]:
+    """Return the cartridge's state, the bytes that it holds in `Machine.ram`, and DPC."""
     name = kind_of(data)
     if name not in _KINDS:
         raise ValueError(f"cartridge must be one of {sorted(_KINDS)}, got {name!r}.")
@@ -125,8 +138,20 @@ def _cart(data: bytes) -> tuple[Cart, list[int]]:
     else:
         bank = r.number() if banks else 0
         slices = [bank * BANK + i * SLICE for i in range(4)]
-    ram = r.numbers(r.number()) if extra else []
-    return Cart(0, kind, first, banks, extra, *slices), ram
+    ram, chip = r.numbers(r.number()) if extra else [], Dpc(0, 0, 0)
+    if name == "DPC":
+        ram, chip = _dpc(r)
+    return Cart(0, kind, first, banks, extra, *slices), ram, chip
+
+
+def _dpc(r: _Reader) -> tuple[list[int], Dpc]:
+    """Return the bytes of `dpc` in RAM, and its oscillator."""
+    tops, bottoms, counters, flags, plays = (r.numbers(r.number()) for _ in range(5))
+    random, last, fraction = r.numbers(3)
+    high = [c >> 8 | p * dpc.MUSIC for c, p in zip(counters, [0] * 5 + plays, strict=True)]
+    low = [c & 0xFF for c in counters]
+    phase = round(fraction * dpc.PERIOD / _FRACTION)
+    return [*tops, *bottoms, *low, *high, *flags, random], Dpc(1, *dpc.since(last, phase))
 
 
 def parse(
@@ -151,7 +176,7 @@ def parse(
     riot, inner = _riot(data)
     tia, view = _tia(data)
     view = view._replace(combs=int(combs))
-    cart, outer = _cart(data)
+    cart, outer, chip = _cart(data)
     memory = np.zeros(RAM, np.uint8)
     memory[:128] = inner
     memory[128 : 128 + len(outer)] = outer
@@ -160,17 +185,25 @@ def parse(
     paddles = [int.from_bytes(data[i : i + 4], "little") for i in ends]
     screens = np.zeros((2, _SCREEN_LINES, WIDTH), np.uint8)
     screens[0, : len(shown)], screens[1, : len(before)] = shown, before
-    machine = Machine(cpu, riot, tia, cart, view, memory, screens, 0, cycles, 0, partial, 0, 0)
-    return Start(machine, Controls(controller, *paddles, _SWITCHES), decode(image))
+    machine = Machine(
+        cpu, riot, tia, cart, view, memory, screens, 0, cycles, 0, partial, 0, 0, chip
+    )
+    rom = decode(image + bytes(-len(image) % BANK if chip.present else 0))
+    return Start(machine, Controls(controller, *paddles, _SWITCHES), rom)
 
 
 def batch(starts: list[Start]) -> tuple[Machine, Controls, Rom]:
-    """Return machines as lanes; images that are the same object are joined once."""
+    """Return machines as lanes; images that are the same object are joined once.
+
+    `Machine.dpc` is left out unless a lane has the chip.
+    """
     images = list({id(s.rom): s.rom for s in starts}.values())
     rom, begins = join(images)
     where = {id(image): int(begin) for image, begin in zip(images, begins, strict=True)}
     carts = [s.machine.cart._replace(start=where[id(s.rom)]) for s in starts]
     lanes = [s.machine._replace(cart=cart) for s, cart in zip(starts, carts, strict=True)]
+    if not any(lane.dpc.present for lane in lanes):
+        lanes = [lane._replace(dpc=()) for lane in lanes]
 
     def stack(*leaves):
         leaf = np.stack([np.asarray(x) for x in leaves])

@@ -115,6 +115,14 @@ class Cart(NamedTuple):
     s3: jax.Array
 
 
+class Dpc(NamedTuple):
+    """The oscillator of DPC's music; the chip's bytes lie in `Machine.ram`, see `dpc`."""
+
+    present: jax.Array  # 1: the cartridge has the chip
+    clocks: jax.Array  # from the last read of the music to the frame's begin, or less than 0
+    phase: jax.Array  # part of a clock at the frame's begin, in units of 1 / dpc.PERIOD
+
+
 class Inputs(NamedTuple):
     """What the player and the console's switches do in a frame."""
 
@@ -154,6 +162,7 @@ class Machine(NamedTuple):
     partial: jax.Array  # 1: the last call ended before VSYNC did
     done: jax.Array  # 1: this call is over
     bad: jax.Array  # 1: an instruction that is not supported, or code in RAM
+    dpc: Dpc | tuple[()] = ()  # nothing where no lane has the chip: the program then has none of it
 
 
-__all__ = ["Cart", "Cpu", "Inputs", "Machine", "Riot", "Rom", "Tia", "View"]
+__all__ = ["Cart", "Cpu", "Dpc", "Inputs", "Machine", "Riot", "Rom", "Tia", "View"]

@@ -1,0 +1,31 @@
+"""Rows of `outcome_table` for games outside of the literature's 57."""
+
+from __future__ import annotations
+
+from jaxrl_fast.envs.atari.outcome_form import Game
+
+MORE: dict[str, Game] = {
+    "donkey_kong": Game(
+        ((0x87, 100000, 10000), (0x88, 1000, 100)), lives=(0xA3, 0xFF, 0, 1, 0),
+        ends=(((0x8B, 0xFF, 0x1F, 0), (0x8F, 0xFF, 0x03, 0), (0xA3, 0xFF, 0x00, 0)),),
+    ),  # fmt: skip
+    "frogger": Game(
+        ((0xCC, 1000, 100), (0xCE, 10, 1)), lives=(0xD0, 0xFF, 0, 1, 0),
+        ends=(((0xD0, 0xFF, 0xFF, 0),),),
+    ),  # fmt: skip
+    "galaxian": Game(
+        ((0xAC, 100000, 10000), (0xAD, 1000, 100), (0xAE, 10, 1)),
+        lives=(0xB9, 0xFF, 0, 1, 1), ends=(((0xBF, 0xFF, 0x80, 2),),),
+    ),  # fmt: skip
+    "mario_bros": Game(
+        ((0x89, 100000, 10000), (0x8A, 1000, 100)), lives=(0x87, 0xFF, 0, 1, 0),
+        ends=(((0x87, 0xFF, 0x00, 0),),),
+    ),  # fmt: skip
+    "mr_do": Game(
+        ((0x82, 100, 10), (0x83, 10000, 1000)), lives=(0xDB, 0xFF, 0, 1, 0),
+        ends=(((0xDA, 0xFF, 0x40, 0),),),
+    ),  # fmt: skip
+    "pitfall2": Game(
+        ((0xC7, 100000, 10000), (0xC8, 1000, 100), (0xC9, 10, 1)), lives=(0x80, 0x00, 0, 0, 1),
+    ),  # fmt: skip
+}
