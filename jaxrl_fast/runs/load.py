@@ -32,6 +32,7 @@ from jaxrl_fast.runs.seed_results import ended_seeds
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.signals import run_so_far
 from jaxrl_fast.runs.train import Around, begin, run_prepared
+from jaxrl_fast.runs.videos import DRAWING
 from jaxrl_fast.types import RunState
 from jaxrl_fast.values import expanded
 
@@ -130,7 +131,7 @@ def resume_run(path: str | Path, argument: str = "path", part: bool = False,
 def _resume(
     path, argument, part, total_steps=None, horizon=None, modules=(),
     hooks=(), sinks=(), tensorboard=True, progress=False,
-    devices=None, mesh=None, **host,
+    devices=None, mesh=None, drawing=DRAWING, **host,
 ):  # fmt: skip
     """Resume from a locked folder."""
     check_hooks(hooks)
@@ -171,7 +172,7 @@ def _resume(
     if not part:
         _warn_of_horizon(new)
     return run_prepared(prepared, lambda: RunDir(path),
-                        Around(hooks, sinks, tensorboard, progress), last)
+                        Around(hooks, sinks, tensorboard, progress, drawing), last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:

@@ -88,7 +88,7 @@ def start(
     algo: Algorithm, env: Environment, total_steps: int = 500_000,
     out: Path | str | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None,
-    **settings: Any,
+    drawing: videos.Drawing = videos.DRAWING, **settings: Any,
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
@@ -102,7 +102,7 @@ def start(
     source = (
         None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
     )
-    return begin(prepared, out, hooks, sinks, tensorboard, progress, source)
+    return begin(prepared, out, hooks, sinks, tensorboard, progress, source, drawing)
 
 
 class Around(NamedTuple):
@@ -112,12 +112,13 @@ class Around(NamedTuple):
     sinks: Sequence[Sink] = ()
     tensorboard: bool = True
     progress: bool = False
+    drawing: videos.Drawing = videos.DRAWING
 
 
 def begin(
     prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True,
     progress: bool = False,
-    source: Any = None,
+    source: Any = None, drawing: videos.Drawing = videos.DRAWING,
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
@@ -126,13 +127,13 @@ def begin(
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
     if not in_turn(prepared.env, prepared.config):
         sinks = sinks(prepared.config) if callable(sinks) else sinks
-        return run_prepared(prepared, create, Around(hooks, sinks, tensorboard, progress),
-                            source=source)
+        around = Around(hooks, sinks, tensorboard, progress, drawing)
+        return run_prepared(prepared, create, around, source=source)
     make_sinks, rundir = sinks_of_each(sinks), None
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
-        return begin(part, folder, hooks, sinks, tensorboard, progress, source)
+        return begin(part, folder, hooks, sinks, tensorboard, progress, source, drawing)
 
     try:
         with contextlib.ExitStack() as stack:
@@ -229,7 +230,8 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
         sinks = [*bar, *written, *map(Guarded, around.sinks)]
-        Trainer(run, around.hooks, sinks, checkpoints, signals).train(given, saved)
+        trainer = Trainer(run, around.hooks, sinks, checkpoints, signals, around.drawing)
+        trainer.train(given, saved)
     finally:
         run.lanes.programs.clock.switch("")
     run.go_on = None  # training is finished
