@@ -220,7 +220,8 @@ def test_a_time_limit_is_not_a_failure():
 def test_shapes_that_differ_are_refused(function, values):
     x, flags = jnp.ones((3, 2)), jnp.zeros((3, 2), bool)
     args = (x, flags, flags, *[x] * (values - 1), x[:2])
-    with pytest.raises(ConfigError, match=r"of one shape, \(3, 2\), got \(2, 2\)"):
+    named = rf"arrays of {function.__name__} must be of one shape, \(3, 2\), got \(2, 2\)"
+    with pytest.raises(ConfigError, match=named):
         function(*args, 0.9, 0.9)
 
 
