@@ -21,13 +21,14 @@ from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.logs.notebook import NotebookSink
 from jaxrl_fast.runs.live_pictures import EPISODE, STILL, LivePictures, Picture
 from jaxrl_fast.runs.load import resume_run
+from jaxrl_fast.runs.means import Means
 from jaxrl_fast.runs.train import start
 from jaxrl_fast.runs.videos import DRAWING, Drawing
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
 
-ALWAYS = Drawing(at_once, share=1e9, apart=0.0)  # a picture after every chunk
+ALWAYS = Means(drawing=Drawing(at_once, share=1e9, apart=0.0))  # a picture after every chunk
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def shell(modules):
 
 def train(env=None, **settings):
     settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2,
-                    chunk_seconds=1e-9, progress=True, drawing=ALWAYS) | settings
+                    chunk_seconds=1e-9, progress=True, means=ALWAYS) | settings
     return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), **settings)
 
 
@@ -65,7 +66,7 @@ def test_the_cell_shows_an_environment_in_training(shell):
 def test_the_best_member_is_shown(shell):
     with tools.evaluations({5: [0.1, 0.9, 0.3], 9: [0.9, 0.2, 0.1]}.__getitem__):
         run = tools.train("ppo", seeds=3, eval_every=320, total_steps=576, progress=True,
-                          pictures=True, chunk_seconds=1e-9, drawing=ALWAYS)
+                          pictures=True, chunk_seconds=1e-9, means=ALWAYS)
     drawn = [run.env.render(tree.take(run.state.env, (i, 0))) for i in range(3)]
     shown = np.asarray(read(shell.pictures[-1][0])[1])
     assert [np.array_equal(shown, one) for one in drawn] == [False, True, False]
@@ -87,7 +88,7 @@ def test_on_the_host_it_is_an_episode(shell):
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_a_run_is_the_same_with_pictures(algo, shell, unbroken):
     whole, _ = unbroken(algo)
-    shown = tools.train(algo, progress=True, pictures=True, drawing=ALWAYS)
+    shown = tools.train(algo, progress=True, pictures=True, means=ALWAYS)
     assert shell.pictures
     tools.assert_same(shown.state, whole.state)
     assert tools.through_json(shown.history) == tools.through_json(whole.history)
@@ -100,8 +101,8 @@ def test_an_interrupted_run_with_pictures_resumes_exactly(shell, unbroken, tmp_p
     try:
         with pytest.raises(KeyboardInterrupt):
             tools.train("ppo", tmp_path / "run", hooks=[stop], chunk_seconds=1e-9,
-                        progress=True, pictures=True, drawing=ALWAYS)
-        resumed = resume_run(tmp_path / "run", progress=True, drawing=ALWAYS)
+                        progress=True, pictures=True, means=ALWAYS)
+        resumed = resume_run(tmp_path / "run", progress=True, means=ALWAYS)
     finally:
         signal.signal(signal.SIGINT, old)
     assert len({name for _, name, _ in shell.pictures}) == 2
