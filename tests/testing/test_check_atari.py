@@ -79,8 +79,8 @@ def test_a_game_that_ends_begins_anew(monkeypatch):
         return start(ale, image, name, atari.FEWEST_IDLE)
 
     monkeypatch.setattr(atari, "start", last_ball)
-    check_atari("Breakout", range(12), 45)
-    assert len(begun) == 3 * 12
+    check_atari("Breakout", range(12), 30)
+    assert len(begun) == 2 * 12
 
 
 @pytest.mark.slow
