@@ -700,7 +700,7 @@ def test_no_window_crosses_a_seam(settings):
     memory, t = algo.memory(), algo.num_steps
     rows = jax.jit(lambda i, life: Row(
         jnp.stack([jnp.full((t, 4), life, jnp.float32), jnp.broadcast_to(
-            jnp.arange(i * t, i * t + t)[:, None], (t, 4))], -1),
+            i * t + jnp.arange(t, dtype=jnp.float32)[:, None], (t, 4))], -1),
         jnp.zeros((t, 4), jnp.int32), jnp.full((t, 4), life, jnp.float32), jnp.zeros((t, 4), bool),
         jnp.zeros((t, 4), bool),
     ))  # fmt: skip
