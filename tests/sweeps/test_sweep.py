@@ -587,16 +587,11 @@ def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2,
                         population={"algo.learning_rate": rates})
     sizes = []
-    shrink = Lanes.shrink
-
-    def watched(s, kept):
-        shrink(s, kept)
-        sizes.append((len(s), jax.tree.leaves(s.state)[0].shape[0]))
-
-    with mock.patch.object(Lanes, "shrink", watched):
-        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
-                      selection=jf.Halving(2))
-    assert sizes == [(4, 4), (2, 2)]
+    watch = lambda run, rows: sizes.append((len(run.lanes),
+                                            jax.tree.leaves(run.state)[0].shape[0]))
+    found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
+                  selection=jf.Halving(2), hooks=[watch])
+    assert list(dict.fromkeys(sizes)) == [(8, 8), (4, 4), (2, 2)]
     kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
     assert len(kept) == 1 and len(found.lost) == 6
     rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
