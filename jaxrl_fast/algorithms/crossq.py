@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
@@ -40,7 +41,8 @@ class CrossQ(SAC):
 
     def __post_init__(self):
         super().__post_init__()
-        if is_number(self.target_tau) and self.target_tau != SAC.target_tau:
+        # in float32, as an exported policy's config.json holds it
+        if is_number(self.target_tau) and np.float32(self.target_tau) != np.float32(SAC.target_tau):
             raise ConfigError("target_tau", self.target_tau,
                               f"left at {SAC.target_tau}: crossq has no target networks")
         if self.batch_size == 1:

@@ -38,6 +38,7 @@ dev = ["pytest>=8"]
 
 [tool.setuptools]
 packages = ["{module}"]
+package-dir = {{ "" = "." }} # `pip install -e .` is then a path, which editors follow
 """
 README = """# {dashed}
 

@@ -69,7 +69,9 @@ def test_the_tests_of_a_skeleton_need_pytest(there, place, run_cli, monkeypatch)
 def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch):
     assert run_cli("new", "project", "fresh-things")[0] == 0
     project = place / "fresh-things"
-    groups = tomllib.loads((project / "pyproject.toml").read_text())["project"]["entry-points"]
+    content = tomllib.loads((project / "pyproject.toml").read_text())
+    groups = content["project"]["entry-points"]
+    assert content["tool"]["setuptools"]["package-dir"] == {"": "."}  # editors follow a path
     package = {str(x.relative_to(project)): x.read_text()
                for x in project.glob("fresh_things/*.py")}
     (place / "site").mkdir()

@@ -167,6 +167,16 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.safetensors
+def test_safetensors_of_crossq_is_loaded_again(tmp_path):
+    """Its settings come back in float32; one of them must stay as it is."""
+    agent = new("crossq", "Pendulum-v1")
+    again = jf.load(agent.export(tmp_path / "policy", "safetensors"))
+    np.testing.assert_array_equal(again.act(np.ones((5, 3))), agent.act(np.ones((5, 3))))
+    with pytest.raises(jf.ConfigError, match="target_tau must be left at 0.005"):
+        jf.CrossQ(target_tau=0.006)
+
+
+@pytest.mark.safetensors
 def test_safetensors_is_loaded_again(trained, tmp_path):
     agent = jf.load(trained, member=1)
     folder = agent.export(tmp_path / "policy", "safetensors")
