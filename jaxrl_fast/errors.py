@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from jaxrl_fast import synonyms
+
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES,
@@ -154,9 +156,15 @@ def debugging() -> bool:
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
     names = list(names)
-    lower = {n.lower(): n for n in names}
-    hits = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
+    lower, ours = {n.lower(): n for n in names}, synonyms.ours(_setting(name))
+    hits = [n for n in lower if _setting(n) in ours]  # the same setting of another library
+    hits = hits or difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
     return f"; did you mean {lower[hits[0]]!r}?" if hits else ""
+
+
+def _setting(name: Any) -> str:
+    """Return the setting in a name or a flag such as --algo.num-envs."""
+    return str(name).lower().rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
 def refuse_removed(cls: type) -> None:

@@ -33,6 +33,14 @@ def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
     return jaxlib_version(jaxlib) < (0, 11)
 
 
+def divides_batches(jaxlib: str | None = None) -> bool:
+    """Return whether a CPU divides every batched product among threads: jaxlib 0.11 does.
+
+    For small products the threads cost more than they gain (docs/decisions/torsos.md).
+    """
+    return jaxlib_version(jaxlib) >= (0, 11)
+
+
 def backend_started() -> bool:
     if "jax" not in sys.modules:
         return False

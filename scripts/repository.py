@@ -16,7 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.compile(r"https://github\.com/([\w.-]+)/([\w.-]+)")
 COLAB = re.compile(r"(?<=Open in Colab: )[`<].*?[`>](?=\\n)")
-PAGES = [*sorted(ROOT.glob("notebooks/*.ipynb")), ROOT / "docs/getting-started.md"]
+PAGES = [*sorted(ROOT.glob("notebooks/*.ipynb")), ROOT / "README.md",
+         ROOT / "docs/getting-started.md"]
 
 
 def address() -> str:

@@ -1,8 +1,15 @@
 """The sentence of an error: `NAME must be EXPECTED, got VALUE`, then the reason or the remedy."""
 
+import dataclasses
+import inspect
+
 import numpy as np
 import pytest
 
+import jaxrl_fast as jf
+from jaxrl_fast import synonyms
+from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.errors import ConfigError, expected
 
 
@@ -47,3 +54,41 @@ def test_long_values_are_shortened_and_values_without_text_named_by_type():
 def test_an_array_is_shown_in_one_line():
     assert str(ConfigError("x", np.zeros((2, 2)), "a number")) == (
         "x must be a number, got array([[0., 0.], [0., 0.]])")
+
+
+@pytest.mark.parametrize(("make", "ours"), [
+    (lambda: jf.PPO(gamma=0.9), "discount"), (lambda: jf.PPO(lr=1e-3), "learning_rate"),
+    (lambda: jf.PPO(clip_eps=0.2), "clip_ratio"),
+    (lambda: jf.PPO(batch_size=64), "num_minibatches"),
+    (lambda: jf.PPO(lerning_rate=1e-3), "learning_rate"),
+    (lambda: jf.DQN(tau=0.01), "target_tau"), (lambda: jf.SAC(train_freq=1), "num_steps"),
+    (lambda: run_config(100, {"num_seeds": 3}), "seeds"),
+    (lambda: run_config(100, {"total_timesteps": 3}), "total_steps"),
+    (lambda: run_config(100, {"callback": print}), "hooks"),
+])  # fmt: skip
+def test_a_setting_of_another_library_suggests_ours(make, ours):
+    with pytest.raises(ConfigError, match=f"; did you mean '{ours}'\\?$"):
+        make()
+
+
+def test_every_synonym_is_of_a_setting_that_exists():
+    classes = [algorithm_class(name) for name in jf.list_algorithms()]
+    known = {f.name for cls in (*classes, RunConfig) for f in dataclasses.fields(cls)}
+    known |= {*inspect.signature(jf.train).parameters, "wandb"}  # a flag of `train`
+    assert set(synonyms.NAMES) <= known
+    theirs = [name for others in synonyms.NAMES.values() for name in others]
+    assert len(theirs) == len(set(theirs)) and not known & set(theirs) - {"batch_size"}
+
+
+def test_the_flag_of_another_library_suggests_ours(run_cli):
+    for flag, ours in (
+        ("--gamma", "--algo.discount"), ("--algo.lr", "--algo.learning-rate"),
+        ("--total-timesteps", "--total-steps"), ("--capture-video", "--video-every"),
+    ):  # fmt: skip
+        code, _, err = run_cli("train", "ppo", "CartPole-v1", flag, "1")
+        assert code == 2 and err.endswith(f"did you mean {ours!r}?\n")
+
+
+def test_an_algorithm_takes_no_settings_by_position():
+    with pytest.raises(ConfigError, match="PPO must be given by name, got 'MlpPolicy': PPO"):
+        jf.PPO("MlpPolicy", "CartPole-v1")

@@ -54,8 +54,9 @@ def test_a_late_flag_is_a_warning():
 @pytest.mark.parametrize(("version", "hangs"), [
     ("0.10.2", True), ("0.10.9", True), ("0.11.0", False), ("0.11.2", False), ("0.12.0", False), ("1.0.0", False),
 ])  # fmt: skip
-def test_which_versions_hang(version, hangs):
+def test_which_versions_hang_and_which_divide_batched_products(version, hangs):
     assert runtime.vmap_hangs_on_cpu(version) == hangs
+    assert runtime.divides_batches(version) != hangs
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -79,9 +79,8 @@ def _moved(text: str) -> str:
 
 def cli() -> str:
     """Return the page of the command line: the help of every command."""
-    commands = re.findall(r"^  ([a-z][\w-]*)", overview.HELP, flags=re.M)
     parts = ["# Command line", _help()]
-    for name in dict.fromkeys(commands):
+    for name in overview.names():
         parts += [f"## {name}", _help(name)]
     return "\n\n".join(parts)
 

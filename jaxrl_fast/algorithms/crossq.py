@@ -15,6 +15,7 @@ from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, forward
 from jaxrl_fast.ops import optim
+from jaxrl_fast.ops.lowering import over_networks
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
@@ -84,9 +85,8 @@ class CrossQ(SAC):
         modules = self._networks(train=True).critic
 
         def loss_fn(critics):
-            z, seen = jax.vmap(lambda params: apply_learning(modules, params, x, self.precision))(
-                critics
-            )
+            one = lambda params: apply_learning(modules, params, x, self.precision)
+            z, seen = over_networks(one, critics, self.networks.num_critics)
             z, boot_z = jnp.split(z, 2, axis=1)
             target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))
             loss, aux = self.critic_loss(z, target, batch)

@@ -1,7 +1,7 @@
 """Flags of the command line, built when algorithm and environment are known.
 
-`read_flags` finds the text of every flag and `values.convert` makes it a value; tyro lays out the
-help, and `first_screen` what `--help` shows of a command with many flags.
+`read_flags` finds the text of every flag and `values.convert` makes it a value; `cli.help` lays out
+the help.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from __future__ import annotations
 import collections
 import dataclasses
 import itertools
-import os
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
+from jaxrl_fast.cli.help import ALL, first_screen, show_all
 from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.values import convert
 
@@ -25,14 +22,7 @@ _METAVARS = {
     "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH",
     "file": "FILE", "mesh": "AXES", "devices": "N|all",
 }  # fmt: skip
-ALL = "--help-all"
 HELP_FLAGS = ("-h", "--help", ALL)
-LEAST_HELP = 20  # characters of a flag's help beside which its default stands
-SCREEN = 14  # flags that fit a screen, so that --help shows all of them
-FIRST = {  # settings that the first screen of more flags shows
-    "total_steps", "seeds", "seed", "video_every", "eval_every",
-    "algo.learning_rate", "algo.num_envs", "algo.discount",
-}  # fmt: skip
 SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 
 
@@ -60,6 +50,10 @@ class Option:
     @property
     def shown_metavar(self) -> str:
         return self.metavar or _METAVARS[self.kind]
+
+    @property
+    def shown_hint(self) -> str:
+        return self.hint or f"default: {show(self.default)}"
 
     @property
     def off(self) -> str:
@@ -95,8 +89,8 @@ def parse(prog: str, description: str, options: Sequence[Option],
     """Return {option.key: value} of the given flags; prints and exits for `--help`."""
     texts = read_flags(prog, options, argv)
     if any(token in HELP_FLAGS for token in argv):
-        if ALL in argv or len(options) <= SCREEN:
-            show_help(prog, description, options)
+        if ALL in argv:
+            show_all(prog, description, options)
         print(first_screen(prog, description, options))
         raise SystemExit(0)
     given = {}
@@ -108,44 +102,13 @@ def parse(prog: str, description: str, options: Sequence[Option],
     return given
 
 
-_TITLES = {"run": "flags of a run", "command": "flags of the command",
-           "algo": "flags of the algorithm"}
-
-
-def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
-    """Return the help of a command with many flags: its own and `FIRST`, a line each."""
-    room = shutil.get_terminal_size((80, 40)).columns
-    lines = [f"usage: {prog} [flags]", ""]
-    for text in description.splitlines():
-        lines += textwrap.wrap(text, room, subsequent_indent="    ", break_on_hyphens=False) or [""]
-    kind = lambda o: o.group or ("run" if o.panel else "command")
-    shown = [o for o in options if kind(o) == "command" or o.key in FIRST]
-    for name, title in _TITLES.items():
-        found = [_line(option, room) for option in shown if kind(option) == name]
-        lines += ["", heading(title), *found] if found else []
-    return "\n".join([*lines, "", f"all {len(options)} flags:  {prog} {ALL}"])
-
-
-def _line(option: Option, room: int) -> str:
-    """Return a flag with as much of its help as fits a line of `room` characters."""
-    flag = (
-        option.flag if option.kind == "bool"
-        else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
-    )
-    start, about = f"  {flag:26} ", option.help.partition(";")[0]
-    hint = f" ({option.hint or f'default: {show(option.default)}'})"
-    left = room - len(start) - len(hint)
-    hint, left = (hint, left) if left >= LEAST_HELP else ("", left + len(hint))
-    return start + textwrap.shorten(about, left, placeholder=" ...") + hint
-
-
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: text, tuple of texts, or switch state} of the given flags."""
     flags = (
         {o.flag: (o, True) for o in options}
         | {o.off: (o, False) for o in options if o.kind == "bool"}
     )
-    found: dict[str, Any] = {}
+    found, asks_help = dict[str, Any](), any(token in HELP_FLAGS for token in argv)
     tokens = collections.deque(argv)
     while tokens:
         token = tokens.popleft()
@@ -168,6 +131,8 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         more = lambda: tokens and not is_flag(tokens[0])
         while not equals and more() and (option.kind in SEVERAL or not texts):
             texts.append(tokens.popleft())
+        if not texts and asks_help:
+            continue
         if not texts:
             valid = f"given a value: {flag} {option.shown_metavar}; all flags: {prog} {ALL}"
             raise expected(flag, valid, "none")
@@ -198,21 +163,6 @@ def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
     return UnknownFlag(prog, token, known)
 
 
-def show_help(prog: str, description: str, options: Sequence[Option]) -> None:
-    """Print the flags, laid out by tyro, and exit."""
-    import tyro
-
-    # a flag's name may be no identifier
-    names = {o.key: f"option_{i}" for i, o in enumerate(options)}
-    fields = [field_of(names[o.key], o) for o in options if not (o.group or o.panel)]
-    for panel in dict.fromkeys(o.group or o.panel for o in options if o.group or o.panel):
-        part = dataclasses.make_dataclass(panel, [field_of(names[o.key], o) for o in options
-                                                  if panel == (o.group or o.panel)])
-        fields.append((panel, part, dataclasses.field(default_factory=part)))
-    shape = dataclasses.make_dataclass("Options", fields)
-    tyro.cli(shape, prog=prog, description=description, args=["--help"], config=())
-
-
 def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
     import tyro
 
@@ -225,16 +175,9 @@ def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
         name=option.name.replace("_", "-"), prefix_name=bool(option.group),
         help=option.help or None,
         metavar=None if option.kind == "bool" else option.shown_metavar,
-        help_behavior_hint=f"({option.hint or f'default: {show(option.default)}'})",
+        help_behavior_hint=f"({option.shown_hint})",
     )  # fmt: skip
     return name, Annotated[kind, arg], dataclasses.field(default=default)
-
-
-def heading(text: str) -> str:
-    """Return a title, bold on a terminal that has not NO_COLOR."""
-    return (
-        f"\033[1m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
-    )
 
 
 def is_flag(token: str) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from jaxrl_fast.cli.args import IMPORT, PROG, heading, parse, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, parse, positionals
+from jaxrl_fast.cli.help import heading
 from jaxrl_fast.errors import ConfigError, check_choice
 
 FEW = 3  # names of a source or of presets that the short list shows
+MARGIN = 14  # characters of a title
 
 
 def show(argv: list[str]) -> None:
@@ -28,77 +30,102 @@ def show(argv: list[str]) -> None:
 
     for module in given.get("import", ()):
         import_user_module(module)
-    for part in words or PARTS:
-        print(heading(part), *PARTS[part](bool(words)), sep="\n")
-    if not words:
-        print(f"all of a part:  {PROG} list {'|'.join(PARTS)}\nsettings of one:  {PROG} train ppo "
-              "CartPole-v1 --help-all")
+    if words:
+        print(heading(words[0]), *PARTS[words[0]](), sep="\n")
+    else:
+        print(*_overview(), sep="\n")
 
 
-def _algorithms(whole: bool) -> list[str]:
+def _overview() -> list[str]:
+    """Return the first names of every part; with a prompt, they fit a screen of 24 lines."""
     from jaxrl_fast.algorithms import ALGORITHMS
 
-    if not whole:
-        return [_side_by_side(ALGORITHMS.names())]
+    sources = []
+    for (source, install), names in _by_source().items():
+        first = [f"not installed: {install}"] if install else _few(names)
+        sources.append(_fill(first, f"  {source:{MARGIN - 2}}"))
+    return [
+        _row("algorithms", ALGORITHMS.names()), heading("environments"), *sources,
+        _row("logs", _forms("logs")), _row("samplers", _forms("samplers")),
+        _row("presets", _few(_preset_names())), "",
+        f"All of a part:    {PROG} list {'|'.join(PARTS)}",
+        f"Settings of one:  {PROG} train ppo CartPole-v1 --help",
+    ]  # fmt: skip
+
+
+def _by_source() -> dict[tuple[str, str], list[str]]:
+    """Return {(source, what installs it; "" where it is): names of its environments}."""
+    from jaxrl_fast.envs import registry
+
+    found: dict[tuple[str, str], list[str]] = {}
+    for name, entry in (registry.list_environments() | registry.list_families()).items():
+        found.setdefault((entry.source, "" if entry.installed else entry.install), []).append(name)
+    return found
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    more = len(names) - FEW
+    return [*names] if more < 2 else [*names[:FEW], f"and {more} more"]
+
+
+def _algorithms() -> list[str]:
+    from jaxrl_fast.algorithms import ALGORITHMS
+
     return [f"  {name:8} {_first_line(cls)}" for name, cls in ALGORITHMS.items()]
 
 
-def _environments(whole: bool) -> list[str]:
-    from jaxrl_fast.envs import registry
-
-    sources: dict[str, list[str]] = {}
-    for name, entry in (registry.list_environments() | registry.list_families()).items():
-        title = (
-            entry.source if entry.installed else f"{entry.source}, not installed: {entry.install}"
-        )
-        sources.setdefault(title, []).append(name)
-    return (
-        [line for title, names in sources.items() for line in (f"  {title}", _some(names, whole))]
-    )
-
-
-def _of(kind: str) -> Callable[[bool], list[str]]:
-    def lines(whole: bool) -> list[str]:
-        from jaxrl_fast.logs.sinks import SINKS
-        from jaxrl_fast.sweeps.samplers import SAMPLERS
-
-        known = (
-            {cls.form or name: cls for name, cls in (SINKS if kind == "logs" else SAMPLERS).items()}
-        )
-        return (
-            [f"  {form:19} {_first_line(cls)}" for form, cls in known.items()] if whole
-            else [_side_by_side([*known])]
-        )
-
+def _environments() -> list[str]:
+    lines = []
+    for (source, install), names in _by_source().items():
+        title = f"  {source}, not installed: {install}" if install else f"  {source}"
+        lines += [title, _fill(names, "    ")]
     return lines
 
 
-def _presets(whole: bool) -> list[str]:
+def _kinds(part: str) -> dict[str, type]:
+    """Return {form on a command line: class} of logs or samplers."""
+    from jaxrl_fast.logs.sinks import SINKS
+    from jaxrl_fast.sweeps.samplers import SAMPLERS
+
+    known = SINKS if part == "logs" else SAMPLERS
+    return {cls.form or name: cls for name, cls in known.items()}
+
+
+def _forms(part: str) -> list[str]:
+    return [*_kinds(part)]
+
+
+def _explained(part: str) -> Callable[[], list[str]]:
+    return lambda: [f"  {form:19} {_first_line(cls)}" for form, cls in _kinds(part).items()]
+
+
+def _preset_names() -> list[str]:
     from jaxrl_fast.algorithms import presets
 
-    return [_some([found.name for found in presets.PRESETS], whole)]
+    return [found.name for found in presets.PRESETS]
 
 
-PARTS = {
-    "algorithms": _algorithms, "environments": _environments, "logs": _of("logs"),
-    "samplers": _of("samplers"),
-    "presets": _presets,
+PARTS: dict[str, Callable[[], list[str]]] = {
+    "algorithms": _algorithms, "environments": _environments, "logs": _explained("logs"),
+    "samplers": _explained("samplers"),
+    "presets": lambda: [_fill(_preset_names(), "    ")],
 }  # fmt: skip
 
 
-def _some(names: Sequence[str], whole: bool) -> str:
-    """Return names, or the first ones and the number of the others."""
-    more = len(names) - FEW
-    return _side_by_side(names if whole or more < 2 else [*names[:FEW], f"and {more} more"])
+def _row(title: str, names: Iterable[str]) -> str:
+    """Return a part's title with names beside it."""
+    return _fill(names, f"{title:{MARGIN}}").replace(title, heading(title), 1)
 
 
-def _side_by_side(names: Sequence[str]) -> str:
+def _fill(names: Iterable[str], start: str) -> str:
     """Return names as lines of a terminal's width."""
-    width = shutil.get_terminal_size((100, 24)).columns
-    return textwrap.fill(
-        "  ".join(names), max(width, 40), initial_indent="    ", subsequent_indent="    ",
-        break_on_hyphens=False, break_long_words=False,
+    width, nowhere = shutil.get_terminal_size((80, 24)).columns, "\0"
+    text = textwrap.fill(
+        "  ".join(name.replace(" ", nowhere) for name in names), max(width, 40),
+        initial_indent=start, subsequent_indent=" " * len(start), break_on_hyphens=False,
+        break_long_words=False,
     )  # fmt: skip
+    return text.replace(nowhere, " ")
 
 
 def _first_line(cls: type) -> str:

@@ -105,7 +105,8 @@ def _module(kind: str, module: str) -> tuple[dict[Path, str], list[str]]:
     files = {Path(f"{module}.py"): _text(f"{kind}.py", module),
              Path(f"test_{module}.py"): _text(f"test_{kind}.py", module)}
     subject = f"{module} CartPole-v1" if kind == "algorithm" else f"ppo {module}"
-    return files, [f"{PROG} train {subject} --import {module}", f"pytest test_{module}.py"]
+    tests = "pytest" if importlib.util.find_spec("pytest") else "pip install pytest && pytest"
+    return files, [f"{PROG} train {subject} --import {module}", f"{tests} test_{module}.py"]
 
 
 def _project(_: str, module: str) -> tuple[dict[Path, str], list[str]]:

@@ -14,6 +14,8 @@ from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import seed_folder
 
+PICTURES = ("curve.png", "rollout.gif", "rollout.html")  # that a run draws at its end
+
 
 def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
     """Return the texts "KIND:TARGET" of --log and --wandb, and whether TensorBoard is on."""
@@ -76,8 +78,12 @@ def print_end(s: Any) -> None:
     if s.config.target_return is not None and all(s.reached[i] for i in s.live):
         print(f"every member has reached {s.config.target_return:g}")
     what = "updates" if s.config.offline else "steps"
-    print(f"{s.env_steps:,} {what} a member in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
+    each = "" if s.config.members == 1 else " a member"
+    print(f"{s.env_steps:,} {what}{each} in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
           f"{what}/s")
+    drawn = [s.out.path / name for name in PICTURES if (s.out.path / name).exists()]
+    if drawn:
+        print("pictures: " + "  ".join(map(str, drawn)))
     print("what comes next:")
     run, imports = shlex.quote(str(s.out.path)), imported(configs.read_config(s.out.path))
     # past its horizon an annealed rate is 0

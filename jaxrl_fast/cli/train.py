@@ -38,15 +38,6 @@ OTHER = (
     Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
 )  # fmt: skip
 
-EXAMPLES = {
-    "train": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
-              "dqn Breakout-MinAtar --env.sticky-actions 0.1 --out runs/breakout"),
-    "sweep": ("ppo CartPole-v1 --seeds 4 --grid algo.learning-rate=3e-4,1e-3",
-              "ppo CartPole-v1 --sample algo.learning-rate=loguniform:1e-4,1e-2 --members 8"),
-    "plan": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
-             "dqn Breakout-MinAtar --env.sticky-actions 0.1"),
-}  # of the help; the other commands have those of plan
-
 
 @dataclasses.dataclass
 class Plan:
@@ -123,14 +114,11 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:3])
-    examples = "".join(f"\n  jaxrl-fast {command} {flags}"
-                       for flags in EXAMPLES.get(command, EXAMPLES["plan"]))
     return (
         f"jaxrl-fast {command} ALGO ENV [flags]\n\n"
         f"algorithms: {', '.join(list_algorithms())}\n\n"
-        f"environments: {known}, ... (all: jaxrl-fast list environments)\n\n"
-        f"examples:{examples}\n\n"
-        "With ALGO and ENV, the help also has the flags of both."
+        f"environments: {known}, ...\n\n"
+        "`jaxrl-fast list` shows them. With ALGO and ENV, the help has the flags of both."
     )
 
 

@@ -273,6 +273,9 @@ def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
     return found
 
 
+AROUND = ("hooks", "progress", "tensorboard")  # arguments of `train` beside the settings
+
+
 def check_names(names: Iterable[str], settings: Mapping[str, Any],
                 prefix: str = "", owner: str = "") -> None:
     """Raise ConfigError for a setting outside `names`, and list them."""
@@ -280,7 +283,8 @@ def check_names(names: Iterable[str], settings: Mapping[str, Any],
         if name not in names:
             listed = ", ".join(sorted(names))
             valid = f"a setting of {owner} ({listed})" if owner else f"one of {listed}"
-            raise ConfigError(prefix + name, value, valid + nearest(name, names))
+            near = nearest(name, [*names, *(AROUND if owner == "train" else ())])
+            raise ConfigError(prefix + name, value, valid + near)
 
 
 def run_config(total_steps: int, settings: Mapping[str, Any]) -> RunConfig:

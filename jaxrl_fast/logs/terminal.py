@@ -186,6 +186,11 @@ def is_watched(stream: Any) -> bool:
     return is_terminal(stream) or "ipykernel" in sys.modules
 
 
+def shows(progress: bool | None) -> bool:
+    """Return whether to show progress; None: in a notebook or on a terminal."""
+    return is_watched(sys.stderr) if progress is None else progress
+
+
 def aligned(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Align lines of cells in columns: the first `left` flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import tree
+from jaxrl_fast import runtime, tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
@@ -38,6 +38,23 @@ def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
 def on_cpu(cpu: Callable, other: Callable, *args: Any) -> Any:
     """Return cpu(*args) in programs for a CPU and other(*args) in others, see `on_gpu`."""
     return by_platform({"cpu": cpu}, other, *args)
+
+
+def over_networks(f: Callable, params: Any, count: int) -> Any:
+    """Return f(params) of each of `count` networks, stacked along a new first axis.
+
+    One batched product a layer; on a CPU whose jaxlib divides it among threads, one a network.
+
+    Args:
+      params: a tree of arrays [count, ...].
+    """
+
+    def apart(params: Any) -> Any:
+        found = [f(tree.take(params, i)) for i in range(count)]
+        return jax.tree.map(lambda *x: jnp.stack(x), *found)
+
+    special = {"cpu": apart} if runtime.divides_batches() else {}
+    return by_platform(special, jax.vmap(f), params)
 
 
 def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> Any:

@@ -24,11 +24,11 @@ IN_A_ROW = 32
 DOUBLED = 1 << 20
 
 
-def _check_shapes(*arrays: Any) -> None:
-    """Raise ConfigError unless all arrays have the first one's shape."""
+def _check_shapes(function: str, *arrays: Any) -> None:
+    """Raise ConfigError unless all arrays of a function have the first one's shape."""
     for shape in map(jnp.shape, arrays):
         if shape != jnp.shape(arrays[0]):
-            raise expected("arrays of a recursion", f"of one shape, {jnp.shape(arrays[0])}",
+            raise expected(f"arrays of {function}", f"of one shape, {jnp.shape(arrays[0])}",
                            str(shape))
 
 
@@ -73,7 +73,7 @@ def gae(
     reward, value, next_value: float [T, B]; terminated, done: bool [T, B]. `next_value[t]` is V of
     the successor before any reset; it is ignored where terminated.
     """
-    _check_shapes(reward, terminated, done, value, next_value)
+    _check_shapes("gae", reward, terminated, done, value, next_value)
     delta = reward + discount * jnp.where(terminated, 0.0, next_value) - value
     return _backwards(delta, discount * gae_lambda * (1.0 - done))
 
@@ -100,7 +100,7 @@ def returns_so_far(
     before: float [B], G of the step before the block, 0 at an episode's start. reward: float, done:
     bool [T, B]. Returns (before the next block [B], G [T, B]).
     """
-    _check_shapes(reward, done)
+    _check_shapes("returns_so_far", reward, done)
 
     def step(before, row):
         reward, done = row
@@ -130,7 +130,7 @@ def target_advantages(
     + GAE it is delta_t + gamma (1 - done_t) GAE_{t+1}: less bias and more variance than GAE. brax's
     PPO has this form.
     """
-    _check_shapes(reward, terminated, done, value, next_value, target)
+    _check_shapes("target_advantages", reward, terminated, done, value, next_value, target)
     following = jnp.where(done, next_value, jnp.concatenate([target[1:], next_value[-1:]]))
     return reward + discount * jnp.where(terminated, 0.0, following) - value
 
@@ -144,7 +144,7 @@ def lambda_returns(
     G_t = r_t + gamma (1 - terminated_t) ((1 - lambda_t) V(next_obs_t) + lambda_t G_{t+1}), lambda_t
     = 0 where done.
     """
-    _check_shapes(reward, terminated, done, next_value)
+    _check_shapes("lambda_returns", reward, terminated, done, next_value)
     mix = lambda_ * (1.0 - done)
 
     def step(ret, x):
@@ -180,7 +180,7 @@ def vtrace(
     lambda = 1, A is the paper's rho_t (r_t + gamma v_{t+1} - V(obs_t)), section 4.2. On policy,
     with every ratio 1 and neither bound below it, v is the lambda-return and A is GAE(lambda).
     """
-    _check_shapes(reward, terminated, done, value, next_value, ratio)
+    _check_shapes("vtrace", reward, terminated, done, value, next_value, ratio)
     rho, c = jnp.minimum(rho_bar, ratio), lambda_ * jnp.minimum(c_bar, ratio)
     delta = rho * (reward + discount * jnp.where(terminated, 0.0, next_value) - value)
     excess = _backwards(delta, discount * c * (1.0 - done))  # v_t - V(obs_t)
@@ -193,7 +193,7 @@ def window_return(window: Window, discount: Scalar) -> tuple[jax.Array, jax.Arra
 
         ret = sum_i gamma^i r_i use_i,   factor = gamma^steps boot;   see `jaxrl_fast.types.Window`
     """
-    _check_shapes(window.reward, window.use)
+    _check_shapes("window_return", window.reward, window.use)
     powers = discount ** jnp.arange(window.reward.shape[0], dtype=jnp.float32)
     # a matrix product would be bfloat16 on a TPU
     ret = jnp.sum(powers[:, None] * window.reward * window.use, axis=0)

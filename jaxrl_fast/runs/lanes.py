@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,9 +27,11 @@ class Lanes:
         settings: float32 [members] each, changed by selection.
     """
 
-    def __init__(self, prepared: Prepared, lanes: Sequence[int], context: Context):
+    def __init__(self, prepared: Prepared, lanes: Sequence[int], context: Context,
+                 make: Callable[[Prepared, Context], Programs] | None = None):
         self.prepared, self.members = prepared, np.asarray(lanes, np.int64)
-        self.programs = backend_of(prepared.env).programs(prepared.take(self.members), context)
+        self._make = make or backend_of(prepared.env).programs
+        self.programs = self._make(prepared.take(self.members), context)
         names, leaves = leaf_names(prepared.members.first), jax.tree.leaves(prepared.members.run)
         traced = prepared.config.selection.traced if prepared.config.selection else ()
         self.settings = {name: np.asarray(leaves[names.index(name)]) for name in traced}
@@ -90,7 +92,7 @@ class Lanes:
         at = [int(np.flatnonzero(self.members == i)[0]) for i in members]
         state = jax.jit(tree.take)(self.state, at[0] if len(at) == 1 else np.asarray(at))
         self.members = np.asarray(members, np.int64)
-        self.programs = Programs(self.prepared.take(self.members), self.programs.context)
+        self.programs = self._make(self.prepared.take(self.members), self.programs.context)
         with self.programs.clock.during("compile"):
             self.programs.compile(self.keys())
         self.state = self.programs.padded(state)

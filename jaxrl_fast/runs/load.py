@@ -18,6 +18,7 @@ from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, expected
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import Sink, check_hooks
+from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.memory import Filled
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs import hub
@@ -25,6 +26,7 @@ from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.export import safetensors
+from jaxrl_fast.runs.means import MEANS
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.result import AnyResult, Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
@@ -90,7 +92,7 @@ def resume(
     path: str | Path, total_steps: int | None = None, horizon: int | None = None,
     modules: Sequence[str] = (),
     hooks: Sequence[Any] = (), sinks: Sequence[Any] = (), tensorboard: bool = True,
-    progress: bool = False,
+    progress: bool | None = None,
     devices: int | str | None = None, mesh: Mapping[str, int] | None = None, **host: Any,
 ):  # fmt: skip
     """Resume a run from its last checkpoint, bit for bit, and return it, like `train`.
@@ -109,7 +111,7 @@ def resume(
     return run_so_far(lambda: resume_run(
         path, total_steps=total_steps, horizon=horizon, modules=modules,
         hooks=hooks, sinks=sinks, tensorboard=tensorboard,
-        progress=progress, devices=devices, mesh=mesh, **host,
+        progress=shows(progress), devices=devices, mesh=mesh, **host,
     ))  # fmt: skip
 
 
@@ -130,7 +132,7 @@ def resume_run(path: str | Path, argument: str = "path", part: bool = False,
 def _resume(
     path, argument, part, total_steps=None, horizon=None, modules=(),
     hooks=(), sinks=(), tensorboard=True, progress=False,
-    devices=None, mesh=None, **host,
+    devices=None, mesh=None, means=MEANS, **host,
 ):  # fmt: skip
     """Resume from a locked folder."""
     check_hooks(hooks)
@@ -147,7 +149,7 @@ def _resume(
     if in_turn(env, config):
         more = {"modules": modules, "hooks": hooks, "tensorboard": tensorboard,
                 "progress": progress, "devices": devices,
-                "mesh": mesh} | host  # fmt: skip
+                "mesh": mesh, "means": means} | host  # fmt: skip
         about = {name: content[name] for name in ("preset", "imports") if name in content}
         return _resume_in_turn(path, prepare(algo, env, new, about), sinks, more)
     sinks = sinks(new) if callable(sinks) else sinks
@@ -171,7 +173,7 @@ def _resume(
     if not part:
         _warn_of_horizon(new)
     return run_prepared(prepared, lambda: RunDir(path),
-                        Around(hooks, sinks, tensorboard, progress), last)
+                        Around(hooks, sinks, tensorboard, progress, means), last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
@@ -196,7 +198,8 @@ def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any,
         folder = seed_folder(path, part.config.seed)
         if not RunDir(folder).resumable:
             folders.discard(folder)
-            return begin(part, folder, more["hooks"], sinks, more["tensorboard"], more["progress"])
+            return begin(part, folder, more["hooks"], sinks, more["tensorboard"], more["progress"],
+                         means=more["means"])
         old = configs.read_config(folder)["run"]
         given = lambda name: (
             None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)

@@ -157,7 +157,8 @@ def _numbers(subject: Subject, rows: list[dict[str, Any]],
         found["best evaluation"] = f"{result['best_eval_return']:,.4g}"
     last = rows[-1] if rows else {}
     steps = result.get("env_steps", last.get("env_steps", 0))
-    found["environment steps"] = f"{svg.short(steps)} of {svg.short(run['total_steps'])}"
+    whole = max(steps, run["total_steps"])  # the last row may end beyond the number asked for
+    found["environment steps"] = f"{svg.short(steps)} of {svg.short(whole)}"
     rate = result.get("steps_per_second") or last.get("steps_per_second")
     found |= {"steps a second": f"{rate:,.0f}"} if rate else {}
     seconds = result.get("wall_seconds") or last.get("wall_seconds")

@@ -239,7 +239,10 @@ def check_empty(path: Path) -> None:
         "; it has no checkpoint to go on from: choose another, or remove this one" if begun else ""
     )
     if RunDir(path).resumable:
-        resume = f"; to go on with it: train --resume {path} (from Python: jf.resume)"
+        resume = (
+            f"; to go on with it: train --resume {path} (from Python: jf.resume({str(path)!r})); "
+            "for a new, numbered one: no --out (from Python: out='auto')"
+        )
     raise ConfigError("out", str(path),
                       f"a new or empty directory; this one holds another run or files{resume}")
 

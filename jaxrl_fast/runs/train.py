@@ -30,7 +30,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.notebook import display
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Guarded, Sink, check_hooks, check_sinks
-from jaxrl_fast.logs.terminal import is_watched
+from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.memory import identity
 from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
@@ -39,6 +39,7 @@ from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.description import described
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
+from jaxrl_fast.runs.means import MEANS, Means
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
@@ -88,11 +89,11 @@ def start(
     algo: Algorithm, env: Environment, total_steps: int = 500_000,
     out: Path | str | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None,
-    **settings: Any,
+    means: Means = MEANS, **settings: Any,
 ) -> Result:  # fmt: skip
     """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
     check_hooks(hooks)
-    progress = is_watched(sys.stderr) if progress is None else progress
+    progress = shows(progress)
     prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
     if tuned and progress:
         print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
@@ -102,7 +103,7 @@ def start(
     source = (
         None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
     )
-    return begin(prepared, out, hooks, sinks, tensorboard, progress, source)
+    return begin(prepared, out, hooks, sinks, tensorboard, progress, source, means)
 
 
 class Around(NamedTuple):
@@ -112,12 +113,13 @@ class Around(NamedTuple):
     sinks: Sequence[Sink] = ()
     tensorboard: bool = True
     progress: bool = False
+    means: Means = MEANS
 
 
 def begin(
     prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True,
     progress: bool = False,
-    source: Any = None,
+    source: Any = None, means: Means = MEANS,
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
@@ -126,13 +128,13 @@ def begin(
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
     if not in_turn(prepared.env, prepared.config):
         sinks = sinks(prepared.config) if callable(sinks) else sinks
-        return run_prepared(prepared, create, Around(hooks, sinks, tensorboard, progress),
-                            source=source)
+        around = Around(hooks, sinks, tensorboard, progress, means)
+        return run_prepared(prepared, create, around, source=source)
     make_sinks, rundir = sinks_of_each(sinks), None
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
-        return begin(part, folder, hooks, sinks, tensorboard, progress, source)
+        return begin(part, folder, hooks, sinks, tensorboard, progress, source, means)
 
     try:
         with contextlib.ExitStack() as stack:
@@ -175,7 +177,7 @@ def run_prepared(
         check_metric(prepared)
     runtime.enable_compile_cache()
     _warn_of_idle_card()
-    config, signals, rundir = prepared.config, Signals(), None
+    config, signals, rundir = prepared.config, around.means.signals(), None
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
@@ -191,7 +193,7 @@ def run_prepared(
                     sink.status("compiling")
                 with signals.at_once(AS_IT_WAS if saved else NEW):
                     lanes = Lanes(prepared, saved.members if saved else range(config.members),
-                                  context)
+                                  context, around.means.programs)
                     stack.callback(lambda: lanes.programs.give_up())
                     lanes.programs.compile(lanes.keys())
                 rundir = open_rundir() if open_rundir else None
@@ -229,7 +231,9 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
         sinks = [*bar, *written, *map(Guarded, around.sinks)]
-        Trainer(run, around.hooks, sinks, checkpoints, signals).train(given, saved)
+        trainer = Trainer(run, around.hooks, sinks, checkpoints, signals,
+                          around.means.drawing)
+        trainer.train(given, saved)
     finally:
         run.lanes.programs.clock.switch("")
     run.go_on = None  # training is finished

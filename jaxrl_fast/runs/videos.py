@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,7 +20,6 @@ from jaxrl_fast.runs.result import Result
 
 FOLDER = "videos"
 MOST = 150  # pictures of a video: drawing is what costs
-PATIENCE = 5.0  # seconds that a run that fails or is stopped waits for the video in work
 
 
 def check(config: RunConfig) -> None:
@@ -41,6 +40,20 @@ def on_thread(function: Callable, *args: Any) -> futures.Future:
 
     threading.Thread(target=work, name="video", daemon=True).start()
     return future
+
+
+class Drawing(NamedTuple):
+    """How a run draws its agent beside the training; tests draw otherwise."""
+
+    thread: Callable[..., futures.Future] = on_thread
+    film: Callable[..., pictures.Film] = pictures.film
+    patience: float = 5.0  # seconds that a run that fails or is stopped waits for its video
+    # of pictures in a notebook's cell
+    share: float = 0.01  # of the run's time: CPU time on a CPU, by the clock beside an accelerator
+    apart: float = 3.0  # seconds between two, at least
+
+
+DRAWING = Drawing()
 
 
 def best_member(run: Result) -> int:
@@ -64,8 +77,8 @@ class Videos:
     limit. rows: the log rows to stop at.
     """
 
-    def __init__(self, run: Result, sinks: Sequence[Sink]):
-        self.run, self.sinks = run, sinks
+    def __init__(self, run: Result, sinks: Sequence[Sink], drawing: Drawing):
+        self.run, self.sinks, self.drawing = run, sinks, drawing
         grid, every = run.grid, run.config.video_every
         apart = -(-every // (grid.row * grid.steps)) if every else 0
         self.rows = set(range(apart, grid.rows + 1, apart)) if apart else set()
@@ -76,7 +89,7 @@ class Videos:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.finish(PATIENCE)
+        self.finish(self.drawing.patience)
 
     def at_row(self, evaluated: bool) -> None:
         """Begin a video if one is due at this row; no chunk may be running."""
@@ -88,8 +101,8 @@ class Videos:
         member = best_member(self.run)
         agent = self.run.lanes.agent(member)  # by all processes
         if distributed.is_first():
-            self._drawing = on_thread(self._draw, self.run.env_steps, *self.run.setup(member),
-                                      copied(agent))
+            self._drawing = self.drawing.thread(self._draw, self.run.env_steps,
+                                                *self.run.setup(member), copied(agent))
 
     def _free(self) -> bool:
         """Return whether the thread can draw; counts the videos that it could not."""
@@ -98,8 +111,8 @@ class Videos:
 
     def _draw(self, env_steps: int, algo: Any, env: Any, agent: Any) -> Clip:
         config = self.run.config
-        film = pictures.film(env, algo, agent, jax.random.key(config.seed),
-                             500, config.host_timeout, MOST)
+        film = self.drawing.film(env, algo, agent, jax.random.key(config.seed),
+                                 500, config.host_timeout, MOST)
         video = pictures.Video.of(film, env.spec.name)
         height, width, _ = video.frames[0].shape
         mp4 = pictures.mp4(video.frames, video.fps) if config.video_format == "mp4" else None

@@ -10,9 +10,10 @@ from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.tuned import CHOICES, SAME, Tuned, choices, chosen, with_settings
 from jaxrl_fast.errors import ConfigError, UserError, one_line
-from jaxrl_fast.speed.trials import LEAST, Trial, equal, ratio
+from jaxrl_fast.speed.trials import LEAST, Measure, Trial
 
 Log = Callable[[str], None]
+MEASURE = Measure()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,21 +37,21 @@ class Tried:
 
 
 def search(
-    prepared: Prepared, log: Log, other_numbers: bool = False
+    prepared: Prepared, log: Log, other_numbers: bool = False, measure: Measure | None = None
 ) -> tuple[Tuned, list[Tried]]:
     """Return the best settings and all that were tried.
 
     Two runs are held at a time. other_numbers: take also what rounds or draws otherwise. Raises
     ConfigError if there is nothing to try or no room for two.
     """
-    tried: list[Tried] = []
+    tried, measure = [], measure or MEASURE
     found = choices(prepared, other_numbers)
     if not found:
         valid = f"one with a choice among {', '.join(CHOICES if other_numbers else SAME)}"
         run = f"{prepared.bound.name} on {prepared.env.spec.name}"
         raise ConfigError("run", run, f"{valid}: this run has none")
     check_room(prepared, prepared)
-    best, settings, speed, same = Trial(prepared), {}, 1.0, True
+    best, settings, speed, same = measure.begin(prepared), {}, 1.0, True
     held = {best}
     try:
         for name, values in found.items():
@@ -59,13 +60,14 @@ def search(
                 try:
                     run = with_settings(prepared, tries)
                     check_room(best.prepared, run)
-                    trial = Trial(run, best)
+                    trial = measure.begin(run, best)
                 except UserError as error:  # too large, or environments that cannot be had so
                     tried.append(Tried(tries, reason=one_line(str(error))))
                     log(str(tried[-1]))
                     continue
                 held.add(trial)
-                tried.append(compared(best, trial, tries, same, other_numbers))
+                tried.append(compared(measure, best, trial, tries, same,
+                                      other_numbers))
                 log(str(tried[-1]))
                 left, faster = trial, tried[-1].speed
                 if faster is not None and faster >= LEAST:
@@ -88,12 +90,13 @@ def check_room(one: Prepared, other: Prepared) -> None:
 
 
 def compared(
-    best: Trial, trial: Trial, tries: Mapping[str, Any], same: bool, other_numbers: bool
+    measure: Measure, best: Trial, trial: Trial, tries: Mapping[str, Any], same: bool,
+    other_numbers: bool,
 ) -> Tried:
     """Return a trial's result beside the best. same: the best has the defaults' numbers."""
-    if not equal(best, trial) and not other_numbers:
+    if not measure.equal(best, trial) and not other_numbers:
         return Tried(tries, reason="other numbers")
-    faster = ratio(best, trial)
-    if not equal(best, trial) and not other_numbers:
+    faster = measure.ratio(best, trial)
+    if not measure.equal(best, trial) and not other_numbers:
         return Tried(tries, reason="other numbers")
-    return Tried(tries, faster, same_numbers=same and equal(best, trial))
+    return Tried(tries, faster, same_numbers=same and measure.equal(best, trial))

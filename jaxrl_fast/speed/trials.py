@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -101,3 +101,11 @@ def ratio(one: Trial, other: Trial, turns: int = TURNS) -> float:
         if sum(each < LEAST for each in found) > turns // 4:
             break
     return sorted(found)[min(turns // 4, len(found) - 1)]
+
+
+class Measure(NamedTuple):
+    """How a search begins and compares trials; tests do otherwise."""
+
+    begin: Callable[..., Trial] = Trial
+    ratio: Callable[[Trial, Trial], float] = ratio
+    equal: Callable[[Trial, Trial], bool] = equal

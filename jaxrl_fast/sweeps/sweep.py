@@ -32,6 +32,7 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
+from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.rundir import RunDir
@@ -57,7 +58,7 @@ def sweep(
     grid: Mapping[str, Sequence[Any]] | None = None, sample: Mapping[str, str] | None = None,
     members: int | None = None, selection: Any = None, wave: int | None = None,
     out: str | Path = "auto",
-    progress: bool = False, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
+    progress: bool | None = None, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Train every configuration with every seed, and compare them.
@@ -68,7 +69,7 @@ def sweep(
         selection: `jf.PBT` (draws its own settings for `members` members) or `jf.Halving`.
         wave: members that train at once, at most; by default as many as the memory plan allows,
             without what XLA adds when it compiles.
-        hooks: `hook(session, rows)` after every chunk of every run, as in `jf.train`.
+        hooks, progress: as in `jf.train`, for every run.
         out: the sweep's folder; "auto": a new one in `sweeps/`, numbered. To resume, name it.
         settings: fields of `RunConfig`; `on_nan` is "mark" here.
 
@@ -117,7 +118,7 @@ def sweep(
     with at_work(out):
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
-        return _run(out, found, parts, progress)
+        return _run(out, found, parts, shows(progress))
 
 
 def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, MissingExtraError, check_int
 from jaxrl_fast.logs.sinks import check_hooks
+from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
@@ -40,15 +41,16 @@ JOURNAL = "optuna.log"
 def tune(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
     trials: int, members: int, out: str | Path = "auto", sampler: Any = None,
-    progress: bool = False,
+    progress: bool | None = None,
     about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Search settings with Optuna, a population of `members` trials at a time.
 
     Each of `trials` configurations is trained with every seed; their IQM is maximised. sample,
-    out, hooks: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a constant liar.
-    The folder of the same search is resumed; trials that never trained are queued again.
+    out, hooks, progress: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a
+    constant liar. The folder of the same search is resumed; trials that never trained are queued
+    again.
     """
     optuna = import_optuna()
     check_hooks(hooks)
@@ -74,7 +76,7 @@ def tune(
         content["optuna"] = search  # trials may grow
         configs.write_json(out / "sweep.json", content)
         study = _study(optuna, out, config.seed, sampler)
-        return _rounds(optuna, study, out, sweep, content, progress)
+        return _rounds(optuna, study, out, sweep, content, shows(progress))
 
 
 def import_optuna() -> Any:

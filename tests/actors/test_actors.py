@@ -698,24 +698,30 @@ def test_no_window_crosses_a_seam(settings):
     algo = jf.DQN(**DQN | settings | {"batch_size": 32}).bind(
         dataclasses.replace(jf.make(NAME).spec, stack=2))
     memory, t = algo.memory(), algo.num_steps
-    rows = lambda i, life: Row(
+    rows = jax.jit(lambda i, life: Row(
         jnp.stack([jnp.full((t, 4), life, jnp.float32), jnp.broadcast_to(
-            jnp.arange(i * t, i * t + t)[:, None], (t, 4))], -1),
+            i * t + jnp.arange(t, dtype=jnp.float32)[:, None], (t, 4))], -1),
         jnp.zeros((t, 4), jnp.int32), jnp.full((t, 4), life, jnp.float32), jnp.zeros((t, 4), bool),
         jnp.zeros((t, 4), bool),
-    )  # fmt: skip
+    ))  # fmt: skip
     mem = memory.init(jax.eval_shape(lambda: rows(0, 0.0)))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
+    add, seam = jax.jit(memory.add), jax.jit(memory.seam)
+
+    @jax.jit
+    def draw(mem, seed, w):
+        plan = memory.plan(jax.random.key(seed), 1, w, clock)
+        return memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))[0]
+
     blocks = memory.num_blocks + 3  # once around
     seen = set()
     for w in range(blocks):
         if w in (5, blocks - 3):
-            mem = memory.seam(mem, jnp.int32(w))
-        mem = memory.add(mem, rows(w, float((w >= 5) + (w >= blocks - 3))), jnp.int32(w))
+            mem = seam(mem, w)
+        mem = add(mem, rows(w, float((w >= 5) + (w >= blocks - 3))), w)
         if w < 3:
             continue
-        plan = memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), clock)
-        window, _ = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
+        window = draw(mem, w, w + 1)
         life, at, use = (
             np.asarray(window.obs)[:, 2], np.asarray(window.obs)[:, 3], np.asarray(window.use))
         good = np.asarray(window.weight) > 0

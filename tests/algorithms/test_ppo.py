@@ -4,6 +4,7 @@ show."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +61,7 @@ def anew(value, steps, algo):
     """Targets and advantages by these values, row by row from the last; [T, b]."""
     target, advantage = [], []
     for t in reversed(range(len(value))):
-        going = ~steps.done[t] if t < len(value) - 1 else np.zeros_like(steps.done[t])
+        going = ~steps.done[t] if t < len(value) - 1 else jnp.zeros_like(steps.done[t])
         ahead, excess = (value[t + 1], target[0] - value[t + 1]) if target else (0.0, 0.0)
         beyond = jnp.where(going, ahead, steps.next_value[t]) * (1.0 - steps.terminated[t])
         delta = steps.reward[t] + algo.discount * beyond - value[t]
@@ -144,7 +145,7 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
     agent = agent._replace(params=jax.tree.map(shake, agent.params))
     update = jax.jit(algo.update)
     params, moments = agent.params, [(0.0, 0.0)] * len(jax.tree.leaves(agent.params))
-    norms, clipped = [], []
+    norms, clipped, noise = [], [], random.normal(key, (ROWS, 2))
     for i, progress in enumerate((0.25, 0.5)):
         act = (
             rng.integers(0, 4, ROWS).astype(np.int32) if discrete
@@ -159,10 +160,9 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
         # only to be near it: some ratios clip, some do not
         now = algo.networks.policy(agent.params, batch.obs).log_prob(act)
         batch = batch._replace(action=act, log_prob=now + 0.3 * batch.log_prob)
-        grads, (policy_loss, value_loss, entropy, fraction) = jax.grad(
-            reference_loss, has_aux=True)(
-            params, batch, algo, discrete, random.normal(key, (ROWS, 2)), progress
-        )
+        loss = functools.partial(reference_loss, algo=algo, discrete=discrete, progress=progress)
+        grads, (policy_loss, value_loss, entropy, fraction) = jax.jit(
+            jax.grad(loss, has_aux=True))(params, batch, noise=noise)
         rate = algo.learning_rate * ((1 - progress) if algo.anneal_learning_rate else 1.0)
         params, moments, norm = reference_step(
             params, grads, moments, rate, algo.max_grad_norm, algo.adam_epsilon, i + 1
@@ -373,13 +373,23 @@ def test_the_learning_rate_counts_optimizer_steps():
                                0.2)
 
 
+def sampled(algo, key, clock):
+    """(carry, action, extras) of a new agent in 64 environments, and the noise."""
+
+    @jax.jit
+    def play(key):
+        noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 64))
+        found = algo.act(algo.init(key), (), jnp.ones((64, OBS)), noise, clock, "sample")
+        return *found, noise
+
+    return play(key)
+
+
 def test_log_probabilities_are_of_the_action_before_any_clipping(key, clock):
     """A Gaussian policy's action is stored as it was drawn, however far outside the box."""
     spec = EnvSpec("x", Box(-9, 9, (OBS,)), Box(-1, 1, (2,)))
     algo = jf.PPO(num_envs=64, hidden=(4,), initial_log_std=2.0).bind(spec)
-    agent = algo.init(key)
-    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 64))
-    _, action, _ = algo.act(agent, (), jnp.ones((64, OBS)), noise, clock(), "sample")
+    action = sampled(algo, key, clock())[1]
     assert action.shape == (64, 2) and np.abs(action).max() > 3
     np.testing.assert_allclose(np.std(action), np.exp(2.0), rtol=0.3)
 
@@ -434,9 +444,7 @@ def test_a_squashed_policy_stays_within_bounds_that_are_not_unit(key, clock):
     space = Box((-1.0, 0.5), (3.0, 4.5), (2,))
     algo = dataclasses.replace(BASE, squash=True, initial_log_std=2.0).bind(
         EnvSpec("x", Box(-9, 9, (OBS,)), space))
-    agent = algo.init(key)
-    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 64))
-    _, action, (dist, drawn) = algo.act(agent, (), jnp.ones((64, OBS)), noise, clock(), "sample")
+    _, action, (dist, drawn), noise = sampled(algo, key, clock())
     low, high = space.bounds()
     assert (
         (action >= low).all() and (action <= high).all() and (action < low + 0.1).any()

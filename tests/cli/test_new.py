@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import tomllib
@@ -13,7 +14,7 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import completion, overview
+from jaxrl_fast.cli import completion, help, other_flags, overview, runs
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
@@ -50,7 +51,19 @@ def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     assert {"jaxrl-fast eval run --import fresh_env", "jaxrl-fast report run --import fresh_env"} <= {
         text.strip() for text in out.splitlines()}
     run_tests(place, "test_fresh_env.py")
+    assert len(jf.show(jf.make("fresh_env"), [1, 0, 1]).frames) == 4
     assert "skeleton" not in (place / "fresh_env.py").read_text().lower()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_tests_of_a_skeleton_need_pytest(there, place, run_cli, monkeypatch):
+    if not there:  # as after a plain `pip install`
+        find = importlib.util.find_spec
+        monkeypatch.setattr(importlib.util, "find_spec",
+                            lambda name: None if name == "pytest" else find(name))
+    out = run_cli("new", "environment", "with_tests")[1]
+    assert ("pip install pytest && pytest test_with_tests.py" in out) != there
+    assert out.endswith("pytest test_with_tests.py\n")
 
 
 def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch):
@@ -131,21 +144,44 @@ def test_a_shell_that_is_not_known(run_cli):
 
 def test_the_overview_fits_a_screen(run_cli):
     lines = run_cli()[1].splitlines()
-    assert len(lines) <= 30 and max(map(len, lines)) <= 80 and lines[-1].startswith("Begin with:")
+    assert len(lines) <= 23 and max(map(len, lines)) <= 80 and lines[-1].startswith("Begin with:")
 
 
-COMMANDS = re.findall("^  ([a-z][a-z-]*)", overview.HELP, flags=re.M)
+COMMANDS = overview.names()
 RUNS = [f"{name} ppo CartPole-v1"
         for name in ("train", "sweep", "plan", "forecast", "compile", "profile")]
 
 
 @pytest.mark.parametrize(
-    "words", [*dict.fromkeys(COMMANDS), "train --resume RUN", *RUNS, "train rainbow ale:Pong"])
+    "words", [*COMMANDS, "train --resume RUN", *RUNS, "train rainbow ale:Pong"])
 def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli(*words.split(), "--help")
     lines = [-(-len(line) // 80) for line in re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()]
-    assert code == 0 and 5 < sum(map(max, lines, [1] * len(lines))) <= 40, out
+    assert code == 0 and 3 < sum(map(max, lines, [1] * len(lines))) <= help.ROWS, out
+    assert "\ntry:  " in out or "\nall " in out  # what to type next
+
+
+@pytest.mark.parametrize("command", help.TRY)
+def test_what_a_help_says_to_try_has_flags_of_the_command(command):
+    known = [o.flag for o in other_flags.commands().get(command.replace("ladder", "ladder pong"), ())]
+    for typed in help.TRY[command]:
+        flags = [word for word in typed.split() if word.startswith("--")]
+        assert {flag for flag in flags if not flag.startswith(("--algo.", "--env."))} <= {*known}
+
+
+def test_a_help_is_coloured_on_a_terminal(run_cli, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\033" not in run_cli("eval", "--help")[1]
+    monkeypatch.setattr(help.sys.stdout, "isatty", lambda: True)
+    shown = help.first_screen("jaxrl-fast eval RUN", "Play.", runs.EVAL)
+    assert "\033[1mflags of the command\033[0m" in shown and "\033[36m--episodes INT\033[0m" in shown
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_the_help_of_a_resume_needs_no_folder(command, run_cli):
+    code, out, _ = run_cli(command, "--resume", "--help")
+    assert code == 0 and "--resume" in out and "Resume a " in out
 
 
 def test_the_examples_of_sweep_have_settings_to_compare(run_cli):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jaxrl_fast.speed import search
+from jaxrl_fast.speed import search, trials
 
 SMALL = (
     "--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
@@ -22,15 +22,21 @@ def cache(tmp_path, monkeypatch, compile_cache):
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def measured(monkeypatch):
+    """measured(ratio, **how): the search compares trials so."""
+    return lambda ratio, **how: monkeypatch.setattr(search, "MEASURE",
+                                                    trials.Measure(ratio=ratio, **how))
+
+
 def unroll(run):
     return json.loads((run / "config.json").read_text())["run"]["unroll"]
 
 
-def test_runs_take_what_was_found_and_keep_it(run_cli, cache, monkeypatch, tmp_path):
+def test_runs_take_what_was_found_and_keep_it(run_cli, cache, measured, tmp_path):
     unrolled = lambda trial: trial.prepared.config.unroll
     gain = lambda best, trial: 1.48 if (unrolled(best), unrolled(trial)) == (None, 2) else 1.0
-    monkeypatch.setattr(search, "ratio", gain)
-    monkeypatch.setattr(search, "equal", lambda best, trial: True)
+    measured(gain, equal=lambda best, trial: True)
     flags = ("--busy", "--picture", "t.png")
     code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, *flags)
     assert (code, err) == (0, "") and (tmp_path / "t.png").exists()
@@ -47,17 +53,16 @@ def test_runs_take_what_was_found_and_keep_it(run_cli, cache, monkeypatch, tmp_p
     assert code == 0 and unroll(tmp_path / "tuned") == 2
 
 
-def test_nothing_faster_is_kept(run_cli, cache, monkeypatch):
-    monkeypatch.setattr(search, "ratio", lambda best, trial: 1.0)
-    monkeypatch.setattr(search, "equal", lambda best, trial: True)
+def test_nothing_faster_is_kept(run_cli, cache, measured):
+    measured(lambda best, trial: 1.0, equal=lambda best, trial: True)
     code, out, _ = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
     assert code == 0 and "none of 5 choices is faster" in out and not (cache / "tuned").exists()
 
 
-def test_other_numbers_are_taken_if_asked_for(run_cli, cache, monkeypatch):
+def test_other_numbers_are_taken_if_asked_for(run_cli, cache, measured):
     shuffled = lambda trial: trial.prepared.bound.shuffle == "swap"
     gain = lambda best, trial: 1.2 if shuffled(trial) and not shuffled(best) else 1.0
-    monkeypatch.setattr(search, "ratio", gain)
+    measured(gain)
     flags = "--unroll", "1", "--chunk-seconds", "0.5", "--no-donate"  # nothing else is left to try
     code, _, err = run_cli("tune-speed", "ppo", "CartPole-v1", *TUNE, *flags, "--busy")
     assert code == 2 and "run must be one with a choice" in err

@@ -20,20 +20,11 @@ BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
 @pytest.fixture
 def rows_of_a_chunk(monkeypatch):
-    """Set how many rows fit a chunk; what the chunks really held is appended to the list that comes
-    back."""
+    """Set how many rows fit a chunk."""
 
     def limit(rows):
-        held, chunk = [], programs.Programs.chunk
-
-        def noting(self, state, t0, n):
-            held.extend([n] if t0 >= self.grid.warmup else [])  # the warm-up is no chunk of rows
-            return chunk(self, state, t0, n)
-
-        monkeypatch.setattr(programs.Programs, "chunk", noting)
         monkeypatch.setattr(programs, "ROWS", rows)
         monkeypatch.setattr(grid, "ROWS", rows)
-        return held
 
     return limit
 
@@ -44,8 +35,10 @@ def rows_of_a_chunk(monkeypatch):
 def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_of_a_chunk,
                                             tmp_path):
     whole, whole_dir = unbroken(name)
-    held = rows_of_a_chunk(rows)
-    session = tools.train(name, tmp_path / "run", chunk_seconds=seconds)
+    rows_of_a_chunk(rows)
+    chunks = []
+    session = tools.train(name, tmp_path / "run", chunk_seconds=seconds, means=tools.noting(chunks))
+    held = [rows for _, rows in chunks]
     assert sum(held) == whole.grid.rows
     assert max(held) == {(64, 1e-9): 1, (64, 1e9): whole.grid.eval_rows, (3, 1e9): 3}[rows, seconds]
     tools.assert_same(session.state, whole.state)

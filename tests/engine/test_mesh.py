@@ -115,8 +115,9 @@ def rows(time, envs, t=0):
 
 def filled(memory, blocks=6, time=2, envs=4):
     mem = memory.init(jax.eval_shape(lambda: rows(time, envs)))
+    add = jax.jit(memory.add)
     for w in range(blocks):
-        mem = memory.add(mem, rows(time, envs, w * time), jnp.int32(w))
+        mem = add(mem, rows(time, envs, w * time), w)
     return mem
 
 
@@ -125,9 +126,9 @@ def test_each_group_samples_its_own_environments():
     mem = filled(memory)
     assert {x.shape[:3] for x in jax.tree.leaves(mem)} == {(2, 16, 2)}
     plan = memory.plan(jax.random.key(0), 50, jnp.int32(6), CLOCK)
-    seen = set()
+    seen, batches = set(), jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, plan)[0]
     for i in range(50):
-        batch, _ = memory.fetch(mem, jax.tree.map(lambda x, i=i: x[i], plan))
+        batch = jax.tree.map(lambda x, i=i: np.asarray(x)[i], batches)
         assert (
             batch.obs.shape == (8, 2) and batch.reward.shape == (2, 8)
             and batch.boot_obs.shape == (8, 2)
@@ -144,12 +145,22 @@ def test_priorities_of_groups_are_weighed_together():
     """A weight is (N P)^-beta over the largest, where P is a row's share of its own group's sum,
     over the groups."""
     memory = grouped(PrioritizedMemory(64, 2, 4, 8, 1, 1, 1.0, 1.0, 0.0), 2)
-    mem, key = filled(memory), jax.random.key(1)
+    mem = filled(memory)
+
+    @jax.jit
+    def drawn(mem, i):
+        plan = memory.plan(jax.random.fold_in(jax.random.key(1), i), 1, jnp.int32(6), CLOCK)
+        return memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
+
+    @jax.jit
+    def heard(mem, i):
+        batch, handle = drawn(mem, i)
+        priority = 1.0 + batch.obs[:, 0] * (1.0 + 3.0 * batch.obs[:, 1])
+        return memory.feedback(mem, handle, priority)
+
     for i in range(8):  # until priorities differ well
-        plan = memory.plan(jax.random.fold_in(key, i), 1, jnp.int32(6), CLOCK)
-        batch, handle = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
-        mem = memory.feedback(mem, handle, 1.0 + batch.obs[:, 0] * (1.0 + 3.0 * batch.obs[:, 1]))
-    batch, handle = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
+        mem = heard(mem, i)
+    batch, handle = drawn(mem, 7)
     leaves = np.asarray(mem.tree[0]).reshape(2, -1)
     share = np.concatenate([leaves[g][np.asarray(handle[g])] / leaves[g].sum() for g in range(2)])
     np.testing.assert_allclose(batch.weight, share.min() / share, rtol=1e-5)

@@ -103,17 +103,25 @@ def test_replay_learns_truncated_steps_and_no_resets():
                   truncation_interval=1).bind(spec)
     actor, steps, seen = play.begin(algo, vector.reset(), of=2), None, None
     agent, noise, clock = (
-        algo.init(jax.random.key(0)), algo.draw(jax.random.key(1), 40, 2), play.start_clock())
+        jax.jit(algo.init)(jax.random.key(0)),
+        jax.jit(lambda key: algo.draw(key, 40, 2))(jax.random.key(1)), play.start_clock())
     first = actor
     for i in range(40):
         actor, steps, action = play.step(algo, agent, actor, steps, seen, noise, clock, i, "random")
         vector.send(np.asarray(action))
         seen = play.Seen.of(vector.receive())
     _, trajectory = play.end(algo, first, actor, steps, seen, 39)
-    memory, rows = algo.memory(), algo.prepare(agent, trajectory)
-    mem = memory.add(memory.init(rows), rows, jnp.int32(0))
-    window, (row, env) = memory.fetch(
-        mem, tree.take(memory.plan(jax.random.key(2), 1, jnp.int32(1), clock), 0))
+    memory = algo.memory()
+
+    @jax.jit
+    def learned(trajectory):
+        rows = algo.prepare(agent, trajectory)
+        mem = memory.add(memory.init(rows), rows, jnp.int32(0))
+        plan = memory.plan(jax.random.key(2), 1, jnp.int32(1), clock)
+        return memory.fetch(mem, tree.take(plan, 0))
+
+    trajectory = jax.tree.map(np.asarray, trajectory)
+    window, (row, env) = jax.tree.map(np.asarray, learned(trajectory))
     real, cut = ~trajectory.steps.reset_only[row, env], trajectory.steps.truncated[row, env]
     np.testing.assert_array_equal(window.weight, real)
     assert (real & cut).any() and (~real).any()

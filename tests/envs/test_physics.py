@@ -4,6 +4,7 @@ physics."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import itertools
 import warnings
@@ -421,16 +422,20 @@ def test_blocks_of_environments(num_envs, size, block):
     assert physics._block(num_envs, size) == block
 
 
+traced_apart = jax.make_user_context(None)  # functions are traced anew for each of its values
+
+
 @pytest.fixture
 def blocks(monkeypatch):
     """blocks(n): n environments at most are stepped together."""
+    with contextlib.ExitStack() as stack:
 
-    def most(n):
-        monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
-        monkeypatch.setattr(physics, "BLOCK_ENVS", n)
-        jax.clear_caches()
+        def most(n):
+            monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
+            monkeypatch.setattr(physics, "BLOCK_ENVS", n)
+            stack.enter_context(traced_apart(object()))
 
-    return most
+        yield most
 
 
 def test_blocks_do_not_change_results(blocks):

@@ -25,6 +25,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine import programs
 from jaxrl_fast.envs.api import LAST
 from jaxrl_fast.logs import jsonl
+from jaxrl_fast.runs.means import Means
 
 TESTS = Path(__file__).parents[1]  # where a process of its own finds this package
 SETTINGS = {
@@ -179,6 +180,23 @@ def scores(returns: Any) -> Any:
     """What `Programs.evaluate` gives, of evaluations that came to these returns."""
     returns = np.asarray(returns, np.float64)
     return programs.Scores(returns, np.zeros(len(returns), int), np.ones(len(returns)))
+
+
+class Noting(programs.Programs):
+    """Programs that append every chunk of rows, (first iteration, rows), to `started`."""
+
+    def __init__(self, started: list[tuple[int, int]], prepared: Any, context: Any):
+        super().__init__(prepared, context)
+        self.started = started
+
+    def chunk(self, state: Any, t0: int, rows: int) -> Any:
+        self.started.extend([(t0, rows)] if t0 >= self.grid.warmup else [])  # not the warm-up
+        return super().chunk(state, t0, rows)
+
+
+def noting(started: list[tuple[int, int]]) -> Means:
+    """For `train(means=...)`: note the chunks in `started`."""
+    return Means(programs=functools.partial(Noting, started))
 
 
 @contextlib.contextmanager

@@ -163,16 +163,17 @@ def test_rows_of_another_layout_are_refused_before_anything_is_built(build, rng)
 
 def test_a_transition_memory_is_a_ring_too():
     memory = TransitionMemory(12, 2, 2, 64)
-    mem, store = None, {}
+    mem, store, add = None, {}, jax.jit(memory.add)
+    draw = jax.jit(lambda mem, w: memory.fetch(
+        mem, tree.take(memory.plan(jax.random.key(w), 1, w + 1, None), 0))[0])
     for w in range(5):  # goes round: 3 blocks
         number = np.arange(4 * w, 4 * w + 4).reshape(2, 2)
         obs = number[..., None].astype(np.float32)
         rows = Transition(obs, number, number.astype(np.float32), obs + 1, number % 2 == 0)
         rows = jax.tree.map(jnp.asarray, rows)
-        mem = memory.add(memory.init(rows) if mem is None else mem, rows, jnp.int32(w))
+        mem = add(memory.init(rows) if mem is None else mem, rows, w)
         store[w] = set(number.reshape(-1).tolist())
-        window, _ = memory.fetch(
-            mem, tree.take(memory.plan(jax.random.key(w), 1, jnp.int32(w + 1), None), 0))
+        window = draw(mem, w)
         alive = set().union(*(store[k] for k in range(max(0, w - 2), w + 1)))
         assert set(np.asarray(window.action).tolist()) == alive
         np.testing.assert_array_equal(window.boot_obs, window.obs + 1)

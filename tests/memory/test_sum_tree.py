@@ -142,25 +142,27 @@ def test_a_gpu_has_the_same_tree_and_finds_the_same_leaves(leaves, batch, rng, b
     sound(gpus[0])
 
 
-@pytest.mark.parametrize("most", [100, 1 << 14])
-def test_blocks_are_replaced(most, monkeypatch, rng, both_forms):
+# a tree whose leaves a GPU does not sum whole
+LARGE = sum_tree.WHOLE_ON_A_GPU * sum_tree.FANOUT + 1000
+
+
+@pytest.mark.parametrize("leaves", [1000, LARGE])
+def test_blocks_are_replaced(leaves, rng, both_forms):
     """Leaves that no row of siblings begins with; a GPU writes a small tree whole."""
-    monkeypatch.setattr(sum_tree, "WHOLE_ON_A_GPU", most)
-    values = rng.integers(1, 9, 1000).astype(np.float32)
-    expected = values.copy()
-    expected[30:43], expected[990:] = np.arange(13) + 1, 0
+    values = rng.integers(1, 9, leaves).astype(np.float32)
+    expected, last = values.copy(), leaves - 10
+    expected[30:43], expected[last:] = np.arange(13) + 1, 0
     expected[43:56] = 0
     replace = lambda tree: sum_tree.replace_blocks(
         sum_tree.replace_blocks(tree, 30, jnp.arange(13) + jnp.float32(1), 43),
-        990, jnp.zeros(10), 990)
+        last, jnp.zeros(10), last)
     for tree in both_forms(replace, sum_tree.build(jnp.asarray(values))):
         sound(tree)
-        np.testing.assert_array_equal(flat(tree)[:1000], expected)
+        np.testing.assert_array_equal(flat(tree)[:leaves], expected)
 
 
-def test_a_gpu_writes_along_the_path_in_a_large_tree(monkeypatch, rng, both_forms):
-    monkeypatch.setattr(sum_tree, "WHOLE_ON_A_GPU", 100)
-    tree, index = sum_tree.init(5000), jnp.asarray(rng.integers(0, 5000, 16), jnp.int32)
+def test_a_gpu_writes_along_the_path_in_a_large_tree(rng, both_forms):
+    tree, index = sum_tree.init(LARGE), jnp.asarray(rng.integers(0, LARGE, 16), jnp.int32)
     ours, gpus = both_forms(
         lambda tree, index: sum_tree.set_at(tree, index, jnp.float32(1) + index % 5), tree, index)
     jax.tree.map(np.testing.assert_array_equal, ours, gpus)

@@ -231,16 +231,23 @@ def test_the_store_is_single_frames_and_nothing_twice():
     assert mem.obs.dtype == jnp.uint8 and mem.obs.shape == (250, 4, 84, 84, 1)
 
 
+def written_and_drawn(memory, clock):
+    """(mem, rows, w) -> the memory with a block more; (mem, w) -> a batch."""
+    batch = lambda mem, w: memory.fetch(
+        mem, tree.take(memory.plan(jax.random.key(0), 1, w, clock), 0))[0]
+    return jax.jit(memory.add), jax.jit(batch)
+
+
 def test_rows_may_be_trees(clock):
     memory = UniformMemory(12, 2, 2, 5)
     obs = {"a": jnp.ones((2, 2, 3)), "b": jnp.arange(4).reshape(2, 2)}
     flags = jnp.zeros((2, 2), bool)
     rows = Row(obs, {"u": jnp.ones((2, 2, 1))}, jnp.ones((2, 2)), flags, flags)
     mem = memory.init(rows)
+    add, draw = written_and_drawn(memory, clock())
     for w in range(2):
-        mem = memory.add(mem, rows, jnp.int32(w))
-    window, _ = memory.fetch(mem,
-                             tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(2), clock()), 0))
+        mem = add(mem, rows, w)
+    window = draw(mem, 2)
     assert (
         window.obs["a"].shape == (5, 3) and window.boot_obs["b"].shape == (5,)
         and window.action["u"].shape == (5, 1)
@@ -254,10 +261,10 @@ def test_an_empty_memory_has_zero_weights(clock):
     flags = jnp.zeros((1, 4), bool)
     block = Row(jnp.ones((1, 4, 1)), jnp.zeros((1, 4), jnp.int32), jnp.ones((1, 4)), flags, flags)
     mem = memory.init(block)
+    add, draw = written_and_drawn(memory, clock())
     for w in range(4):
-        mem = memory.add(mem, block, jnp.int32(w))
-        window, _ = memory.fetch(
-            mem, tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(w + 1), clock()), 0))
+        mem = add(mem, block, w)
+        window = draw(mem, w + 1)
         assert (window.weight == (w == 3)).all()
 
 

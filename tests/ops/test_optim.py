@@ -113,11 +113,11 @@ def test_a_gpu_steps_on_one_vector(make, both_forms, rng):
     assert [norms(x) for x in texts(steps, params, grads, state)] == [2 * 4, 2]
 
 
-@pytest.mark.parametrize(("clip", "most"), [(0.5, 3), (None, optim.VECTOR)])
-def test_a_gpu_joins_nothing_large_and_nothing_without_a_norm(clip, most, monkeypatch):
-    monkeypatch.setattr(optim, "SMALL", 1)
-    monkeypatch.setattr(optim, "VECTOR", most)
-    step = lambda state: optim.apply(optim.adam(clip), 0.1, PARAMS, gradients(0), state)
-    state = optim.adam(clip).init(PARAMS)
+@pytest.mark.parametrize(("clip", "size"), [(0.5, optim.VECTOR // 2 + 1),
+                                            (None, optim.SMALL + 1)])  # fmt: skip
+def test_a_gpu_joins_nothing_large_and_nothing_without_a_norm(clip, size):
+    params = {"u": jnp.ones(size), "v": jnp.ones(size)}
+    step = lambda state: optim.apply(optim.adam(clip), 0.1, params, params, state)
+    state = optim.adam(clip).init(params)
     cpu, gpu = texts(step, state)
     assert cpu == gpu

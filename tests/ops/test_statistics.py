@@ -105,11 +105,10 @@ def test_a_feature_that_never_changes_stays_finite():
     np.testing.assert_array_equal(moments.normalize(jnp.array([[3.0]])), [[0.0]])
 
 
-@pytest.mark.parametrize("two_stages", [1, 1 << 14])
-def test_several_means_and_their_gradients(two_stages, monkeypatch, rng, both_forms):
+@pytest.mark.parametrize("size", [40, statistics.TWO_STAGES // 8])
+def test_several_means_and_their_gradients(size, rng, both_forms):
     """On a CPU every bit of a mean of its own; under `vmap` too."""
-    monkeypatch.setattr(statistics, "TWO_STAGES", two_stages)
-    x = jnp.asarray(rng.normal(size=(3, 8, 40)), jnp.float32)
+    x = jnp.asarray(rng.normal(size=(3, 8, size)), jnp.float32)
     values = lambda x: (jnp.square(x), jnp.sin(x), (x > 0).astype(jnp.float32))
 
     def numbers(mean):
@@ -120,8 +119,8 @@ def test_several_means_and_their_gradients(two_stages, monkeypatch, rng, both_fo
     expected = jax.tree.map(np.asarray, jax.jit(numbers(lambda *xs: [x.mean() for x in xs]))(x))
     ours, gpus = both_forms(numbers(means), x)
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
-    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     jax.tree.map(close, gpus, expected)
     reductions = lambda on: jax.jit(means).trace(x, x).lower(
         lowering_platforms=(on,)).as_text().count("stablehlo.reduce(")
-    assert (reductions("cpu"), reductions("cuda")) == (2, 1 if two_stages == 1 else 2)
+    assert (reductions("cpu"), reductions("cuda")) == (2, 2 if size == 40 else 1)

@@ -20,6 +20,7 @@ from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.means import Means
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 
@@ -168,7 +169,7 @@ def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, 
     assert session.eval_return == whole.eval_return and (tmp_path / "run" / "result.json").exists()
 
 
-def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypatch):
+def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path):
     """One that comes after the look at it must not save a chunk that was neither checked nor
     logged."""
 
@@ -194,9 +195,9 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path, monkeypat
         def __exit__(self, *_):
             pass
 
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.train"), "Signals", Late)
     with pytest.raises(Interrupted, match="at 128 environment steps"):
-        tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9)
+        tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9,
+                    means=Means(signals=Late))
     assert [r["env_steps"] for r in tools.logged(tmp_path / "run")] == [64, 128]
 
 
@@ -239,18 +240,17 @@ def test_in_a_program_an_interrupt_ends_it_and_holds_the_run(interruptible):
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["compile", "init", "ready"])
-def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, monkeypatch,
-                                                 interruptible):
-    original, called = getattr(programs.Programs, name), []
+def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, interruptible):
+    called = []
 
     def signalled(*args):
         called.append(signum)
         signal.raise_signal(signum)
-        return original(*args)
+        return getattr(programs.Programs, name)(*args)
 
-    monkeypatch.setattr(programs.Programs, name, signalled)
+    made = type("Signalled", (programs.Programs,), {name: signalled})
     with pytest.raises(Stopped, match="while compiling") as error:
-        tools.train("ppo", tmp_path / "run")
+        tools.train("ppo", tmp_path / "run", means=Means(made))
     assert (
         error.value.exit_code == 128 + signum and len(called) == 1
         and list(tmp_path.iterdir()) == []
@@ -285,14 +285,16 @@ def test_a_second_signal_does_not_stop_the_cleanup(tmp_path, monkeypatch):
     assert not ended and list(tmp_path.iterdir()) == []
 
 
-def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, monkeypatch, unbroken,
+def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, unbroken,
                                                                     interruptible):
-    original = programs.Programs.ready
-    with monkeypatch.context() as patched, pytest.raises(Interrupted):
-        patched.setattr(programs.Programs, "ready", lambda self, name: (
-            signal.raise_signal(signal.SIGINT) if name == "chunk" else None,
-            original(self, name)))  # fmt: skip
-        tools.train("dqn", tmp_path / "run")
+    class Signalled(programs.Programs):
+        def ready(self, name):
+            if name == "chunk":
+                signal.raise_signal(signal.SIGINT)
+            super().ready(name)
+
+    with pytest.raises(Interrupted):
+        tools.train("dqn", tmp_path / "run", means=Means(Signalled))
     tools.assert_same(tools.resume(tmp_path / "run").state, unbroken("dqn")[0].state)
 
 
@@ -314,18 +316,17 @@ def test_compile_time_is_in_no_rate(monkeypatch):
     clock, hour = time.perf_counter, 3600.0
     skipped = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + skipped[0])
-    original = programs.Programs.ready
 
-    def slow(self, name):
-        if name in ("chunk", "evaluate") and name not in self._compiled:
-            with self.clock.during("compile"):
-                skipped[0] += hour
-        original(self, name)
+    class Slow(programs.Programs):
+        def ready(self, name):
+            if name in ("chunk", "evaluate") and name not in self._compiled:
+                with self.clock.during("compile"):
+                    skipped[0] += hour
+            super().ready(name)
 
-    monkeypatch.setattr(programs.Programs, "ready", slow)
     shown = io.StringIO()
     bar = ProgressSink(tools.TOTAL, shown, clock=iter(range(0, 10**9, 10**6)).__next__)
-    run = tools.train("ppo", sinks=[bar], chunk_seconds=1e-9)
+    run = tools.train("ppo", sinks=[bar], chunk_seconds=1e-9, means=Means(Slow))
     assert run.wall_seconds > 2 * hour > run.lanes.programs.clock.spent("compile") - 60
     assert all(row.steps_per_second > 10 for row in run.history)
     left = [line.split("ETA ")[1] for line in shown.getvalue().splitlines() if "ETA" in line]

@@ -14,25 +14,21 @@ from PIL import Image
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from helpers.drawn import Drawn
+from helpers.drawn import Drawn, at_once
 from helpers.notebook import Shell
 from jaxrl_fast import tree
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.logs.notebook import NotebookSink
-from jaxrl_fast.runs import live_pictures
-from jaxrl_fast.runs.live_pictures import APART, EPISODE, SHARE, STILL, LivePictures
+from jaxrl_fast.runs.live_pictures import EPISODE, STILL, LivePictures, Picture
+from jaxrl_fast.runs.load import resume_run
+from jaxrl_fast.runs.means import Means
+from jaxrl_fast.runs.train import start
+from jaxrl_fast.runs.videos import DRAWING, Drawing
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
 
-def immediate(function, *args):
-    """Work at once, in place of `videos.on_thread`."""
-    done = live_pictures.futures.Future()
-    try:
-        done.set_result(function(*args))
-    except Exception as error:
-        done.set_exception(error)
-    return done
+ALWAYS = Means(drawing=Drawing(at_once, share=1e9, apart=0.0))  # a picture after every chunk
 
 
 @pytest.fixture
@@ -44,18 +40,10 @@ def shell(modules):
     return found
 
 
-@pytest.fixture
-def always(monkeypatch):
-    """A picture is due after every chunk."""
-    monkeypatch.setattr(live_pictures, "on_thread", immediate)
-    monkeypatch.setattr(live_pictures, "APART", 0.0)
-    monkeypatch.setattr(live_pictures, "SHARE", 1e9)
-
-
 def train(env=None, **settings):
     settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2,
-                    chunk_seconds=1e-9, progress=True) | settings
-    return jf.train(jf.PPO(**TINY), env or jf.make("CartPole-v1"), **settings)
+                    chunk_seconds=1e-9, progress=True, means=ALWAYS) | settings
+    return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), **settings)
 
 
 def read(data) -> tuple[str, Image.Image]:
@@ -64,7 +52,7 @@ def read(data) -> tuple[str, Image.Image]:
     return kind, Image.open(io.BytesIO(base64.b64decode(content)))
 
 
-def test_the_cell_shows_an_environment_in_training(shell, always):
+def test_the_cell_shows_an_environment_in_training(shell):
     run = train()
     datas, names, updates = zip(*shell.pictures, strict=True)
     assert len(set(names)) == 1 and updates == (False, *[True] * (len(updates) - 1))
@@ -75,10 +63,10 @@ def test_the_cell_shows_an_environment_in_training(shell, always):
     assert not np.array_equal(np.asarray(read(datas[0])[1]), drawn)
 
 
-def test_the_best_member_is_shown(shell, always):
+def test_the_best_member_is_shown(shell):
     with tools.evaluations({5: [0.1, 0.9, 0.3], 9: [0.9, 0.2, 0.1]}.__getitem__):
         run = tools.train("ppo", seeds=3, eval_every=320, total_steps=576, progress=True,
-                          pictures=True, chunk_seconds=1e-9)
+                          pictures=True, chunk_seconds=1e-9, means=ALWAYS)
     drawn = [run.env.render(tree.take(run.state.env, (i, 0))) for i in range(3)]
     shown = np.asarray(read(shell.pictures[-1][0])[1])
     assert [np.array_equal(shown, one) for one in drawn] == [False, True, False]
@@ -88,7 +76,7 @@ class Lamp(Drawn):
     light = 40
 
 
-def test_on_the_host_it_is_an_episode(shell, always):
+def test_on_the_host_it_is_an_episode(shell):
     train(jf.make(Lamp))
     kind, film = read(shell.pictures[-1][0])
     lights = [film.seek(i) or int(np.asarray(film.convert("RGB")).max())
@@ -98,30 +86,30 @@ def test_on_the_host_it_is_an_episode(shell, always):
 
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
-def test_a_run_is_the_same_with_pictures(algo, shell, always, unbroken):
+def test_a_run_is_the_same_with_pictures(algo, shell, unbroken):
     whole, _ = unbroken(algo)
-    shown = tools.train(algo, progress=True, pictures=True)
+    shown = tools.train(algo, progress=True, pictures=True, means=ALWAYS)
     assert shell.pictures
     tools.assert_same(shown.state, whole.state)
     assert tools.through_json(shown.history) == tools.through_json(whole.history)
 
 
-def test_an_interrupted_run_with_pictures_resumes_exactly(shell, always, unbroken, tmp_path):
+def test_an_interrupted_run_with_pictures_resumes_exactly(shell, unbroken, tmp_path):
     whole, _ = unbroken("ppo")
     stop = lambda run, rows: signal.raise_signal(signal.SIGINT) if run.rows == 3 else None
     old = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
             tools.train("ppo", tmp_path / "run", hooks=[stop], chunk_seconds=1e-9,
-                        progress=True, pictures=True)
-        resumed = jf.resume(tmp_path / "run", progress=True)
+                        progress=True, pictures=True, means=ALWAYS)
+        resumed = resume_run(tmp_path / "run", progress=True, means=ALWAYS)
     finally:
         signal.signal(signal.SIGINT, old)
     assert len({name for _, name, _ in shell.pictures}) == 2
     tools.assert_same(resumed.state, whole.state)
 
 
-def test_nothing_is_written(shell, always, tmp_path):
+def test_nothing_is_written(shell, tmp_path):
     for name, progress in (("with", True), ("without", False)):
         train(out=tmp_path / name, progress=progress, tensorboard=False)
     files = lambda name: sorted(path.name for path in (tmp_path / name).iterdir())
@@ -132,13 +120,12 @@ def test_nothing_is_written(shell, always, tmp_path):
     ("probe/constant-reward", {}), ("CartPole-v1", {"pictures": False}),
     ("CartPole-v1", {"progress": False}),
 ])  # fmt: skip
-def test_without_pictures_or_display_there_are_none(env, settings, shell, always):
+def test_without_pictures_or_display_there_are_none(env, settings, shell):
     train(jf.make(env), **settings)
     assert not shell.pictures and "no live pictures" not in "".join(shell.pages)
 
 
-def test_a_run_with_videos_shows_those(shell, always, monkeypatch):
-    monkeypatch.setattr("jaxrl_fast.runs.videos.on_thread", immediate)
+def test_a_run_with_videos_shows_those(shell):
     train(video_every=0)
     assert [data["text/plain"] for data, *_ in shell.pictures] == [
         "the agent at 320 steps", "the agent at 640 steps"]
@@ -150,7 +137,7 @@ class Torn(CartPole):
         raise OSError("no paint")
 
 
-def test_a_picture_that_fails_is_a_note_in_the_cell(shell, always):
+def test_a_picture_that_fails_is_a_note_in_the_cell(shell):
     run = train(Torn())
     assert run.over and not shell.pictures
     assert shell.pages[-1].count("no live pictures of this run: no paint") == 1
@@ -159,15 +146,12 @@ def test_a_picture_that_fails_is_a_note_in_the_cell(shell, always):
 class Clocks:
     """Clocks of a run whose pictures take `cost` seconds each."""
 
-    def __init__(self, env, cost, monkeypatch):
+    def __init__(self, env, cost):
         self.now = 0.0
         shell = Shell()
         cell = NotebookSink(1, [], shell)
-        run = types.SimpleNamespace(
-            config=types.SimpleNamespace(pictures=True, video_every=None), env=env, env_steps=1,
-            history=[], live=[0])
-        monkeypatch.setattr(live_pictures, "best_member", lambda run: 0)
-        monkeypatch.setattr(live_pictures, "on_thread", immediate)
+        config = types.SimpleNamespace(pictures=True, video_every=None, members=1)
+        run = types.SimpleNamespace(config=config, env=env, env_steps=1, history=[], live=[0])
         self.begun = []
 
         def begin(member, text):
@@ -176,10 +160,11 @@ class Clocks:
 
         def draw():
             self.spent += cost
-            return live_pictures.Picture(b"", "png", "")
+            return Picture(b"", "png", "")
 
         self.spent = 0.0
-        self.pictures = LivePictures(run, [cell], lambda: self.now, lambda: self.now)
+        now = lambda: self.now
+        self.pictures = LivePictures(run, [cell], Drawing(at_once), now, now)
         self.pictures._begin, self.pictures._cost = begin, lambda: self.spent
 
     def until(self, seconds):
@@ -191,14 +176,14 @@ class Clocks:
 
 @pytest.mark.parametrize(("env", "expected"), [
     (jf.make("CartPole-v1"), STILL), (jf.make(Lamp), EPISODE)])  # fmt: skip
-def test_the_first_picture_waits_for_its_share(env, expected, monkeypatch):
-    begun = Clocks(env, 0.0, monkeypatch).until(100)
-    assert begun[0] == pytest.approx(max(APART, expected / SHARE), abs=0.5)
-    assert np.diff(begun).min() >= APART and len(begun) > 10
+def test_the_first_picture_waits_for_its_share(env, expected):
+    begun = Clocks(env, 0.0).until(100)
+    assert begun[0] == pytest.approx(max(DRAWING.apart, expected / DRAWING.share), abs=0.5)
+    assert np.diff(begun).min() >= DRAWING.apart and len(begun) > 10
 
 
 @pytest.mark.parametrize("cost", [0.01, 0.1, 5.0])
-def test_pictures_take_their_share_of_the_run_at_most(cost, monkeypatch):
-    begun = Clocks(jf.make("CartPole-v1"), cost, monkeypatch).until(2000)
-    assert 3 <= len(begun) <= 2000 / APART
-    assert all(at * SHARE >= i * cost - 1e-9 for i, at in enumerate(begun[1:]))
+def test_pictures_take_their_share_of_the_run_at_most(cost):
+    begun = Clocks(jf.make("CartPole-v1"), cost).until(2000)
+    assert 3 <= len(begun) <= 2000 / DRAWING.apart
+    assert all(at * DRAWING.share >= i * cost - 1e-9 for i, at in enumerate(begun[1:]))

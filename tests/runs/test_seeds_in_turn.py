@@ -8,6 +8,7 @@ import importlib
 import json
 import shutil
 import signal
+import sys
 import weakref
 
 import jax
@@ -22,6 +23,7 @@ from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import seeds_in_turn
 from jaxrl_fast.runs.checkpoints.save import standing
+from jaxrl_fast.runs.means import Means
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
 from jaxrl_fast.runs.sentinel import lose
@@ -216,8 +218,7 @@ def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, m
     if not folder:
         with pytest.raises(Interrupted, match="of seed 6; nothing is saved without `out`"):
             train(hooks=[interrupt(6)])
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.signals"), "is_interactive",
-                        lambda: True)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     part = train(hooks=[interrupt(6)], out=out)
     assert not part.over and part.curve("policy_loss")[0].size == 8
     run = part.resume()
@@ -253,7 +254,7 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
 
 
 @pytest.mark.parametrize("when", ["__enter__", "__exit__"])
-def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monkeypatch):
+def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole):
     """Just before they are there, and just after they are gone, without a folder to read a seed
     from."""
 
@@ -271,9 +272,8 @@ def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole, monke
             if when == "__exit__" and Beside.entered == 2:
                 signal.raise_signal(signal.SIGINT)
 
-    with monkeypatch.context() as patched, pytest.raises(Interrupted) as stop:
-        patched.setattr(importlib.import_module("jaxrl_fast.runs.train"), "Signals", Beside)
-        train(seeds=3)
+    with pytest.raises(Interrupted) as stop:
+        train(seeds=3, means=Means(signals=Beside))
     part = stop.value.run
     assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.going is None
     run = part.resume()

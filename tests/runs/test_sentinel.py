@@ -17,7 +17,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.engine import programs, rollout
+from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import judge
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
@@ -47,24 +47,11 @@ def named(error) -> tuple[str, int, int, int]:
     return metric, int(steps.replace(",", "")), int(member), int(seed)
 
 
-@pytest.fixture
-def chunks(monkeypatch):
-    """The list of (first iteration, rows) of every chunk that was started."""
-    started, chunk = [], programs.Programs.chunk
-
-    def noting(self, state, t0, n):
-        started.extend([(t0, n)] if t0 >= self.grid.warmup else [])
-        return chunk(self, state, t0, n)
-
-    monkeypatch.setattr(programs.Programs, "chunk", noting)
-    return started
-
-
-def test_metric_step_and_member_are_named_one_chunk_late(chunks):
-    sink = Collects()
+def test_metric_step_and_member_are_named_one_chunk_late():
+    sink, chunks = Collects(), []
     with pytest.raises(jf.NonFiniteError) as error:
         tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, chunk_seconds=1e-9,
-                    eval_every=0)
+                    eval_every=0, means=tools.noting(chunks))
     metric, steps, member, seed = named(error.value)
     assert (steps, member, seed) == (12 * 32, 0, 7)  # iterations 10 and 11 are the sixth row
     assert error.value.exit_code == 3 and "checkpoint" not in str(error.value)
@@ -76,7 +63,7 @@ def test_metric_step_and_member_are_named_one_chunk_late(chunks):
     assert sink.flushed >= 1 and sink.closed == 1
 
 
-def test_the_non_finite_member_is_named(chunks):
+def test_the_non_finite_member_is_named():
     sink = Collects()
     with pytest.raises(jf.NonFiniteError) as error:
         tools.train("ppo", env=tools.Breaks(at=4, share=0.003), sinks=[sink], seeds=3, seed=5,
@@ -90,7 +77,7 @@ def test_the_non_finite_member_is_named(chunks):
 
 
 @pytest.mark.parametrize("name", ["ars", "es"])
-def test_a_diverged_candidate_is_detected(name, chunks):
+def test_a_diverged_candidate_is_detected(name):
     """Ranks could leave it out; nothing is left out silently."""
     sink = Collects()
     # no episode ends, so that its return would show it
@@ -202,7 +189,7 @@ def test_returns_bound_a_sensible_loss():
     assert not sanity.look({"value_loss": np.array([1e30])})  # once
 
 
-def test_parameters_are_checked(chunks):
+def test_parameters_are_checked():
     algo = tools.BreaksItself(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,),
                               at=5)
     sink = Collects()
@@ -215,7 +202,7 @@ def test_parameters_are_checked(chunks):
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())
 
 
-def test_priorities_are_checked(chunks):
+def test_priorities_are_checked():
     @jf.settings
     class Alarmed(jf.DQN):
         name = "alarmed"
@@ -245,7 +232,7 @@ def test_an_episode_that_has_not_ended_is_not_an_error():
     assert np.isfinite(session.history[0].metrics["episode_return"]).all()
 
 
-def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
+def test_the_last_good_checkpoint_stays_usable(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(jf.NonFiniteError,
                        match="the last good checkpoint is .*checkpoints/last/5 ") as error:
@@ -265,7 +252,7 @@ def test_the_last_good_checkpoint_stays_usable(chunks, tmp_path):
     assert tools.logged(run) == rows
 
 
-def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(chunks, tmp_path):
+def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(tmp_path):
     """The first save is due after minutes; the evaluations before the end are not lost."""
     best, none = tmp_path / "best", tmp_path / "none"
     with pytest.raises(jf.NonFiniteError,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import signal
 import threading
+import time
 
 import jax
 import numpy as np
@@ -14,24 +15,20 @@ from PIL import Image
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from helpers.drawn import Drawn
+from helpers.drawn import Drawn, at_once
 from jaxrl_fast.errors import MissingExtraError
 from jaxrl_fast.logs.sinks import Sink
-from jaxrl_fast.runs import pictures, videos
+from jaxrl_fast.runs import pictures
+from jaxrl_fast.runs.means import Means
 from jaxrl_fast.runs.report import run_report as report
 from jaxrl_fast.runs.signals import Interrupted
+from jaxrl_fast.runs.train import start
+from jaxrl_fast.runs.videos import Drawing
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
 
-def immediate(function, *args):
-    """Work at once, in place of `videos.on_thread`."""
-    done = videos.futures.Future()
-    try:
-        done.set_result(function(*args))
-    except Exception as error:
-        done.set_exception(error)
-    return done
+AT_ONCE = Means(drawing=Drawing(at_once))
 
 
 class Seen(Sink):
@@ -48,22 +45,33 @@ class Seen(Sink):
         self.messages.append(text)
 
 
-@pytest.fixture
-def at_once(monkeypatch):
-    monkeypatch.setattr(videos, "on_thread", immediate)
+class Lamp(Drawn):
+    light = 40
+
+
+class Ends(Seen):
+    """Calls a function when the training has ended."""
+
+    def __init__(self, then):
+        super().__init__()
+        self.then = then
+
+    def status(self, text):
+        if text == "drawing":
+            self.then()
 
 
 def train(out=None, env=None, **settings):
     settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2, pictures=False,
-                    progress=False) | settings
-    return jf.train(jf.PPO(**TINY), env or jf.make("CartPole-v1"), out=out, **settings)
+                    progress=False, means=AT_ONCE) | settings
+    return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), out=out, **settings)
 
 
 @pytest.mark.parametrize(("every", "steps"),
                          [(0, [320, 640]), (192, [192, 320, 384, 576, 640]),
                           (100, [128, 256, 320, 384,
     512, 640])])  # fmt: skip
-def test_videos_come_at_evaluations_and_every_so_often(every, steps, at_once, tmp_path):
+def test_videos_come_at_evaluations_and_every_so_often(every, steps, tmp_path):
     sink = Seen()
     train(tmp_path / "run", video_every=every, sinks=[sink])
     assert [clip.env_steps for clip in sink.clips] == steps
@@ -75,7 +83,7 @@ def test_videos_come_at_evaluations_and_every_so_often(every, steps, at_once, tm
             assert image.size == clip.size and image.n_frames > 5
 
 
-def test_a_run_in_memory_hands_its_videos_to_sinks(at_once):
+def test_a_run_in_memory_hands_its_videos_to_sinks():
     sink = Seen()
     train(video_every=0, sinks=[sink])
     assert (
@@ -94,7 +102,7 @@ def read_mp4(path, monkeypatch):
 
 
 @pytest.mark.video
-def test_videos_are_mp4_files_and_tensorboard_has_a_gif(at_once, tmp_path, monkeypatch):
+def test_videos_are_mp4_files_and_tensorboard_has_a_gif(tmp_path, monkeypatch):
     sink = Seen()
     train(tmp_path / "run", video_every=0, video_format="mp4", sinks=[sink])
     assert sorted(path.name for path in (tmp_path / "run/videos").iterdir()) == [
@@ -139,69 +147,58 @@ def test_a_run_is_the_same_with_videos(unbroken):
 
 
 @pytest.fixture
-def held(monkeypatch):
-    """An event that every film waits for, on its own thread."""
-    film, event = pictures.film, threading.Event()
+def held():
+    """(event, how to draw): every film waits for the event, on its own thread."""
+    event = threading.Event()
 
-    def wait(*args):
+    def film(*args):
         assert threading.current_thread().daemon  # or a film that hangs would hold the process
         assert event.wait(20)
-        return film(*args)
+        return pictures.film(*args)
 
-    monkeypatch.setattr(pictures, "film", wait)
     # a shell's background ignores it
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield event
+    yield event, Drawing(film=film)
     signal.signal(signal.SIGINT, found)
     event.set()
 
 
-def test_a_video_that_is_due_too_early_is_left_out(held, monkeypatch):
-    finish = videos.Videos.finish
-    monkeypatch.setattr(videos.Videos, "finish", lambda *args: held.set() or finish(*args))
-    sink = Seen()
-    train(video_every=64, sinks=[sink])
+def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
+    event, drawing = held
+    sink = Ends(event.set)
+    train(tmp_path / "run", video_every=64, sinks=[sink], means=Means(drawing=drawing))
     assert [clip.env_steps for clip in sink.clips] == [64]
     assert sink.messages == ["9 videos were left out: the one before was still being drawn"]
 
 
-def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path, monkeypatch):
-    finish, limits, sink = videos.Videos.finish, [], Seen()
-    quick = lambda self, seconds, *args: limits.append(seconds) or finish(self, 0.3, *args)
-    monkeypatch.setattr(videos.Videos, "finish", quick)
+def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):
+    sink = Seen()
     with pytest.warns(UserWarning,
-                      match=r"the last video is left out: not drawn within 0\.[3-9] s") as found:
-        run = train(tmp_path / "run", video_every=0, sinks=[sink])
-    assert (
-        limits[0] == run.config.host_timeout and run.over
-        and (tmp_path / "run/result.json").is_file() and len(found) == 1
-    )
+                      match=r"the last video is left out: not drawn within 2\.\d s") as found:
+        run = train(tmp_path / "run", jf.make(Lamp), video_every=0, sinks=[sink], host_timeout=2.0,
+                    means=Means(drawing=held[1]))
+    assert run.over and (tmp_path / "run/result.json").is_file() and len(found) == 1
     assert not sink.clips and sink.outcome == "finished"
 
 
-def test_the_result_is_written_before_the_last_video(held, tmp_path, monkeypatch):
-    finish, there = videos.Videos.finish, []
+def test_the_result_is_written_before_the_last_video(tmp_path):
+    def film(*args):
+        end = time.monotonic() + 20
+        while not (tmp_path / "run/result.json").is_file():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        return pictures.film(*args)
 
-    def seen(self, *args):
-        there.append((tmp_path / "run/result.json").is_file())
-        held.set()
-        finish(self, *args)
-
-    monkeypatch.setattr(videos.Videos, "finish", seen)
-    train(tmp_path / "run", video_every=0, sinks=[sink := Seen()])
-    assert there[0] and [clip.env_steps for clip in sink.clips] == [320]
+    train(tmp_path / "run", video_every=0, sinks=[sink := Seen()],
+          means=Means(drawing=Drawing(film=film)))
+    assert [clip.env_steps for clip in sink.clips] == [320]
 
 
 def test_a_signal_ends_the_wait_for_the_last_video(held, tmp_path):
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-
-    class Ends(Seen):
-        def status(self, text):
-            if text == "drawing":
-                timer.start()
-
     with pytest.raises(Interrupted), pytest.warns(UserWarning, match="the last video is left out"):
-        train(tmp_path / "run", video_every=0, sinks=[Ends()])
+        train(tmp_path / "run", video_every=0, sinks=[Ends(timer.start)],
+              means=Means(drawing=held[1]))
     assert (tmp_path / "run/result.json").is_file()
 
 
@@ -221,16 +218,14 @@ ENDS = pytest.mark.parametrize(("hook", "error", "outcome"), [
 
 
 @ENDS
-def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome, held, tmp_path,
-                                                            monkeypatch):
+def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome, held, tmp_path):
     """The video of 320 steps is in work when the hook, at 384, ends the run; of three members."""
-    finish = videos.Videos.finish
-    monkeypatch.setattr(videos.Videos, "finish", lambda *args: held.set() or finish(*args))
-    monkeypatch.setattr(videos, "PATIENCE", 60.0)
+    event, drawing = held
+    let = lambda run, rows: event.set() if run.env_steps == 384 else None
     sink = Seen()
     with pytest.raises(error):
-        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], seeds=3,
-              chunk_seconds=1e-9)
+        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[let, hook], seeds=3,
+              chunk_seconds=1e-9, means=Means(drawing=drawing._replace(patience=60.0)))
     (clip,) = sink.clips
     assert clip.env_steps == 320 and clip.path.read_bytes() == clip.gif and sink.outcome == outcome
     if error is Interrupted:
@@ -240,30 +235,29 @@ def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome
 
 @ENDS
 def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, outcome, held,
-                                                                   tmp_path, monkeypatch):
-    monkeypatch.setattr(videos, "PATIENCE", 0.2)
+                                                                   tmp_path):
     sink = Seen()
     with pytest.raises(error), pytest.warns(
         UserWarning, match=r"the last video is left out: not drawn within 0\.[2-9] s"
     ):
-        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], chunk_seconds=1e-9)
+        train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], chunk_seconds=1e-9,
+              means=Means(drawing=held[1]._replace(patience=0.2)))
     assert not sink.clips and sink.outcome == outcome
     assert bool(jf.load(tmp_path / "run", "last")) if error is Interrupted else True
 
 
-def test_a_video_that_fails_is_a_warning_and_the_last_one(monkeypatch, at_once):
-    monkeypatch.setattr(pictures, "film", lambda *args: 1 / 0)
+def test_a_video_that_fails_is_a_warning_and_the_last_one():
     with pytest.warns(UserWarning, match="no more videos of this run: division by zero") as found:
-        run = train(video_every=64)
+        run = train(video_every=64, means=Means(drawing=Drawing(at_once, film=lambda *args: 1 / 0)))
     assert run.over and len(found) == 1
 
 
-def test_the_best_member_is_filmed(monkeypatch, at_once):
+def test_the_best_member_is_filmed():
     seen = []
-    monkeypatch.setattr(videos.Videos, "_draw",
-                        lambda self, steps, algo, env, agent: seen.append(agent) or self.run)
+    film = lambda env, algo, agent, *rest: seen.append(agent) or pictures.film(env, algo, agent,
+                                                                               *rest)
     with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
-        run = tools.train("ppo", seeds=3, eval_every=320, total_steps=640, video_every=0)
+        run = train(seeds=3, video_every=0, means=Means(drawing=Drawing(at_once, film)))
     want = run.agent(0).state.params
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[-1].params, want))
     assert not jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[0].params, want))
@@ -275,11 +269,7 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-class Lamp(Drawn):
-    light = 40
-
-
-def test_host_environments_are_filmed(at_once, tmp_path):
+def test_host_environments_are_filmed(tmp_path):
     train(tmp_path / "run", jf.make(Lamp), video_every=0)
     files = sorted((tmp_path / "run/videos").iterdir())
     assert len(files) == 2

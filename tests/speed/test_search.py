@@ -10,8 +10,9 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.engine.tuned import choices, with_settings
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.speed import search, trials
-from jaxrl_fast.speed.trials import Trial
+from jaxrl_fast.speed import trials
+from jaxrl_fast.speed.search import search
+from jaxrl_fast.speed.trials import Measure, Trial
 
 
 def prepared(num_steps=8, env="CartPole-v1", **settings):
@@ -74,7 +75,7 @@ def test_environments_on_the_host_step_in_processes_or_fewer_threads(monkeypatch
 
 def test_a_run_without_a_choice_is_refused():
     with pytest.raises(ConfigError, match="run must be one with a choice among unroll, batching"):
-        search.search(prepared(1, chunk_seconds=2.0, donate=False), print)
+        search(prepared(1, chunk_seconds=2.0, donate=False), print)
 
 
 def test_numbers_are_those_of_the_program_and_its_seed():
@@ -115,56 +116,51 @@ class Fake:
         Fake.open -= 1
 
 
-def test_the_fastest_with_equal_numbers_is_taken(monkeypatch):
-    monkeypatch.setattr(search, "Trial", Fake)
-    monkeypatch.setattr(search, "ratio", lambda a, b: Fake.SPEED[b.unroll] / Fake.SPEED[a.unroll])
+FAKE = Measure(Fake, lambda a, b: Fake.SPEED[b.unroll] / Fake.SPEED[a.unroll])
+
+
+def test_the_fastest_with_equal_numbers_is_taken():
     told = []
-    found, tried = search.search(prepared(), told.append)
+    found, tried = search(prepared(), told.append, measure=FAKE)
     assert found.settings == {"unroll": 8} and found.speed == pytest.approx(2.0)
     assert [x.speed for x in tried[:3]] == pytest.approx([1.5, None, 2.0 / 1.5])
     assert "left out: other numbers" in told[1] and Fake.open == 0
     assert found.same_numbers
 
 
-def test_other_numbers_are_taken_if_allowed_and_named(monkeypatch):
-    monkeypatch.setattr(search, "Trial", Fake)
-    monkeypatch.setattr(search, "ratio", lambda a, b: Fake.SPEED[b.unroll] / Fake.SPEED[a.unroll])
+def test_other_numbers_are_taken_if_allowed_and_named():
     told = []
-    found, tried = search.search(prepared(), told.append, other_numbers=True)
+    found, tried = search(prepared(), told.append, other_numbers=True, measure=FAKE)
     assert found.settings == {"unroll": 4} and found.speed == pytest.approx(3.0)
     assert not found.same_numbers and "3.00 times as fast, other numbers" in str(found)
     assert told[1].endswith("2.00 times the speed, other numbers") and "other" not in told[0]
     assert not any(one.same_numbers for one in tried[1:])
 
 
-def test_a_shuffle_and_donation_train_on(monkeypatch):
+def test_a_shuffle_and_donation_train_on():
     """Two programs for real: swaps give other numbers, no donation the same."""
-    monkeypatch.setattr(search, "ratio", lambda a, b: (a.call(), b.call(), 2.0)[2])
+    measure = Measure(ratio=lambda a, b: (a.call(), b.call(), 2.0)[2])
     algo = jf.PPO(num_envs=4, num_steps=8, num_minibatches=2, hidden=(8,))
     settings = dict(total_steps=20_000, horizon=20_000, unroll=2, chunk_seconds=1e-6)
     run = prepare(algo, jf.make("CartPole-v1"), RunConfig(**settings))
-    found, tried = search.search(run, print, other_numbers=True)
+    found, tried = search(run, print, other_numbers=True, measure=measure)
     assert found.settings == {"donate": False, "algo.shuffle": "swap"}
     assert [one.same_numbers for one in tried] == [True, False] and not found.same_numbers
 
 
-def test_a_choice_that_is_refused_is_named(monkeypatch):
+def test_a_choice_that_is_refused_is_named():
     def fake(prepared, like=None):
         if prepared.config.unroll == 4:
             raise ConfigError("memory", "9 GiB", "at most 5 GiB")
         return Fake(prepared)
 
-    monkeypatch.setattr(search, "Trial", fake)
-    monkeypatch.setattr(search, "ratio", lambda a, b: 1.0)
-    found, tried = search.search(prepared(), print)
+    found, tried = search(prepared(), print, measure=Measure(fake, lambda a, b: 1.0))
     assert tried[1].reason == "memory must be at most 5 GiB, got '9 GiB'" and Fake.open == 0
     assert found.settings == {} and len(tried) == 5
 
 
-def test_noise_is_not_taken(monkeypatch):
-    monkeypatch.setattr(search, "Trial", Fake)
-    monkeypatch.setattr(search, "ratio", lambda a, b: 1.02)
-    assert search.search(prepared(), print)[0].settings == {}
+def test_noise_is_not_taken():
+    assert search(prepared(), print, measure=Measure(Fake, lambda a, b: 1.02))[0].settings == {}
 
 
 def test_two_runs_need_the_memory_of_two(monkeypatch):
@@ -174,4 +170,4 @@ def test_two_runs_need_the_memory_of_two(monkeypatch):
     run.plan.__dict__["have"] = 5 * 2**30
     valid = "memory must be at most the 5.0 GiB of the device for two runs"
     with pytest.raises(ConfigError, match=valid):
-        search.search(run, print)
+        search(run, print)

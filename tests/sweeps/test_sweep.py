@@ -587,16 +587,11 @@ def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2,
                         population={"algo.learning_rate": rates})
     sizes = []
-    shrink = Lanes.shrink
-
-    def watched(s, kept):
-        shrink(s, kept)
-        sizes.append((len(s), jax.tree.leaves(s.state)[0].shape[0]))
-
-    with mock.patch.object(Lanes, "shrink", watched):
-        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
-                      selection=jf.Halving(2))
-    assert sizes == [(4, 4), (2, 2)]
+    watch = lambda run, rows: sizes.append((len(run.lanes),
+                                            jax.tree.leaves(run.state)[0].shape[0]))
+    found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
+                  selection=jf.Halving(2), hooks=[watch])
+    assert list(dict.fromkeys(sizes)) == [(8, 8), (4, 4), (2, 2)]
     kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
     assert len(kept) == 1 and len(found.lost) == 6
     rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
@@ -781,3 +776,16 @@ def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swep
     assert folder.open_folder(tmp_path, with_value(default), ("parts",)) == content
     with pytest.raises(jf.ConfigError, match="this holds another sweep"):
         folder.open_folder(tmp_path, with_value(not default), ("parts",))
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_progress_is_shown_in_a_notebook_or_on_a_terminal(watched, tmp_path, capsys, monkeypatch):
+    """A sweep and a resumed run show their progress in a notebook or on a terminal."""
+    monkeypatch.setattr("jaxrl_fast.logs.terminal.is_watched", lambda stream: watched)
+    algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
+    jf.sweep(algo, jf.make("CartPole-v1"), 256, grid={"algo.discount": [0.9, 0.99]}, seeds=1,
+             out=tmp_path / "sweep", eval_episodes=2, pictures=False)
+    told = capsys.readouterr()
+    assert ("part 1 of 1" in told.out) == ("compiling" in told.err) == watched
+    jf.resume(tmp_path / "sweep/parts/00", 512, 512, tensorboard=False)
+    assert ("compiling" in capsys.readouterr().err) == watched

@@ -10,6 +10,7 @@ import pytest
 
 from helpers import atari_programs
 from jaxrl_fast.envs.atari import games, snapshot
+from jaxrl_fast.envs.atari.ale import FIRE
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.testing import atari, check_atari
 
@@ -73,10 +74,20 @@ def test_an_unknown_game_is_named():
 
 
 def test_a_game_that_ends_begins_anew(monkeypatch):
-    begun = []
-    monkeypatch.setattr(atari, "start", lambda *x, start=atari.start: begun.append(x) or start(*x))
-    check_atari("Breakout", range(12), 700)
-    assert len(begun) > 12
+    """Each game begins with its last ball below the paddle."""
+    begun, start = [], atari.start
+
+    def last_ball(ale, image, name, noops):
+        begun.append(name)
+        for _ in range(10):
+            ale.act(FIRE)
+        ale.setRAM(57, 1)  # lives
+        ale.setRAM(101, 185)  # the ball's line, one below the paddle when the check begins
+        return start(ale, image, name, atari.FEWEST_IDLE)
+
+    monkeypatch.setattr(atari, "start", last_ball)
+    check_atari("Breakout", range(12), 30)
+    assert len(begun) == 2 * 12
 
 
 @pytest.mark.slow

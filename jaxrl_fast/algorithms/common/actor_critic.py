@@ -10,11 +10,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import tree
+from jaxrl_fast import runtime, tree
 from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.networks import MLP, Dense, example_features, forward, initialize
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.lowering import GPUS, by_platform
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
@@ -49,7 +49,7 @@ class ActorCritic:
 
     @property
     def batched(self) -> bool:
-        """Return whether the two torsos run as one batched product: faster for few inputs."""
+        """Return whether the two torsos are one stack: faster for few inputs."""
         inputs = sum(x.size for x in jax.tree.leaves(stacking.example(self.spec)))
         return isinstance(self.torso, MLP) and inputs <= 64 and self.torso == self.value_torso
 
@@ -122,9 +122,11 @@ class ActorCritic:
         together = lambda params, obs: tuple(
             jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"])
         )
-        if jax.tree.leaves(obs)[0].shape[0] < ROWS_APART:
-            return together(params, obs)
-        return on_gpu(apart, together, params, obs)
+        many = jax.tree.leaves(obs)[0].shape[0] >= ROWS_APART
+        special = dict.fromkeys(GPUS, apart) if many else {}
+        if runtime.divides_batches():
+            special["cpu"] = apart
+        return by_platform(special, together, params, obs)
 
     def _one_features(self, params: Any, obs: Any, which: int) -> jax.Array:
         """Return the actor's (0) or the critic's (1) features alone."""

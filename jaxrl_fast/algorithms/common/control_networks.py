@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast.networks import MLP, WithAction, apply_parts, initialize_parts
 from jaxrl_fast.ops import optim
+from jaxrl_fast.ops.lowering import over_networks
 from jaxrl_fast.spaces import Box, Dict
 from jaxrl_fast.types import EnvSpec
 
@@ -55,7 +56,8 @@ class ControlNetworks:
     def critic_output(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
         """Return every critic's outputs [num_critics, b, outputs]."""
         x = {"action": action, "observation": obs}
-        return jax.vmap(lambda params: apply_parts(self.critic, params, x, self.precision))(params)
+        one = lambda params: apply_parts(self.critic, params, x, self.precision)
+        return over_networks(one, params, self.num_critics)
 
 
 def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...],

@@ -1,4 +1,4 @@
-"""The algorithm skeleton: REINFORCE with a baseline, whole; CONTRIBUTING.md explains each method."""
+"""The algorithm skeleton: REINFORCE with a baseline. CONTRIBUTING.md explains each method."""
 
 from typing import Any, ClassVar, NamedTuple
 
@@ -35,7 +35,8 @@ class Skeleton(jf.Algorithm):
     num_steps: int = jf.setting(32, "steps of each in one rollout")
     learning_rate: float = jf.setting(3e-3, "Adam's step size", low=0)  # a float: traced, sweepable
     discount: float = jf.setting(0.99, "gamma", low=0, high=1)
-    hidden: tuple[int, ...] = jf.setting((64,), "widths of the torso")  # anything else: part of the program
+    # anything but a float: part of the program
+    hidden: tuple[int, ...] = jf.setting((64,), "widths of the torso")
 
     @property
     def updates(self):
@@ -60,7 +61,8 @@ class Skeleton(jf.Algorithm):
 
     def forward(self, params, obs):
         apply = lambda name, x, *how: networks.forward(self.parts[name], params[name], x, *how)
-        x = apply("torso", obs, self.precision)  # a setting of every algorithm; heads multiply in float32
+        # `precision` is a setting of every algorithm; heads multiply in float32
+        x = apply("torso", obs, self.precision)
         return distributions.Categorical(apply("policy", x)), apply("value", x)[..., 0]
 
     def draw(self, key, num_steps, num_envs):  # everything random of a rollout's `act`s
@@ -74,7 +76,8 @@ class Skeleton(jf.Algorithm):
 
     def prepare(self, agent, trajectory):
         s = trajectory.steps
-        _, next_value = self.forward(agent.params, s.next_obs)  # the true successors, terminal ones included
+        # the true successors, terminal ones included
+        _, next_value = self.forward(agent.params, s.next_obs)
         ret = returns.lambda_returns(s.reward, s.terminated, s.done, next_value, self.discount, 1.0)
         return Rows(s.obs, s.action, ret)
 
@@ -84,7 +87,8 @@ class Skeleton(jf.Algorithm):
             advantage = batch.ret - jax.lax.stop_gradient(value)
             policy_loss = -jnp.mean(policy.log_prob(batch.action) * advantage)
             value_loss = jnp.mean(jnp.square(value - batch.ret))
-            return policy_loss + 0.5 * value_loss, {"policy_loss": policy_loss, "value_loss": value_loss}
+            metrics = {"policy_loss": policy_loss, "value_loss": value_loss}  # columns of the log
+            return policy_loss + 0.5 * value_loss, metrics
 
         grads, metrics = jax.grad(loss_fn, has_aux=True)(agent.params)
         rate = clock.anneal(self.learning_rate, 0.0)  # schedules are fractions of the horizon

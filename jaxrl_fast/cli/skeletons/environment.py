@@ -2,12 +2,13 @@
 
 import jax.numpy as jnp
 import jaxrl_fast as jf
+import numpy as np
 from jaxrl_fast import random
 
 
 @jf.settings
 class Skeleton(jf.SingleEnv):
-    """Walk along a corridor to its right end; the floor is slippery: change `reset_one` and `step_one`."""
+    """Walk along a corridor to its right end: change `reset_one` and `step_one`."""
 
     length: int = jf.setting(8, "cells", low=2)
     slip: float = jf.setting(0.1, "probability of standing still", low=0, high=1)
@@ -32,7 +33,15 @@ class Skeleton(jf.SingleEnv):
         place, time = jnp.clip(place + move, 0, self.length - 1), time + 1
         terminated = place == self.length - 1  # the task's own end: its value is zero
         truncated = time >= self.max_steps_in_episode  # a cut: its value goes on
-        return (place, time), self.observe(place), jnp.where(terminated, 1.0, -0.02), terminated, truncated
+        reward = jnp.where(terminated, 1.0, -0.02)
+        return (place, time), self.observe(place), reward, terminated, truncated
+
+    def render(self, state):
+        """Return a picture of one state, uint8 [height, width, 3]: for videos and notebooks."""
+        place, _ = state
+        picture = np.full((32, 32 * self.length, 3), 255, np.uint8)
+        picture[:, 32 * int(place) : 32 * int(place) + 32] = (70, 130, 180)
+        return picture
 
 
 jf.register("skeleton", Skeleton)

@@ -1,4 +1,4 @@
-"""The algorithm skeleton learns, and can be swept."""
+"""The algorithm skeleton learns, and trains several seeds in one program."""
 
 import jax
 import jaxrl_fast as jf

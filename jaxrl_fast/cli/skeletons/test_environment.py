@@ -1,4 +1,4 @@
-"""The environment skeleton is a fair one, and can be learned."""
+"""The environment skeleton keeps the rules of environments, and PPO learns it."""
 
 import jaxrl_fast as jf
 from jaxrl_fast.testing import check_env

@@ -1,0 +1,136 @@
+"""What `--help` shows: one screen of a command's first flags, or by tyro all of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from jaxrl_fast.cli.args import Option
+
+ALL = "--help-all"
+ROWS = 23  # lines of a screen of 24, below the prompt
+COLUMN = 29  # where the text about a flag begins
+LEAST_HELP = 20  # characters of a flag's help beside which its default stands
+SEVERAL_OWN = 6  # flags of a command beside which the settings of a run are few
+FIRST = ("total_steps", "seeds")  # settings of a run on every screen, and on one with room:
+MORE = ("seed", "video_every", "eval_every",
+        "algo.learning_rate", "algo.num_envs", "algo.discount")
+LATER = ("pbt_every", "pbt_fraction", "eta", "wave", "preset")  # not on the first
+TRY = {  # {command: what to type}
+    "train": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
+              "dqn Breakout-MinAtar --env.sticky-actions 0.1 --seeds 4"),
+    "sweep": ("ppo CartPole-v1 --seeds 4 --grid algo.discount=0.9,0.99",),
+    "plan": ("dqn Breakout-MinAtar --seeds 8",), "compile": ("ppo CartPole-v1 --seeds 8",),
+    "forecast": ("ppo CartPole-v1 --total-steps 1e8",), "tune-speed": ("ppo CartPole-v1",),
+    "eval": ("RUN --episodes 32",), "report": ("RUN --serve",),
+    "plot": ("RUN RUN --out curves.png",), "compare": ("RUN RUN --csv scores.csv",),
+    "profile": ("ppo CartPole-v1 --try",), "export": ("RUN --format onnx",),
+    "push": ("RUN hf://OWNER/NAME --private",), "experience": ("RUN replay",),
+    "list": ("environments",), "new": ("environment maze",), "doctor": ("--picture limits.png",),
+    "bench": ("ppo_cartpole --turns 1",), "ladder": ("pong",), "completion": ("bash",),
+}  # fmt: skip
+_TITLES = {"run": "flags of a run", "command": "flags of the command",
+           "algo": "flags of the algorithm"}
+
+
+def heading(text: str, style: str = "1") -> str:
+    """Return a text in a style, by default bold, on a terminal that has not NO_COLOR."""
+    return (
+        f"\033[{style}m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        else text
+    )
+
+
+def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
+    """Return the help of a command: its own flags and the first of a run's, and what to try.
+
+    What does not fit `ROWS` lines is cut: first the lines of flags, then the description.
+    """
+    whole = _screen(prog, description, options, True)
+    if len(whole) <= ROWS:
+        return "\n".join(whole)
+    short = _screen(prog, description, options, False)
+    if len(short) > ROWS:
+        short = _screen(prog, description.partition("\n\n")[0], options, False)
+    return "\n".join(short)
+
+
+def _screen(prog: str, description: str, options: Sequence[Option], whole: bool) -> list[str]:
+    room = min(shutil.get_terminal_size((80, 24)).columns, 100)
+    usage, _, rest = description.partition("\n")
+    if not usage.startswith(f"{prog} "):
+        usage, rest = f"{prog} [flags]", description
+    else:
+        rest = rest.replace("\n\n", "\n")
+    lines = [heading(f"usage: {usage}")]
+    for text in rest.strip().splitlines():
+        lines += textwrap.wrap(text, room, subsequent_indent="    ", break_on_hyphens=False) or [""]
+    shown = _shown(options)
+    for kind, title in _TITLES.items():
+        found = [line for option in shown if _kind(option) == kind
+                 for line in _flag(option, room, whole)]
+        lines += ["", heading(title), *found] if found else []
+    cut = len(shown) < len(options) or not whole
+    more = [f"all {len(options)} flags:  {prog} {ALL}"] if cut else []
+    return [*lines, "", *_tries(prog), *more]
+
+
+def _tries(prog: str) -> list[str]:
+    """Return what to type for a command that is given no algorithm and no run to resume."""
+    program, command, *words = prog.split()
+    named = words and (words[0].startswith("-") or command in ("train", "profile"))
+    return [] if named else [f"try:  {program} {command} {typed}" for typed in TRY[command]]
+
+
+def _kind(option: Option) -> str:
+    return option.group or ("run" if option.panel else "command")
+
+
+def _shown(options: Sequence[Option]) -> list[Option]:
+    """Return the options of the first screen."""
+    own = [o for o in options if _kind(o) == "command" and o.key not in LATER]
+    first = FIRST if len(own) > SEVERAL_OWN else (*FIRST, *MORE)
+    return [o for o in options if o in own or o.key in first]
+
+
+def _flag(option: Option, room: int, whole: bool) -> list[str]:
+    """Return a flag with its help, or with as much of it as fits one line."""
+    flag = (
+        option.flag if option.kind == "bool"
+        else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
+    )
+    start = f"  {flag:{COLUMN - 3}} "
+    hint = f" ({option.shown_hint})"
+    if whole:
+        lines = textwrap.wrap(f"{start}{option.help}{hint}", room, break_on_hyphens=False,
+                              subsequent_indent=" " * COLUMN)
+    else:
+        left = room - len(start) - len(hint)
+        hint, left = (hint, left) if left >= LEAST_HELP else ("", left + len(hint))
+        about = textwrap.shorten(option.help.partition(";")[0], left, placeholder=" ...")
+        lines = [f"{start}{about}{hint}"]
+    return [lines[0].replace(flag, heading(flag, "36"), 1), *lines[1:]]
+
+
+def show_all(prog: str, description: str, options: Sequence[Option]) -> None:
+    """Print every flag, laid out by tyro, and exit."""
+    import tyro
+
+    from jaxrl_fast.cli.args import field_of
+
+    # a flag's name may be no identifier
+    names = {o.key: f"option_{i}" for i, o in enumerate(options)}
+    fields = [field_of(names[o.key], o) for o in options if not (o.group or o.panel)]
+    for panel in dict.fromkeys(o.group or o.panel for o in options if o.group or o.panel):
+        part = dataclasses.make_dataclass(panel, [field_of(names[o.key], o) for o in options
+                                                  if panel == (o.group or o.panel)])
+        fields.append((panel, part, dataclasses.field(default_factory=part)))
+    shape = dataclasses.make_dataclass("Options", fields)
+    about = "\n\n".join([description, *_tries(prog)])
+    tyro.cli(shape, prog=prog, description=about, args=["--help"], config=())
