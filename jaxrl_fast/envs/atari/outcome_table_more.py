@@ -5,6 +5,10 @@ from __future__ import annotations
 from jaxrl_fast.envs.atari.outcome_form import Game
 
 MORE: dict[str, Game] = {
+    "atlantis2": Game(
+        ((0xA1, 10, 1), (0xA2, 1000, 100), (0xA3, 100000, 10000)),
+        lives=(0xF1, 0xFF, 0, 1, 0), ends=(((0xF1, 0xFF, 0xFF, 0),),),
+    ),  # fmt: skip
     "donkey_kong": Game(
         ((0x87, 100000, 10000), (0x88, 1000, 100)), lives=(0xA3, 0xFF, 0, 1, 0),
         ends=(((0x8B, 0xFF, 0x1F, 0), (0x8F, 0xFF, 0x03, 0), (0xA3, 0xFF, 0x00, 0)),),
@@ -17,6 +21,10 @@ MORE: dict[str, Game] = {
         ((0xAC, 100000, 10000), (0xAD, 1000, 100), (0xAE, 10, 1)),
         lives=(0xB9, 0xFF, 0, 1, 1), ends=(((0xBF, 0xFF, 0x80, 2),),),
     ),  # fmt: skip
+    "keystone_kapers": Game(
+        ((0x9B, 1000, 100), (0x9C, 10, 1)), lives=(0x96, 0xFF, 0, 1, 0),
+        ends=(((0x88, 0xFF, 0x00, 0), (0x96, 0xFF, 0x00, 0)),),
+    ),  # fmt: skip
     "mario_bros": Game(
         ((0x89, 100000, 10000), (0x8A, 1000, 100)), lives=(0x87, 0xFF, 0, 1, 0),
         ends=(((0x87, 0xFF, 0x00, 0),),),
@@ -28,4 +36,5 @@ MORE: dict[str, Game] = {
     "pitfall2": Game(
         ((0xC7, 100000, 10000), (0xC8, 1000, 100), (0xC9, 10, 1)), lives=(0x80, 0x00, 0, 0, 1),
     ),  # fmt: skip
+    "tetris": Game(((0xF1, 10, 1), (0xF2, 1000, 100)), ends=(((0xF3, 0xFF, 0x80, 2),),)),
 }
