@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxrl_fast import synonyms
-
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES,
@@ -155,6 +153,8 @@ def debugging() -> bool:
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
+    from jaxrl_fast import synonyms  # errors alone need it
+
     names = list(names)
     lower, ours = {n.lower(): n for n in names}, synonyms.ours(_setting(name))
     hits = [n for n in lower if _setting(n) in ours]  # the same setting of another library

@@ -1,4 +1,4 @@
-"""Names of settings in other libraries, for the error about a setting that is none of ours."""
+"""Names of settings in other libraries, for the error about an unknown setting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = {  # {ours: theirs in Stable-Baselines3, CleanRL, PureJaxRL, rejax, Stoi
     "num_envs": ("n_envs", "total_num_envs"),
     "num_steps": ("n_steps", "rollout_length", "unroll_length", "train_freq", "train_frequency"),
     "num_epochs": ("n_epochs", "update_epochs", "epochs", "num_updates_per_batch"),
-    "num_minibatches": ("n_minibatches", "batch_size", "minibatch_size"),
+    "num_minibatches": ("n_minibatches",),
     "updates_per_iteration": ("gradient_steps", "grad_updates_per_step"),
     "buffer_size": ("replay_size", "max_replay_size"),
     "learning_starts": ("fill_buffer", "min_replay_size", "warmup_steps"),
@@ -23,14 +23,14 @@ NAMES = {  # {ours: theirs in Stable-Baselines3, CleanRL, PureJaxRL, rejax, Stoi
     "target_period": ("target_update_interval", "target_network_frequency", "target_update_freq"),
     "epsilon_start": ("exploration_initial_eps", "start_e", "eps_start"),
     "epsilon_end": ("exploration_final_eps", "end_e", "eps_end", "eps_finish"),
-    "epsilon_fraction": ("exploration_fraction", "eps_decay"),
+    "epsilon_fraction": ("exploration_fraction",),
     "hidden": ("net_arch", "policy_kwargs", "hidden_sizes", "hidden_layer_sizes"),
     "normalize_observations": ("norm_obs",),
     "normalize_reward": ("norm_reward",),
     "reward_scale": ("reward_scaling",),
     "total_steps": ("total_timesteps", "num_timesteps"),
     "seeds": ("num_seeds", "n_seeds"),
-    "eval_every": ("eval_freq", "num_evals"),
+    "eval_every": ("eval_freq",),
     "eval_episodes": ("n_eval_episodes", "num_eval_episodes"),
     "log_every": ("log_interval",),
     "target_return": ("reward_threshold",),

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, expected, nearest
+from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.fields import changed_settings, type_name
 
 T = TypeVar("T")
@@ -64,11 +64,12 @@ def settings(cls: type[T]) -> type[T]:
 
 def _new(cls: type[T], *args: Any, **settings: Any) -> T:
     """Create a settings object; raises ConfigError for an unknown setting or a hidden one."""
-    if args and getattr(cls, "by_name", False):
-        wanted = (
+    own = set(inspect.signature(cls.__init__).parameters) - {"self"}
+    if args and getattr(cls, "by_name", False) and own <= cls.__dataclass_fields__.keys():
+        valid = (
             f"given by name: {cls.__name__}(learning_rate=1e-3), and the environment to jf.train"
         )
-        raise expected(f"settings of {cls.__name__}", wanted, repr(args[0])[:100])
+        raise ConfigError(f"settings of {cls.__name__}", args[0], valid)
     for name in settings.keys() - cls.__dataclass_fields__.keys():
         _, *known = inspect.signature(cls.__init__).parameters.values()
         names = [p.name for p in known]

@@ -45,7 +45,7 @@ class Algorithm:
     whole_rollouts: ClassVar[bool] = False
     rematerialize: ClassVar[bool] = False  # recompute each step in a gradient through a rollout
 
-    by_name: ClassVar[bool] = True  # settings are no positional arguments
+    by_name: ClassVar[bool] = True  # settings are keyword-only
     removed: ClassVar[dict[str, str]] = {  # of older versions
         "improve": "override `learn`, one whole iteration",
         "fresh_start": "call `iteration.begin` in `learn`"

@@ -10,55 +10,14 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from jaxrl_fast.cli.help import ALL, first_screen, show_all
+from jaxrl_fast.cli.option import ALL, Option
 from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.values import convert
 
-_METAVARS = {
-    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT",
-    "word": "TEXT", "ints": "INT INT...", "number": "NUMBER",
-    "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH",
-    "file": "FILE", "mesh": "AXES", "devices": "N|all",
-}  # fmt: skip
 HELP_FLAGS = ("-h", "--help", ALL)
 SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
-
-
-@dataclasses.dataclass(frozen=True)
-class Option:
-    """One flag, `--name` or `--group.name`; `kind` is of `values.KINDS`, or "bool"."""
-
-    name: str
-    kind: str
-    default: Any = None
-    help: str = ""
-    hint: str = ""  # text about the default in the help; "": its value
-    group: str = ""
-    metavar: str = ""
-    panel: str = ""  # panel of the help; a group has its own
-
-    @property
-    def key(self) -> str:
-        return f"{self.group}.{self.name}" if self.group else self.name
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.key.replace("_", "-")
-
-    @property
-    def shown_metavar(self) -> str:
-        return self.metavar or _METAVARS[self.kind]
-
-    @property
-    def shown_hint(self) -> str:
-        return self.hint or f"default: {show(self.default)}"
-
-    @property
-    def off(self) -> str:
-        """Return the switch that turns a bool off."""
-        return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
 
 
 PROG = "jaxrl-fast"
@@ -89,6 +48,8 @@ def parse(prog: str, description: str, options: Sequence[Option],
     """Return {option.key: value} of the given flags; prints and exits for `--help`."""
     texts = read_flags(prog, options, argv)
     if any(token in HELP_FLAGS for token in argv):
+        from jaxrl_fast.cli.help import first_screen, show_all
+
         if ALL in argv:
             show_all(prog, description, options)
         print(first_screen(prog, description, options))
@@ -108,7 +69,8 @@ def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dic
         {o.flag: (o, True) for o in options}
         | {o.off: (o, False) for o in options if o.kind == "bool"}
     )
-    found, asks_help = dict[str, Any](), any(token in HELP_FLAGS for token in argv)
+    found: dict[str, Any] = {}
+    asks_help = any(token in HELP_FLAGS for token in argv)
     tokens = collections.deque(argv)
     while tokens:
         token = tokens.popleft()
@@ -163,23 +125,6 @@ def _unknown(prog: str, token: str, known: Sequence[str]) -> ConfigError:
     return UnknownFlag(prog, token, known)
 
 
-def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
-    import tyro
-
-    kinds = {"bool": bool, "ints": tuple[str, ...], "numbers": tuple[str, ...]}
-    kind: Any = kinds.get(option.kind, str)
-    default: Any = option.default if kind is bool else "" if kind is str else ("",)
-    if option.kind == "append":
-        kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
-    arg = tyro.conf.arg(
-        name=option.name.replace("_", "-"), prefix_name=bool(option.group),
-        help=option.help or None,
-        metavar=None if option.kind == "bool" else option.shown_metavar,
-        help_behavior_hint=f"({option.shown_hint})",
-    )  # fmt: skip
-    return name, Annotated[kind, arg], dataclasses.field(default=default)
-
-
 def is_flag(token: str) -> bool:
     """Return whether a token is a flag; a negative number is not."""
     if not token.startswith("-") or token == "-":
@@ -230,12 +175,3 @@ def replaced(flags: Sequence[str], others: Sequence[str]) -> list[str]:
         skips = bare(token) in names if is_flag(token) else skips
         kept += [] if skips else [token]
     return kept
-
-
-def show(value: Any) -> str:
-    """Return a default as typed on the command line."""
-    if isinstance(value, (tuple, list)):
-        return " ".join(map(show, value)) or "none"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
-        return f"{value:_}"
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)

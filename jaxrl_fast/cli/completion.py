@@ -10,7 +10,8 @@ import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from jaxrl_fast.cli.args import PROG, Option, field_of, parse, positionals
+from jaxrl_fast.cli.args import PROG, Option, parse, positionals
+from jaxrl_fast.cli.help import field_of
 from jaxrl_fast.cli.list import PARTS
 from jaxrl_fast.errors import check_choice, expected
 

@@ -1,4 +1,4 @@
-"""What `--help` shows: one screen of a command's first flags, or by tyro all of them."""
+"""The help of a command: one screen of its first flags, or all flags, laid out by tyro."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Annotated, Any
 
-if TYPE_CHECKING:
-    from jaxrl_fast.cli.args import Option
+from jaxrl_fast.cli.option import ALL, Option
 
-ALL = "--help-all"
 ROWS = 23  # lines of a screen of 24, below the prompt
 COLUMN = 29  # where the text about a flag begins
 LEAST_HELP = 20  # characters of a flag's help beside which its default stands
@@ -35,6 +33,7 @@ TRY = {  # {command: what to type}
     "list": ("environments",), "new": ("environment maze",), "doctor": ("--picture limits.png",),
     "bench": ("ppo_cartpole --turns 1",), "ladder": ("pong",), "completion": ("bash",),
 }  # fmt: skip
+OF_A_RUN = ("train", "sweep", "plan", "compile", "forecast", "tune-speed", "profile")  # ALGO ENV
 _TITLES = {"run": "flags of a run", "command": "flags of the command",
            "algo": "flags of the algorithm"}
 
@@ -50,7 +49,7 @@ def heading(text: str, style: str = "1") -> str:
 def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
     """Return the help of a command: its own flags and the first of a run's, and what to try.
 
-    What does not fit `ROWS` lines is cut: first the lines of flags, then the description.
+    A text longer than `ROWS` lines is cut: first the lines of flags, then the description.
     """
     whole = _screen(prog, description, options, True)
     if len(whole) <= ROWS:
@@ -82,10 +81,11 @@ def _screen(prog: str, description: str, options: Sequence[Option], whole: bool)
 
 
 def _tries(prog: str) -> list[str]:
-    """Return what to type for a command that is given no algorithm and no run to resume."""
+    """Return commands to try, or none if `prog` names an algorithm, a run or another subject."""
     program, command, *words = prog.split()
-    named = words and (words[0].startswith("-") or command in ("train", "profile"))
-    return [] if named else [f"try:  {program} {command} {typed}" for typed in TRY[command]]
+    named = words and (words[0].startswith("-") or command in OF_A_RUN)
+    tries = () if named else TRY.get(command, ())
+    return [f"try:  {program} {command} {typed}" for typed in tries]
 
 
 def _kind(option: Option) -> str:
@@ -122,8 +122,6 @@ def show_all(prog: str, description: str, options: Sequence[Option]) -> None:
     """Print every flag, laid out by tyro, and exit."""
     import tyro
 
-    from jaxrl_fast.cli.args import field_of
-
     # a flag's name may be no identifier
     names = {o.key: f"option_{i}" for i, o in enumerate(options)}
     fields = [field_of(names[o.key], o) for o in options if not (o.group or o.panel)]
@@ -134,3 +132,21 @@ def show_all(prog: str, description: str, options: Sequence[Option]) -> None:
     shape = dataclasses.make_dataclass("Options", fields)
     about = "\n\n".join([description, *_tries(prog)])
     tyro.cli(shape, prog=prog, description=about, args=["--help"], config=())
+
+
+def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
+    """Return a dataclass field for tyro: (name, annotated type, default)."""
+    import tyro
+
+    kinds = {"bool": bool, "ints": tuple[str, ...], "numbers": tuple[str, ...]}
+    kind: Any = kinds.get(option.kind, str)
+    default: Any = option.default if kind is bool else "" if kind is str else ("",)
+    if option.kind == "append":
+        kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
+    arg = tyro.conf.arg(
+        name=option.name.replace("_", "-"), prefix_name=bool(option.group),
+        help=option.help or None,
+        metavar=None if option.kind == "bool" else option.shown_metavar,
+        help_behavior_hint=f"({option.shown_hint})",
+    )  # fmt: skip
+    return name, Annotated[kind, arg], dataclasses.field(default=default)

@@ -14,7 +14,7 @@ from jaxrl_fast.logs.sinks import LoggedRun, Sink, sink_of
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import seed_folder
 
-PICTURES = ("curve.png", "rollout.gif", "rollout.html")  # that a run draws at its end
+PICTURES = ("curve.png", "rollout.gif", "rollout.html")  # drawn at the end of a run
 
 
 def logs_of(given: dict[str, Any]) -> tuple[list[str], bool]:
@@ -81,7 +81,8 @@ def print_end(s: Any) -> None:
     each = "" if s.config.members == 1 else " a member"
     print(f"{s.env_steps:,} {what}{each} in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
           f"{what}/s")
-    drawn = [s.out.path / name for name in PICTURES if (s.out.path / name).exists()]
+    drawn = [s.out.path / name for name in PICTURES
+             if s.config.pictures and (s.out.path / name).exists()]
     if drawn:
         print("pictures: " + "  ".join(map(str, drawn)))
     print("what comes next:")

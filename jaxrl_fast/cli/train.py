@@ -12,7 +12,8 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
-from jaxrl_fast.cli.args import HELP_FLAGS, Option, show
+from jaxrl_fast.cli.args import HELP_FLAGS, Option
+from jaxrl_fast.cli.option import show
 from jaxrl_fast.cli.options import choices_text, kind_of_value, option_of
 from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
 from jaxrl_fast.engine.config import RunConfig, by_group

@@ -17,7 +17,7 @@ from jaxrl_fast.logs.notebook import NotebookSink
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.videos import Drawing, best_member, copied
+from jaxrl_fast.runs.videos import Filming, best_member, copied
 
 STILL, EPISODE = 0.03, 0.2  # seconds that the first picture is expected to take; it compiles
 STEPS, FRAMES = 200, 40  # of an episode
@@ -36,28 +36,28 @@ class LivePictures:
     """Shows the newest rollout in the cell of a notebook.
 
     For environments on the device it is a still of one that the best member trains in, for those on
-    the host an episode in one of its own, as a GIF. A thread draws at most every `drawing.apart`
-    seconds, and while the pictures since the first took less than `drawing.share` of the run's
+    the host an episode in one of its own, as a GIF. A thread draws at most every `filming.apart`
+    seconds, and while the pictures since the first took less than `filming.share` of the run's
     time. Nothing is written. A run with videos shows those instead.
 
     Args:
         run_time: clock of the run's time.
-        now: clock of `drawing.apart`.
+        now: clock of `filming.apart`.
     """
 
     def __init__(
-        self, run: Result, sinks: Sequence[Sink], drawing: Drawing,
+        self, run: Result, sinks: Sequence[Sink], filming: Filming,
         run_time: Callable[[], float] | None = None, now: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
         wanted = (
             run.config.pictures and run.config.video_every is None and not distributed.several()
         )
         self.cells = [sink for sink in sinks if isinstance(sink, NotebookSink)] if wanted else []
-        self.run, self.drawing, self._now = run, drawing, now
+        self.run, self.filming, self._now = run, filming, now
         self._run_time = (
             run_time or (time.process_time if jax.default_backend() == "cpu" else time.monotonic)
         )
-        self._begun, self._next, self.spent = self._run_time(), now() + drawing.apart, 0.0
+        self._begun, self._next, self.spent = self._run_time(), now() + filming.apart, 0.0
         stills = backend_of(run.env).stills
         self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
         # Other threads step and draw an environment on the host, so the clock takes their time.
@@ -78,9 +78,9 @@ class LivePictures:
         self.cells = [cell for cell in self.cells if cell.live]
         if self._drawing or not self.cells or self._now() < self._next:
             return
-        if self.drawing.share * (self._run_time() - self._begun) < max(self._due, self.spent):
+        if self.filming.share * (self._run_time() - self._begun) < max(self._due, self.spent):
             return
-        self._next = self._now() + self.drawing.apart
+        self._next = self._now() + self.filming.apart
         member, text = best_member(self.run), f"{self.run.env_steps:,} steps"
         try:
             draw, seconds = self._timed(lambda: self._begin(member, text))
@@ -91,7 +91,7 @@ class LivePictures:
             self._end()
             return
         self.spent += seconds
-        self._drawing = self.drawing.thread(self._timed, draw)
+        self._drawing = self.filming.thread(self._timed, draw)
 
     def _timed(self, function: Callable[[], Any]) -> tuple[Any, float]:
         begun = self._cost()
@@ -114,7 +114,7 @@ class LivePictures:
         agent = copied(self.run.lanes.agent(member))
 
         def draw() -> Picture | None:
-            film = self.drawing.film(env, algo, agent, jax.random.key(config.seed),
+            film = self.filming.film(env, algo, agent, jax.random.key(config.seed),
                                      STEPS, config.host_timeout, FRAMES)
             if not film.frames:
                 return None

@@ -25,8 +25,8 @@ from jaxrl_fast.runs import hub
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.dependencies import DEPENDENCIES
 from jaxrl_fast.runs.export import safetensors
-from jaxrl_fast.runs.means import MEANS
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.result import AnyResult, Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
@@ -132,7 +132,7 @@ def resume_run(path: str | Path, argument: str = "path", part: bool = False,
 def _resume(
     path, argument, part, total_steps=None, horizon=None, modules=(),
     hooks=(), sinks=(), tensorboard=True, progress=False,
-    devices=None, mesh=None, means=MEANS, **host,
+    devices=None, mesh=None, dependencies=DEPENDENCIES, **host,
 ):  # fmt: skip
     """Resume from a locked folder."""
     check_hooks(hooks)
@@ -149,7 +149,7 @@ def _resume(
     if in_turn(env, config):
         more = {"modules": modules, "hooks": hooks, "tensorboard": tensorboard,
                 "progress": progress, "devices": devices,
-                "mesh": mesh, "means": means} | host  # fmt: skip
+                "mesh": mesh, "dependencies": dependencies} | host  # fmt: skip
         about = {name: content[name] for name in ("preset", "imports") if name in content}
         return _resume_in_turn(path, prepare(algo, env, new, about), sinks, more)
     sinks = sinks(new) if callable(sinks) else sinks
@@ -173,7 +173,7 @@ def _resume(
     if not part:
         _warn_of_horizon(new)
     return run_prepared(prepared, lambda: RunDir(path),
-                        Around(hooks, sinks, tensorboard, progress, means), last)
+                        Around(hooks, sinks, tensorboard, progress, dependencies), last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
@@ -199,7 +199,7 @@ def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any,
         if not RunDir(folder).resumable:
             folders.discard(folder)
             return begin(part, folder, more["hooks"], sinks, more["tensorboard"], more["progress"],
-                         means=more["means"])
+                         dependencies=more["dependencies"])
         old = configs.read_config(folder)["run"]
         given = lambda name: (
             None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)

@@ -28,7 +28,7 @@ from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
-from jaxrl_fast.runs.videos import Drawing, Videos
+from jaxrl_fast.runs.videos import Filming, Videos
 
 Hook = Callable[[Result, list[Row]], Any]
 AS_IT_WAS = "while compiling; the run is as it was"  # after a signal
@@ -40,13 +40,13 @@ class Trainer:
 
     def __init__(
         self, run: Result, hooks: Sequence[Hook], sinks: Sequence[Sink],
-        checkpoints: Checkpoints | None, signals: Signals, drawing: Drawing
+        checkpoints: Checkpoints | None, signals: Signals, filming: Filming
     ):
         self.run, self.hooks, self.sinks, self.signals = run, hooks, sinks, signals
         self.saver = Saver(run, checkpoints, sinks)
         selection = run.config.selection
-        self.videos = Videos(run, sinks, drawing)
-        self.pictures = LivePictures(run, sinks, drawing)
+        self.videos = Videos(run, sinks, filming)
+        self.pictures = LivePictures(run, sinks, filming)
         self.selecting = selection.boundaries(run.grid) if selection else set()
         self.boundaries = self.selecting | self.videos.rows
         self.sanity = Sanity(run.config.members)

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 import os
+import shlex
 import shutil
 import warnings
 from pathlib import Path
@@ -240,7 +241,8 @@ def check_empty(path: Path) -> None:
     )
     if RunDir(path).resumable:
         resume = (
-            f"; to go on with it: train --resume {path} (from Python: jf.resume({str(path)!r})); "
+            f"; to go on with it: train --resume {shlex.quote(str(path))} (from Python: "
+            f"jf.resume({str(path)!r})); "
             "for a new, numbered one: no --out (from Python: out='auto')"
         )
     raise ConfigError("out", str(path),

@@ -36,10 +36,10 @@ from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
 from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
+from jaxrl_fast.runs.dependencies import DEPENDENCIES, Dependencies
 from jaxrl_fast.runs.description import described
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
-from jaxrl_fast.runs.means import MEANS, Means
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
@@ -81,6 +81,8 @@ def train(
     if out not in (None, AUTO):
         out = folders.folder_path("out", out)
         distributed.on_first(lambda: check_outside(out))
+    if "dependencies" in settings:  # of `start` alone
+        run_config(total_steps, settings)
     return run_so_far(lambda: start(algo, env, total_steps, out,
                                     hooks, sinks, tensorboard, progress, about, **settings))
 
@@ -89,9 +91,12 @@ def start(
     algo: Algorithm, env: Environment, total_steps: int = 500_000,
     out: Path | str | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None,
-    means: Means = MEANS, **settings: Any,
+    dependencies: Dependencies = DEPENDENCIES, **settings: Any,
 ) -> Result:  # fmt: skip
-    """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`."""
+    """Train for callers that stop with the run: Ctrl-C always raises `Interrupted`.
+
+    dependencies: other programs, signals or filming, for tests.
+    """
     check_hooks(hooks)
     progress = shows(progress)
     prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
@@ -103,7 +108,7 @@ def start(
     source = (
         None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
     )
-    return begin(prepared, out, hooks, sinks, tensorboard, progress, source, means)
+    return begin(prepared, out, hooks, sinks, tensorboard, progress, source, dependencies)
 
 
 class Around(NamedTuple):
@@ -113,13 +118,13 @@ class Around(NamedTuple):
     sinks: Sequence[Sink] = ()
     tensorboard: bool = True
     progress: bool = False
-    means: Means = MEANS
+    dependencies: Dependencies = DEPENDENCIES
 
 
 def begin(
     prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True,
     progress: bool = False,
-    source: Any = None, means: Means = MEANS,
+    source: Any = None, dependencies: Dependencies = DEPENDENCIES,
 ) -> Result | SeedsInTurn:  # fmt: skip
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
@@ -128,13 +133,13 @@ def begin(
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
     if not in_turn(prepared.env, prepared.config):
         sinks = sinks(prepared.config) if callable(sinks) else sinks
-        around = Around(hooks, sinks, tensorboard, progress, means)
+        around = Around(hooks, sinks, tensorboard, progress, dependencies)
         return run_prepared(prepared, create, around, source=source)
     make_sinks, rundir = sinks_of_each(sinks), None
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
-        return begin(part, folder, hooks, sinks, tensorboard, progress, source, means)
+        return begin(part, folder, hooks, sinks, tensorboard, progress, source, dependencies)
 
     try:
         with contextlib.ExitStack() as stack:
@@ -177,7 +182,7 @@ def run_prepared(
         check_metric(prepared)
     runtime.enable_compile_cache()
     _warn_of_idle_card()
-    config, signals, rundir = prepared.config, around.means.signals(), None
+    config, signals, rundir = prepared.config, around.dependencies.signals(), None
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
@@ -193,7 +198,7 @@ def run_prepared(
                     sink.status("compiling")
                 with signals.at_once(AS_IT_WAS if saved else NEW):
                     lanes = Lanes(prepared, saved.members if saved else range(config.members),
-                                  context, around.means.programs)
+                                  context, around.dependencies.programs)
                     stack.callback(lambda: lanes.programs.give_up())
                     lanes.programs.compile(lanes.keys())
                 rundir = open_rundir() if open_rundir else None
@@ -232,7 +237,7 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     try:
         sinks = [*bar, *written, *map(Guarded, around.sinks)]
         trainer = Trainer(run, around.hooks, sinks, checkpoints, signals,
-                          around.means.drawing)
+                          around.dependencies.filming)
         trainer.train(given, saved)
     finally:
         run.lanes.programs.clock.switch("")

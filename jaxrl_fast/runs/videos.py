@@ -42,7 +42,7 @@ def on_thread(function: Callable, *args: Any) -> futures.Future:
     return future
 
 
-class Drawing(NamedTuple):
+class Filming(NamedTuple):
     """How a run draws its agent beside the training; tests draw otherwise."""
 
     thread: Callable[..., futures.Future] = on_thread
@@ -53,7 +53,7 @@ class Drawing(NamedTuple):
     apart: float = 3.0  # seconds between two, at least
 
 
-DRAWING = Drawing()
+FILMING = Filming()
 
 
 def best_member(run: Result) -> int:
@@ -77,8 +77,8 @@ class Videos:
     limit. rows: the log rows to stop at.
     """
 
-    def __init__(self, run: Result, sinks: Sequence[Sink], drawing: Drawing):
-        self.run, self.sinks, self.drawing = run, sinks, drawing
+    def __init__(self, run: Result, sinks: Sequence[Sink], filming: Filming):
+        self.run, self.sinks, self.filming = run, sinks, filming
         grid, every = run.grid, run.config.video_every
         apart = -(-every // (grid.row * grid.steps)) if every else 0
         self.rows = set(range(apart, grid.rows + 1, apart)) if apart else set()
@@ -89,7 +89,7 @@ class Videos:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.finish(self.drawing.patience)
+        self.finish(self.filming.patience)
 
     def at_row(self, evaluated: bool) -> None:
         """Begin a video if one is due at this row; no chunk may be running."""
@@ -101,7 +101,7 @@ class Videos:
         member = best_member(self.run)
         agent = self.run.lanes.agent(member)  # by all processes
         if distributed.is_first():
-            self._drawing = self.drawing.thread(self._draw, self.run.env_steps,
+            self._drawing = self.filming.thread(self._draw, self.run.env_steps,
                                                 *self.run.setup(member), copied(agent))
 
     def _free(self) -> bool:
@@ -111,7 +111,7 @@ class Videos:
 
     def _draw(self, env_steps: int, algo: Any, env: Any, agent: Any) -> Clip:
         config = self.run.config
-        film = self.drawing.film(env, algo, agent, jax.random.key(config.seed),
+        film = self.filming.film(env, algo, agent, jax.random.key(config.seed),
                                  500, config.host_timeout, MOST)
         video = pictures.Video.of(film, env.spec.name)
         height, width, _ = video.frames[0].shape

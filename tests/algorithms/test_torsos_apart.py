@@ -32,8 +32,9 @@ def test_many_rows_are_two_products_on_a_gpu(rows):
     assert batched("cuda") == (rows < actor_critic.ROWS_APART) and batched("tpu")
 
 
-def test_both_forms_give_the_same_features_and_gradients(both_forms):
-    call, params, obs = features(actor_critic.ROWS_APART)
+@pytest.mark.parametrize("rows", [16, actor_critic.ROWS_APART])
+def test_both_forms_give_the_same_features_and_gradients(rows, both_forms):
+    call, params, obs = features(rows)
     slopes = jax.grad(
         lambda params, obs: sum(jnp.sum(jnp.sin(x)) / len(obs) for x in call(params, obs)))
     found = [jax.tree.leaves(x)
@@ -43,16 +44,23 @@ def test_both_forms_give_the_same_features_and_gradients(both_forms):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
-def test_stacked_networks_give_what_each_gives():
+def test_stacked_networks_give_what_each_gives(both_forms):
     params = {"kernel": jax.random.normal(jax.random.key(0), (3, 4, 5)), "bias": jnp.ones((3, 5))}
     x = jax.random.normal(jax.random.key(1), (7, 4))
-    one = lambda params: {"out": x @ params["kernel"] + params["bias"],
+    one = lambda params: {"out": jnp.sin(x @ params["kernel"] + params["bias"]),
                           "mean": params["bias"].mean()}
-    found = jax.jit(lambda params: over_networks(one, params, 3))(params)
-    assert found["out"].shape == (3, 7, 5) and found["mean"].shape == (3,)
-    for i in range(3):
-        alone = one(tree.take(params, i))
-        np.testing.assert_allclose(found["out"][i], alone["out"], rtol=1e-5, atol=1e-6)
+    total = lambda out: sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(out))
+
+    def of_stack(params):
+        call = lambda params: over_networks(one, params, 3)
+        return call(params), jax.grad(lambda params: total(call(params)))(params)
+
+    alone = [(one(p), jax.grad(lambda p: total(one(p)))(p))
+             for p in (tree.take(params, i) for i in range(3))]
+    wanted = jax.tree.map(lambda *x: np.stack(x), *alone)
+    for found in both_forms(of_stack, params):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5),
+                     found, wanted)
 
 
 @pytest.mark.parametrize("algo", [jf.SAC, jf.TD3, jf.TQC, jf.CrossQ])

@@ -21,7 +21,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import overview
+from jaxrl_fast.cli import help, overview
 from jaxrl_fast.cli.train import describe_train
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
@@ -369,7 +369,9 @@ def test_list(run_cli, monkeypatch):
 
 
 def test_help_of_everything(run_cli):
-    assert run_cli() == run_cli("--help") and overview.BEGIN in run_cli()[1]
+    code, out, err = run_cli()
+    assert (code, err) == (0, "") and overview.BEGIN in out and out == run_cli("--help")[1]
+    assert set(overview.names()) == set(help.TRY)
     assert "jaxrl-fast 0." in run_cli("--version")[1]
     for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"),
                           ("list", "--import MODULE")):

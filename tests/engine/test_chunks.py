@@ -37,7 +37,8 @@ def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_
     whole, whole_dir = unbroken(name)
     rows_of_a_chunk(rows)
     chunks = []
-    session = tools.train(name, tmp_path / "run", chunk_seconds=seconds, means=tools.noting(chunks))
+    session = tools.train(name, tmp_path / "run", chunk_seconds=seconds,
+                          dependencies=tools.noting(chunks))
     held = [rows for _, rows in chunks]
     assert sum(held) == whole.grid.rows
     assert max(held) == {(64, 1e-9): 1, (64, 1e9): whole.grid.eval_rows, (3, 1e9): 3}[rows, seconds]

@@ -25,7 +25,8 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine import programs
 from jaxrl_fast.envs.api import LAST
 from jaxrl_fast.logs import jsonl
-from jaxrl_fast.runs.means import Means
+from jaxrl_fast.runs.dependencies import Dependencies
+from jaxrl_fast.runs.train import start
 
 TESTS = Path(__file__).parents[1]  # where a process of its own finds this package
 SETTINGS = {
@@ -117,8 +118,9 @@ def train(algo: str | jf.Algorithm, out: Any = None, env: jf.Env | None = None, 
     env = env or environment(algo.name)
     kind = repr(algo), repr(env), settings.get("seeds")
     _ALIVE.pop(kind, None)
-    _ALIVE[kind] = jf.train(algo, env, out=out,
-                            **dict(total_steps=TOTAL, tensorboard=False) | RUN | settings)
+    call = start if "dependencies" in settings else jf.train
+    _ALIVE[kind] = call(algo, env, out=out,
+                        **dict(total_steps=TOTAL, tensorboard=False) | RUN | settings)
     if len(_ALIVE) > 16:
         del _ALIVE[next(iter(_ALIVE))]
     return _ALIVE[kind]
@@ -194,9 +196,9 @@ class Noting(programs.Programs):
         return super().chunk(state, t0, rows)
 
 
-def noting(started: list[tuple[int, int]]) -> Means:
-    """For `train(means=...)`: note the chunks in `started`."""
-    return Means(programs=functools.partial(Noting, started))
+def noting(started: list[tuple[int, int]]) -> Dependencies:
+    """For `train(dependencies=...)`: note the chunks in `started`."""
+    return Dependencies(programs=functools.partial(Noting, started))
 
 
 @contextlib.contextmanager

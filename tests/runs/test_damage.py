@@ -288,7 +288,7 @@ def test_a_resume_from_an_older_checkpoint_ends_with_code_0(made, tmp_path, run_
     flip(newest(run, "last") / "meta" / "metadata")
     code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "320", "--horizon",
                              "320")
-    assert code == 0 and "336 steps a member" in out and "in its place" in err, (out, err)
+    assert code == 0 and "336 steps in " in out and "in its place" in err, (out, err)
 
 
 def test_checkpoints_without_checksums_load_silently(run):

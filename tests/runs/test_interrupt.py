@@ -20,7 +20,7 @@ from jaxrl_fast.engine import programs
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.means import Means
+from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 
@@ -197,7 +197,7 @@ def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path):
 
     with pytest.raises(Interrupted, match="at 128 environment steps"):
         tools.train("ppo", tmp_path / "run", eval_every=0, chunk_seconds=1e-9,
-                    means=Means(signals=Late))
+                    dependencies=Dependencies(signals=Late))
     assert [r["env_steps"] for r in tools.logged(tmp_path / "run")] == [64, 128]
 
 
@@ -250,7 +250,7 @@ def test_a_signal_while_compiling_leaves_nothing(name, signum, tmp_path, interru
 
     made = type("Signalled", (programs.Programs,), {name: signalled})
     with pytest.raises(Stopped, match="while compiling") as error:
-        tools.train("ppo", tmp_path / "run", means=Means(made))
+        tools.train("ppo", tmp_path / "run", dependencies=Dependencies(made))
     assert (
         error.value.exit_code == 128 + signum and len(called) == 1
         and list(tmp_path.iterdir()) == []
@@ -294,7 +294,7 @@ def test_a_signal_while_the_chunk_compiles_after_a_warm_up_saves_it(tmp_path, un
             super().ready(name)
 
     with pytest.raises(Interrupted):
-        tools.train("dqn", tmp_path / "run", means=Means(Signalled))
+        tools.train("dqn", tmp_path / "run", dependencies=Dependencies(Signalled))
     tools.assert_same(tools.resume(tmp_path / "run").state, unbroken("dqn")[0].state)
 
 
@@ -326,7 +326,7 @@ def test_compile_time_is_in_no_rate(monkeypatch):
 
     shown = io.StringIO()
     bar = ProgressSink(tools.TOTAL, shown, clock=iter(range(0, 10**9, 10**6)).__next__)
-    run = tools.train("ppo", sinks=[bar], chunk_seconds=1e-9, means=Means(Slow))
+    run = tools.train("ppo", sinks=[bar], chunk_seconds=1e-9, dependencies=Dependencies(Slow))
     assert run.wall_seconds > 2 * hour > run.lanes.programs.clock.spent("compile") - 60
     assert all(row.steps_per_second > 10 for row in run.history)
     left = [line.split("ETA ")[1] for line in shown.getvalue().splitlines() if "ETA" in line]

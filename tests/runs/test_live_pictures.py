@@ -19,16 +19,16 @@ from helpers.notebook import Shell
 from jaxrl_fast import tree
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.logs.notebook import NotebookSink
+from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.live_pictures import EPISODE, STILL, LivePictures, Picture
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.means import Means
 from jaxrl_fast.runs.train import start
-from jaxrl_fast.runs.videos import DRAWING, Drawing
+from jaxrl_fast.runs.videos import FILMING, Filming
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
 
-ALWAYS = Means(drawing=Drawing(at_once, share=1e9, apart=0.0))  # a picture after every chunk
+ALWAYS = Dependencies(filming=Filming(at_once, share=1e9, apart=0.0))  # a picture after every chunk
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def shell(modules):
 
 def train(env=None, **settings):
     settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2,
-                    chunk_seconds=1e-9, progress=True, means=ALWAYS) | settings
+                    chunk_seconds=1e-9, progress=True, dependencies=ALWAYS) | settings
     return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), **settings)
 
 
@@ -66,7 +66,7 @@ def test_the_cell_shows_an_environment_in_training(shell):
 def test_the_best_member_is_shown(shell):
     with tools.evaluations({5: [0.1, 0.9, 0.3], 9: [0.9, 0.2, 0.1]}.__getitem__):
         run = tools.train("ppo", seeds=3, eval_every=320, total_steps=576, progress=True,
-                          pictures=True, chunk_seconds=1e-9, means=ALWAYS)
+                          pictures=True, chunk_seconds=1e-9, dependencies=ALWAYS)
     drawn = [run.env.render(tree.take(run.state.env, (i, 0))) for i in range(3)]
     shown = np.asarray(read(shell.pictures[-1][0])[1])
     assert [np.array_equal(shown, one) for one in drawn] == [False, True, False]
@@ -88,7 +88,7 @@ def test_on_the_host_it_is_an_episode(shell):
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_a_run_is_the_same_with_pictures(algo, shell, unbroken):
     whole, _ = unbroken(algo)
-    shown = tools.train(algo, progress=True, pictures=True, means=ALWAYS)
+    shown = tools.train(algo, progress=True, pictures=True, dependencies=ALWAYS)
     assert shell.pictures
     tools.assert_same(shown.state, whole.state)
     assert tools.through_json(shown.history) == tools.through_json(whole.history)
@@ -101,8 +101,8 @@ def test_an_interrupted_run_with_pictures_resumes_exactly(shell, unbroken, tmp_p
     try:
         with pytest.raises(KeyboardInterrupt):
             tools.train("ppo", tmp_path / "run", hooks=[stop], chunk_seconds=1e-9,
-                        progress=True, pictures=True, means=ALWAYS)
-        resumed = resume_run(tmp_path / "run", progress=True, means=ALWAYS)
+                        progress=True, pictures=True, dependencies=ALWAYS)
+        resumed = resume_run(tmp_path / "run", progress=True, dependencies=ALWAYS)
     finally:
         signal.signal(signal.SIGINT, old)
     assert len({name for _, name, _ in shell.pictures}) == 2
@@ -164,7 +164,7 @@ class Clocks:
 
         self.spent = 0.0
         now = lambda: self.now
-        self.pictures = LivePictures(run, [cell], Drawing(at_once), now, now)
+        self.pictures = LivePictures(run, [cell], Filming(at_once), now, now)
         self.pictures._begin, self.pictures._cost = begin, lambda: self.spent
 
     def until(self, seconds):
@@ -178,12 +178,12 @@ class Clocks:
     (jf.make("CartPole-v1"), STILL), (jf.make(Lamp), EPISODE)])  # fmt: skip
 def test_the_first_picture_waits_for_its_share(env, expected):
     begun = Clocks(env, 0.0).until(100)
-    assert begun[0] == pytest.approx(max(DRAWING.apart, expected / DRAWING.share), abs=0.5)
-    assert np.diff(begun).min() >= DRAWING.apart and len(begun) > 10
+    assert begun[0] == pytest.approx(max(FILMING.apart, expected / FILMING.share), abs=0.5)
+    assert np.diff(begun).min() >= FILMING.apart and len(begun) > 10
 
 
 @pytest.mark.parametrize("cost", [0.01, 0.1, 5.0])
 def test_pictures_take_their_share_of_the_run_at_most(cost):
     begun = Clocks(jf.make("CartPole-v1"), cost).until(2000)
-    assert 3 <= len(begun) <= 2000 / DRAWING.apart
-    assert all(at * DRAWING.share >= i * cost - 1e-9 for i, at in enumerate(begun[1:]))
+    assert 3 <= len(begun) <= 2000 / FILMING.apart
+    assert all(at * FILMING.share >= i * cost - 1e-9 for i, at in enumerate(begun[1:]))

@@ -23,11 +23,12 @@ from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import seeds_in_turn
 from jaxrl_fast.runs.checkpoints.save import standing
-from jaxrl_fast.runs.means import Means
+from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
 from jaxrl_fast.runs.sentinel import lose
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
+from jaxrl_fast.runs.train import start
 from jaxrl_fast.sweeps.comparison import compare_runs
 
 loop = importlib.import_module("jaxrl_fast.runs.loop")
@@ -49,7 +50,8 @@ WALL = ("wall_seconds", "steps_per_second")
 
 def train(seeds=3, seed=5, env=None, **more):
     env = env or jf.make(ENV, vectorization="sync")
-    return jf.train(jf.PPO(**ALGO), env, seeds=seeds, seed=seed, **RUN | more)
+    call = start if "dependencies" in more else jf.train
+    return call(jf.PPO(**ALGO), env, seeds=seeds, seed=seed, **RUN | more)
 
 
 def learned(rows):
@@ -273,7 +275,7 @@ def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole):
                 signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted) as stop:
-        train(seeds=3, means=Means(signals=Beside))
+        train(seeds=3, dependencies=Dependencies(signals=Beside))
     part = stop.value.run
     assert sorted(part.trained) == ([0] if when == "__enter__" else [0, 1]) and part.going is None
     run = part.resume()

@@ -51,7 +51,7 @@ def test_metric_step_and_member_are_named_one_chunk_late():
     sink, chunks = Collects(), []
     with pytest.raises(jf.NonFiniteError) as error:
         tools.train("ppo", env=tools.Breaks(at=10), sinks=[sink], seed=7, chunk_seconds=1e-9,
-                    eval_every=0, means=tools.noting(chunks))
+                    eval_every=0, dependencies=tools.noting(chunks))
     metric, steps, member, seed = named(error.value)
     assert (steps, member, seed) == (12 * 32, 0, 7)  # iterations 10 and 11 are the sixth row
     assert error.value.exit_code == 3 and "checkpoint" not in str(error.value)

@@ -19,16 +19,16 @@ from helpers.drawn import Drawn, at_once
 from jaxrl_fast.errors import MissingExtraError
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures
-from jaxrl_fast.runs.means import Means
+from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.report import run_report as report
 from jaxrl_fast.runs.signals import Interrupted
 from jaxrl_fast.runs.train import start
-from jaxrl_fast.runs.videos import Drawing
+from jaxrl_fast.runs.videos import Filming
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
 
-AT_ONCE = Means(drawing=Drawing(at_once))
+AT_ONCE = Dependencies(filming=Filming(at_once))
 
 
 class Seen(Sink):
@@ -63,7 +63,7 @@ class Ends(Seen):
 
 def train(out=None, env=None, **settings):
     settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2, pictures=False,
-                    progress=False, means=AT_ONCE) | settings
+                    progress=False, dependencies=AT_ONCE) | settings
     return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), out=out, **settings)
 
 
@@ -158,15 +158,16 @@ def held():
 
     # a shell's background ignores it
     found = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield event, Drawing(film=film)
+    yield event, Filming(film=film)
     signal.signal(signal.SIGINT, found)
     event.set()
 
 
 def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
-    event, drawing = held
+    event, filming = held
     sink = Ends(event.set)
-    train(tmp_path / "run", video_every=64, sinks=[sink], means=Means(drawing=drawing))
+    train(tmp_path / "run", video_every=64, sinks=[sink],
+          dependencies=Dependencies(filming=filming))
     assert [clip.env_steps for clip in sink.clips] == [64]
     assert sink.messages == ["9 videos were left out: the one before was still being drawn"]
 
@@ -174,9 +175,9 @@ def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
 def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):
     sink = Seen()
     with pytest.warns(UserWarning,
-                      match=r"the last video is left out: not drawn within 2\.\d s") as found:
-        run = train(tmp_path / "run", jf.make(Lamp), video_every=0, sinks=[sink], host_timeout=2.0,
-                    means=Means(drawing=held[1]))
+                      match=r"the last video is left out: not drawn within 5\.\d s") as found:
+        run = train(tmp_path / "run", jf.make(Lamp), video_every=0, sinks=[sink], host_timeout=5.0,
+                    dependencies=Dependencies(filming=held[1]))
     assert run.over and (tmp_path / "run/result.json").is_file() and len(found) == 1
     assert not sink.clips and sink.outcome == "finished"
 
@@ -190,7 +191,7 @@ def test_the_result_is_written_before_the_last_video(tmp_path):
         return pictures.film(*args)
 
     train(tmp_path / "run", video_every=0, sinks=[sink := Seen()],
-          means=Means(drawing=Drawing(film=film)))
+          dependencies=Dependencies(filming=Filming(film=film)))
     assert [clip.env_steps for clip in sink.clips] == [320]
 
 
@@ -198,7 +199,7 @@ def test_a_signal_ends_the_wait_for_the_last_video(held, tmp_path):
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
     with pytest.raises(Interrupted), pytest.warns(UserWarning, match="the last video is left out"):
         train(tmp_path / "run", video_every=0, sinks=[Ends(timer.start)],
-              means=Means(drawing=held[1]))
+              dependencies=Dependencies(filming=held[1]))
     assert (tmp_path / "run/result.json").is_file()
 
 
@@ -220,12 +221,13 @@ ENDS = pytest.mark.parametrize(("hook", "error", "outcome"), [
 @ENDS
 def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome, held, tmp_path):
     """The video of 320 steps is in work when the hook, at 384, ends the run; of three members."""
-    event, drawing = held
+    event, filming = held
     let = lambda run, rows: event.set() if run.env_steps == 384 else None
     sink = Seen()
     with pytest.raises(error):
         train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[let, hook], seeds=3,
-              chunk_seconds=1e-9, means=Means(drawing=drawing._replace(patience=60.0)))
+              chunk_seconds=1e-9,
+              dependencies=Dependencies(filming=filming._replace(patience=60.0)))
     (clip,) = sink.clips
     assert clip.env_steps == 320 and clip.path.read_bytes() == clip.gif and sink.outcome == outcome
     if error is Interrupted:
@@ -241,14 +243,15 @@ def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, 
         UserWarning, match=r"the last video is left out: not drawn within 0\.[2-9] s"
     ):
         train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], chunk_seconds=1e-9,
-              means=Means(drawing=held[1]._replace(patience=0.2)))
+              dependencies=Dependencies(filming=held[1]._replace(patience=0.2)))
     assert not sink.clips and sink.outcome == outcome
     assert bool(jf.load(tmp_path / "run", "last")) if error is Interrupted else True
 
 
 def test_a_video_that_fails_is_a_warning_and_the_last_one():
     with pytest.warns(UserWarning, match="no more videos of this run: division by zero") as found:
-        run = train(video_every=64, means=Means(drawing=Drawing(at_once, film=lambda *args: 1 / 0)))
+        run = train(video_every=64,
+                    dependencies=Dependencies(filming=Filming(at_once, film=lambda *args: 1 / 0)))
     assert run.over and len(found) == 1
 
 
@@ -257,7 +260,9 @@ def test_the_best_member_is_filmed():
     film = lambda env, algo, agent, *rest: seen.append(agent) or pictures.film(env, algo, agent,
                                                                                *rest)
     with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
-        run = train(seeds=3, video_every=0, means=Means(drawing=Drawing(at_once, film)))
+        run = (
+            train(seeds=3, video_every=0, dependencies=Dependencies(filming=Filming(at_once, film)))
+        )
     want = run.agent(0).state.params
     assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[-1].params, want))
     assert not jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[0].params, want))

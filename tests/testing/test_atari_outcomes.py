@@ -11,7 +11,8 @@ from jaxrl_fast.envs.atari import outcomes
 from jaxrl_fast.envs.atari.outcome_form import FIRST
 from jaxrl_fast.envs.atari.outcome_table import GAMES
 
-SOME = ("asterix", "beam_rider", "breakout", "pitfall2", "qbert", "seaquest", "riverraid", "tennis")
+SOME = ("asterix", "beam_rider", "breakout", "frogger", "pitfall", "pitfall2", "qbert", "seaquest",
+        "riverraid", "tennis")
 
 
 def _wrong(name: str, frames: int, seed: int) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxrl_fast.envs.atari.outcome_form import NEVER, Game
-from jaxrl_fast.envs.atari.outcome_table_more import MORE
+from jaxrl_fast.envs.atari.outcome_table_other_games import MORE
 
 GAMES: dict[str, Game] = {
     "alien": Game(

@@ -1,4 +1,4 @@
-"""What a run works with: its programs, its signals, its drawing. Tests give others."""
+"""Replaceable dependencies of a run: programs, signals, filming."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from typing import NamedTuple
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.programs import Context, Programs
 from jaxrl_fast.runs.signals import Signals
-from jaxrl_fast.runs.videos import DRAWING, Drawing
+from jaxrl_fast.runs.videos import FILMING, Filming
 
 
-class Means(NamedTuple):
-    """What a run works with. programs: None: those of its environment's backend."""
+class Dependencies(NamedTuple):
+    """Replaceable dependencies of a run.
+
+    programs: None: those of the environment's backend.
+    """
 
     programs: Callable[[Prepared, Context], Programs] | None = None
     signals: Callable[[], Signals] = Signals
-    drawing: Drawing = DRAWING
+    filming: Filming = FILMING
 
 
-MEANS = Means()
+DEPENDENCIES = Dependencies()

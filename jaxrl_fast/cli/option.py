@@ -1,0 +1,58 @@
+"""One flag of the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+ALL = "--help-all"
+_METAVARS = {
+    "int": "INT", "float": "FLOAT", "rate": "FLOAT", "str": "TEXT",
+    "word": "TEXT", "ints": "INT INT...", "number": "NUMBER",
+    "numbers": "NUMBER...", "any": "VALUE", "append": "TEXT", "path": "PATH",
+    "file": "FILE", "mesh": "AXES", "devices": "N|all",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One flag, `--name` or `--group.name`; `kind` is of `values.KINDS`, or "bool"."""
+
+    name: str
+    kind: str
+    default: Any = None
+    help: str = ""
+    hint: str = ""  # text about the default in the help; "": its value
+    group: str = ""
+    metavar: str = ""
+    panel: str = ""  # panel of the help; a group has its own
+
+    @property
+    def key(self) -> str:
+        return f"{self.group}.{self.name}" if self.group else self.name
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.key.replace("_", "-")
+
+    @property
+    def shown_metavar(self) -> str:
+        return self.metavar or _METAVARS[self.kind]
+
+    @property
+    def shown_hint(self) -> str:
+        return self.hint or f"default: {show(self.default)}"
+
+    @property
+    def off(self) -> str:
+        """Return the switch that turns a bool off."""
+        return "--" + (f"{self.group}." if self.group else "") + "no-" + self.name.replace("_", "-")
+
+
+def show(value: Any) -> str:
+    """Return a default as typed on the command line."""
+    if isinstance(value, (tuple, list)):
+        return " ".join(map(show, value)) or "none"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
+        return f"{value:_}"
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
