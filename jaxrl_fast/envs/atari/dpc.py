@@ -1,7 +1,8 @@
 """DPC, the chip of Pitfall II: display data in eight streams, music and random numbers.
 
 A program has this code only where one of its lanes has the chip (`Machine.dpc`). The registers are
-those of US patent 4,644,495; what ALE does at each access was found with images of ours.
+those of public lists, which cite US patent 4,644,495; images of ours showed what ALE does at each
+access.
 """
 
 from __future__ import annotations
