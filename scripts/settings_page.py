@@ -12,7 +12,7 @@ import dataclasses
 import textwrap
 from pathlib import Path
 
-from jaxrl_fast.cli.args import show
+from jaxrl_fast.cli.option import show
 from jaxrl_fast.cli.options import option_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.envs.native.source import SOURCE

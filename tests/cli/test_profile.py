@@ -28,9 +28,9 @@ def test_the_whole_command(run_cli, tmp_path, monkeypatch):
     )
     assert {tuple(trial["flags"]) for trial in read["trials"]} == {tuple(a["flags"])
                                                                    for a in read["advice"]}
-    # no trial can time that
+    # no trial can time that; on idle cores it may be the only advice
     timed = [trial for trial in read["trials"] if trial["flags"][0] != "--chunk-seconds"]
-    assert timed and all(trial["refused"] or trial["gain"] > 0 for trial in timed)
+    assert read["trials"] and all(trial["refused"] or trial["gain"] > 0 for trial in timed)
     assert (folder / "profile.png").stat().st_size > 5_000
     assert list((tmp_path / "traced").rglob("perfetto_trace.json.gz"))
     assert "loss backward" in out and "ui.perfetto.dev" in out
