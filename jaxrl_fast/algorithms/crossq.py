@@ -87,7 +87,7 @@ class CrossQ(SAC):
 
         def loss_fn(critics):
             one = lambda params: apply_learning(modules, params, x, self.precision)
-            z, seen = jax.vmap(one)(critics)  # apart, a CPU with jaxlib 0.11 takes 1.14 as long
+            z, seen = jax.vmap(one)(critics)
             z, boot_z = jnp.split(z, 2, axis=1)
             target = jax.lax.stop_gradient(self.backup(agent, batch, boot_z, log_prob))
             loss, aux = self.critic_loss(z, target, batch)

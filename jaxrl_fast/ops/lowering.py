@@ -40,20 +40,31 @@ def on_cpu(cpu: Callable, other: Callable, *args: Any) -> Any:
     return by_platform({"cpu": cpu}, other, *args)
 
 
-def over_networks(f: Callable, params: Any, count: int) -> Any:
+SMALL_PRODUCT = 1 << 22  # multiplications up to which threads cost a CPU more than they gain
+
+
+def divides_small(rows: int, params: Any) -> bool:
+    """Return whether a CPU divides small products in vain: stacked params [n, ...], `rows` each."""
+    largest = max(x.size // len(x) for x in jax.tree.leaves(params))
+    return runtime.divides_batches() and rows * largest < SMALL_PRODUCT
+
+
+def over_networks(f: Callable, params: Any, count: int, rows: int) -> Any:
     """Return f(params) of each of `count` networks, stacked along a new first axis.
 
-    One batched product a layer; on a CPU whose jaxlib divides it among threads, one a network.
+    One batched product a layer; a CPU whose jaxlib divides it among threads gets small products
+    apart.
 
     Args:
       params: a tree of arrays [count, ...].
+      rows: of the batch that each network takes.
     """
 
     def apart(params: Any) -> Any:
         found = [f(tree.take(params, i)) for i in range(count)]
         return jax.tree.map(lambda *x: jnp.stack(x), *found)
 
-    special = {"cpu": apart} if runtime.divides_batches() else {}
+    special = {"cpu": apart} if divides_small(rows, params) else {}
     return by_platform(special, jax.vmap(f), params)
 
 

@@ -10,11 +10,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import runtime, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import action_mask
 from jaxrl_fast.networks import MLP, Dense, example_features, forward, initialize
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.lowering import GPUS, by_platform
+from jaxrl_fast.ops.lowering import GPUS, by_platform, divides_small
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec
 
@@ -122,9 +122,9 @@ class ActorCritic:
         together = lambda params, obs: tuple(
             jax.vmap(lambda p: self._forward(self.torso, p, obs))(params["torso"])
         )
-        many = jax.tree.leaves(obs)[0].shape[0] >= ROWS_APART
-        special = dict.fromkeys(GPUS, apart) if many else {}
-        if runtime.divides_batches():
+        rows = jax.tree.leaves(obs)[0].shape[0]
+        special = dict.fromkeys(GPUS, apart) if rows >= ROWS_APART else {}
+        if divides_small(rows, params["torso"]):
             special["cpu"] = apart
         return by_platform(special, together, params, obs)
 

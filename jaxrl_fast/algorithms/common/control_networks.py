@@ -57,7 +57,7 @@ class ControlNetworks:
         """Return every critic's outputs [num_critics, b, outputs]."""
         x = {"action": action, "observation": obs}
         one = lambda params: apply_parts(self.critic, params, x, self.precision)
-        return over_networks(one, params, self.num_critics)
+        return over_networks(one, params, self.num_critics, len(action))
 
 
 def critic_torso(spec: EnvSpec, torso: nn.Module, hidden: tuple[int, ...],
