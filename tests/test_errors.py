@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import synonyms
+from jaxrl_fast import errors
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.errors import ConfigError, expected
@@ -75,8 +75,8 @@ def test_every_synonym_is_of_a_setting_that_exists():
     classes = [algorithm_class(name) for name in jf.list_algorithms()]
     known = {f.name for cls in (*classes, RunConfig) for f in dataclasses.fields(cls)}
     known |= {*inspect.signature(jf.train).parameters, "wandb"}  # a flag of `train`
-    assert set(synonyms.NAMES) <= known
-    theirs = [name for others in synonyms.NAMES.values() for name in others]
+    assert set(errors.SYNONYMS) <= known
+    theirs = [name for others in errors.SYNONYMS.values() for name in others]
     assert len(theirs) == len(set(theirs)) and not known & set(theirs)
 
 

@@ -16,7 +16,7 @@ from jaxrl_fast import _moved
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
-    "_moved errors fields imports distributed random runtime scopes spaces synonyms tree types "
+    "_moved errors fields imports distributed random runtime scopes spaces tree types "
     "values",
     "files registry",
     "memory ops networks logs doctor",
