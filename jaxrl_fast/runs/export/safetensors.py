@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 FILE = "policy.safetensors"
 FOLDER = (FILE, "config.json")  # what an exported folder holds
 # the key "exported"
-EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}
+EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum": [(int, str)]}
 
 
 def _library() -> Any:
@@ -77,9 +77,8 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
-    about, wrong = (
-        content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
-    )
+    about = content.get("exported")
+    wrong = forms.misfit(about, EXPORTED, "exported")
     if wrong:
         raise ConfigError("config", str(path / "config.json"),
                           f"that of an exported policy; in this file {wrong}")
@@ -96,7 +95,7 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE))
                     for part in Given._fields))
     given = fitted(given, algo)
-    if about.get("checksum", (found := checksum(path / FILE))) != found:  # older exports have none
+    if about["checksum"] != checksum(path / FILE):
         raise ConfigError("run", str(path / FILE),
                           "the file that was exported; its checksum differs")
     return (
