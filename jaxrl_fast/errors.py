@@ -140,10 +140,9 @@ def _lines(error: BaseException) -> list[str]:
 def one_line(text: str) -> str:
     """Return a message in one line without colours; JAXRL_FAST_DEBUG=1 shows the rest."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
-    return (
-        text if len(text) <= 3 * LONGEST
-        else f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
-    )
+    if len(text) <= 3 * LONGEST:
+        return text
+    return f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
 
 
 def debugging() -> bool:

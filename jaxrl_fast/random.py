@@ -33,9 +33,8 @@ def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array,
     for i in range(5):
         for r in _ROTATIONS[i % 2]:
             x0 = add(x0, x1)
-            left, right = (
-                jax.lax.shift_left(x1, full(r)), jax.lax.shift_right_logical(x1, full(32 - r))
-            )
+            left = jax.lax.shift_left(x1, full(r))
+            right = jax.lax.shift_right_logical(x1, full(32 - r))
             x1 = xor(x0, jax.lax.bitwise_or(left, right))
         x0, x1 = add(x0, keys[(i + 1) % 3]), add(add(x1, keys[(i + 2) % 3]), full(i + 1))
     return x0, x1
@@ -64,10 +63,9 @@ def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> Non
 
 def typed_key(key: jax.Array) -> jax.Array:
     """Return a checked key as a typed one."""
-    return (
-        key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
-        else jax.random.wrap_key_data(key)
-    )
+    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    return jax.random.wrap_key_data(key)
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -192,10 +192,9 @@ def describe(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return repr(value)
     sizes = [x.size * x.dtype.itemsize for x in leaves if hasattr(x, "dtype")]
-    return (
-        f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1
-        else _array(leaves[0])
-    )
+    if len(leaves) > 1:
+        return f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>"
+    return _array(leaves[0])
 
 
 def bytes_text(size: int) -> str:

@@ -106,9 +106,8 @@ class SyncGroup(Group):
     def send(self) -> None:
         """Send the actions, for environments that step in `receive` after other groups' steps."""
         if self.action is not None:
-            action, self.action = (
-                play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
-            )
+            action = play.playable(self.run.algo.spec.action, np.asarray(self.action))[0]
+            self.action = None
             with self.watch.asked():
                 self.vector.send(action)
 

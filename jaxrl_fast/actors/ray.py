@@ -140,10 +140,8 @@ class RayActors(Handover):
         who = f"actor {i} of {self.env.spec.name}"
         try:
             while not ray.wait([asked], timeout=1.0)[0]:
-                since, answer = (
-                    time.monotonic(),
-                    self.workers[i].silent.options(concurrency_group="watch").remote()
-                )
+                since = time.monotonic()
+                answer = self.workers[i].silent.options(concurrency_group="watch").remote()
                 while not ray.wait([answer], timeout=1.0)[0]:
                     limit = (self.limits if self.answered[i]
                              else self.first_limits).over(since, stopping())

@@ -211,9 +211,8 @@ def _describe(
     from jaxrl_fast.cli.train import describe_train
     from jaxrl_fast.runs import config_json as configs
 
-    (names, flags), file = (
-        positionals(argv, 2, ("--preset", SAME_BITS[0], *switches)), peek(argv, "--config")
-    )
+    names, flags = positionals(argv, 2, ("--preset", SAME_BITS[0], *switches))
+    file = peek(argv, "--config")
     if not file and has_flag(argv, "--config"):
         raise expected("--config", "the config.json of a run, or its run directory", "no value")
     content = configs.read_config(path("--config", file[-1])) if file else None

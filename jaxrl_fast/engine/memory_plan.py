@@ -189,10 +189,9 @@ class MemoryPlan:
     @property
     def most_members(self) -> int:
         """Return the largest population that fits, at most this one; 0 if one member does not."""
-        return (
-            self.population.size if self.fits
-            else _bisect(lambda v: self.of_size(v).fits, self.population.size)
-        )
+        if self.fits:
+            return self.population.size
+        return _bisect(lambda v: self.of_size(v).fits, self.population.size)
 
     def _planned(self, name: str, value: int) -> MemoryPlan:
         run, config = self.run, self.config

@@ -134,10 +134,8 @@ def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
     check_spaces(argument, data, spec)
     sizes = getattr(spec.action, "n", getattr(spec.action, "nvec", None))
     if sizes is not None:
-        low, high = (
-            jnp.min(data.rows.action),
-            jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
-        )
+        low = jnp.min(data.rows.action)
+        high = jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
         if low < 0 or high >= 0:
             found = f"{low} to {jnp.max(data.rows.action)}"
             raise ConfigError(f"{argument}.action", found,

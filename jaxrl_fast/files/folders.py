@@ -47,10 +47,9 @@ def folder_path(argument: str, path: str | Path) -> Path:
         found = path.resolve()
     except (OSError, RuntimeError) as error:
         raise not_writable(argument, path, error) from error
-    return (
-        found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) and found != Path.cwd()
-        else found
-    )
+    if found.is_relative_to(Path.cwd()) and found != Path.cwd():
+        return found.relative_to(Path.cwd())
+    return found
 
 
 def check_writable(argument: str, folder: Path) -> None:
@@ -198,10 +197,9 @@ def holder(folder: Path) -> str | None:
         if _lock(descriptor):
             return None
         about = _about(descriptor)
-        return (
-            f"process {about['pid']} on {about['host']}, since {about['since']}," if about
-            else "another process"
-        )
+        if about:
+            return f"process {about['pid']} on {about['host']}, since {about['since']},"
+        return "another process"
     finally:
         os.close(descriptor)
 

@@ -36,10 +36,9 @@ class LoggedRun(NamedTuple):
     def own(self, path: str | Path) -> Path:
         """Return `path`, with the seed in its name for seeds that train in turn."""
         path = Path(path)
-        return (
-            path if self.seed is None
-            else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
-        )
+        if self.seed is None:
+            return path
+        return path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
 
     def log_file(self, target: str, begins: Callable[[bytes], bool]) -> Path:
         """Return the path of a log: a new file, or for a resumed run one whose first line fits.

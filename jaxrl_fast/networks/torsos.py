@@ -109,9 +109,8 @@ class BatchRenorm(nn.Module):
         mean, var = running_mean.value, running_var.value
         if self.train and not self.is_initializing():
             mean, var = jnp.mean(x, axis=0), jnp.var(x, axis=0)
-            std, running_std = (
-                jnp.sqrt(var + self.epsilon), jnp.sqrt(running_var.value + self.epsilon)
-            )
+            std = jnp.sqrt(var + self.epsilon)
+            running_std = jnp.sqrt(running_var.value + self.epsilon)
             warm = updates.value >= self.warmup
             r = jnp.where(warm, jnp.clip(std / running_std, 1.0 / self.max_r, self.max_r), 1.0)
             d = jnp.where(warm, jnp.clip((mean - running_mean.value) / running_std,
@@ -120,9 +119,8 @@ class BatchRenorm(nn.Module):
             move = lambda old, new: jax.lax.stop_gradient(
                 self.momentum * old + (1.0 - self.momentum) * new
             )
-            running_mean.value, running_var.value = (
-                move(running_mean.value, mean), move(running_var.value, var)
-            )
+            running_mean.value = move(running_mean.value, mean)
+            running_var.value = move(running_var.value, var)
             updates.value = updates.value + 1.0
             y = (x - mean) / std * r + d
         else:

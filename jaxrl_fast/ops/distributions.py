@@ -216,10 +216,9 @@ def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None,
 
 def entropy(dist: Any, key: jax.Array) -> jax.Array:
     """Return the entropy in nats [...]; estimated with one sample without a closed form."""
-    return (
-        dist.entropy(random.normal(key, dist.mean.shape)) if isinstance(dist, TanhNormal)
-        else dist.entropy()
-    )
+    if isinstance(dist, TanhNormal):
+        return dist.entropy(random.normal(key, dist.mean.shape))
+    return dist.entropy()
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:

@@ -157,10 +157,9 @@ class Result(AnyResult):
     @property
     def steps_per_second(self) -> float:
         """Return the environment steps of all members per second of training."""
-        return (
-            self.progress.train_steps / self.progress.train_seconds if self.progress.train_seconds
-            else 0.0
-        )
+        if self.progress.train_seconds:
+            return self.progress.train_steps / self.progress.train_seconds
+        return 0.0
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -207,10 +207,9 @@ def run_path(argument: str, path: Any) -> Path:
 
 def whole_run(path: Path) -> Path:
     """Return the run directory to resume: for a seed in turn, the directory of all seeds."""
-    return (
-        path.parent if path.name.startswith(SEED) and (path.parent / "config.json").is_file()
-        else path
-    )
+    if path.name.startswith(SEED) and (path.parent / "config.json").is_file():
+        return path.parent
+    return path
 
 
 def check_free(path: Path) -> None:

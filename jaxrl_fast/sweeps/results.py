@@ -219,10 +219,8 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
         reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps"
                    for x in result.get("lost") or ()}
         for member, score in enumerate(scores):
-            c, s = (
-                part["configurations"][member // part["seeds"]],
-                part["seed"] - run["seed"] + member % part["seeds"]
-            )
+            c = part["configurations"][member // part["seeds"]]
+            s = part["seed"] - run["seed"] + member % part["seeds"]
             final[c, s] = math.nan if score is None else score
             own = lambda x, m=member: [x[m]] if isinstance(x, list) else x
             rows[c][s] = [{name: own(x) for name, x in row.items()} for row in logged]

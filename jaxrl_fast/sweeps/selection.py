@@ -53,10 +53,9 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
 
 def metric_of(selection: Any, config: Any) -> str:
     """Return the metric of comparison: offline, evaluations replace `episode_return`."""
-    return (
-        "eval_return" if config.offline and selection.metric == "episode_return"
-        else selection.metric
-    )
+    if config.offline and selection.metric == "episode_return":
+        return "eval_return"
+    return selection.metric
 
 
 def check_metric(selection: Any, config: Any) -> None:

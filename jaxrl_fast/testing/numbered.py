@@ -95,9 +95,8 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
     )
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(plain),
                             jax.tree.leaves(moved), strict=True):
-        name, match = (
-            jax.tree_util.keystr(path).lstrip(".") or "the batch", _match(path, row_leaves)
-        )
+        name = jax.tree_util.keystr(path).lstrip(".") or "the batch"
+        match = _match(path, row_leaves)
         if match is None or _names(path)[0] == "cut_obs":  # of truncated rows alone, see `ends`
             continue
         row, own = match

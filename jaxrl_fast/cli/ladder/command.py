@@ -177,9 +177,8 @@ def draw(climbs: Sequence[Climb], path: Path) -> Path:
     if scored:
         below = canvas.add_subplot(2, 1, 2)
         for i in scored:
-            minutes, scores = (
-                [t / 60 for t, _, _ in climbs[i].curve], [score for *_, score in climbs[i].curve]
-            )
+            minutes = [t / 60 for t, _, _ in climbs[i].curve]
+            scores = [score for *_, score in climbs[i].curve]
             below.plot(minutes, scores, **look(i), label=climbs[i].rung.name)
         style(below, "minutes", f"score, last {GAMES} games")
         below.axhline(SOLVED, color="#c9ccd3", lw=1)

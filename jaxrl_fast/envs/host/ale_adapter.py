@@ -94,9 +94,8 @@ class AleEnv(HostEnv):
             picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3),
                           np.uint8)
             limit = -(-self.max_num_frames_per_episode // self.frameskip)
-            action, shape = (
-                own_form(env.single_action_space), (1, *picture.shape[: 2 if self.grayscale else 3])
-            )
+            action = own_form(env.single_action_space)
+            shape = (1, *picture.shape[: 2 if self.grayscale else 3])
             seen = Own(picture, shape, np.dtype(np.uint8), channels_first=self.grayscale)
             return EnvSpec(self.name, picture, action.space, limit, own_observation=seen,
                            own_action=action)

@@ -96,9 +96,8 @@ class PhysicsEnv(Env):
         if reset_pool and resets == "every_step":
             raise ConfigError("env.reset_pool", reset_pool,
                               "0 with env.resets = 'every_step', which has no pool")
-        self.env, self.resets = (
-            env, EveryStep() if resets == "every_step" else Pool(int(reset_pool))
-        )
+        self.env = env
+        self.resets = EveryStep() if resets == "every_step" else Pool(int(reset_pool))
         # devices that divide the environments; itself for other numbers of them
         self._parts, self._divided = 1, {}
         # The parts of a State, by tracing alone: an eager reset takes seconds.

@@ -89,10 +89,8 @@ class Checkpoints:
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
             self._drop_damaged(which)
-            state, meta = (
-                ocp.args.StandardSave(_without_empty(state)),
-                ocp.args.JsonSave({"format": FORMAT, **meta})
-            )
+            state = ocp.args.StandardSave(_without_empty(state))
+            meta = ocp.args.JsonSave({"format": FORMAT, **meta})
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
 
     def pass_over(self, which: str, number: int) -> None:
