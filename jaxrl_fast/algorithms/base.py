@@ -225,10 +225,9 @@ def _check_mask(spec: EnvSpec) -> None:
     """Raise ConfigError for an `action_mask` without Discrete actions."""
     masked = isinstance(spec.observation, Dict) and "action_mask" in spec.observation
     if masked and not isinstance(spec.action, Discrete):
-        valid = (
-            f"one without action_mask: action_mask needs Discrete actions, this has {spec.action}"
-        )
-        raise ConfigError("environment", spec.name, valid)
+        raise ConfigError("environment", spec.name,
+                          "one without action_mask: action_mask needs Discrete actions, this has "
+                          f"{spec.action}")
 
 
 def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:

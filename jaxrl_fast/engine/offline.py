@@ -60,11 +60,9 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled,
                           f"{data.memory.n_step}, as the memory of the data has it")
     prioritized = isinstance(own, PrioritizedMemory)
     if prioritized != isinstance(data.memory, PrioritizedMemory):
-        valid = (
-            f"{not prioritized}: `data` is laid out in a {type(data.memory).__name__} (see "
-            "`offline_memory`)"
-        )
-        raise ConfigError("prioritized", prioritized, valid)
+        raise ConfigError("prioritized", prioritized,
+                          f"{not prioritized}: `data` is laid out in a "
+                          f"{type(data.memory).__name__} (see `offline_memory`)")
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)

@@ -136,10 +136,9 @@ def _check_held(field: str, x: Any) -> None:
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
     """Return (state, Outcome) in the state's and the spec's dtypes; an end is of one kind."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
-        valid = (
-            "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
-        )
-        raise ConfigError(f"{spec.name}: transition", describe(found), valid)
+        raise ConfigError(f"{spec.name}: transition", describe(found),
+                          "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, "
+                          "terminated, truncated))")
     state, outcome = found
     ends = [array(f"{spec.name}: {name}", getattr(outcome, name), (num_envs,), bool)
             for name in ("terminated", "truncated")]

@@ -54,11 +54,9 @@ def register(name: str, factory: Factory | str) -> None:
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
     if not (callable(factory) or own.is_foreign(factory)
             or (isinstance(factory, str) and factory.count(":") == 1)):
-        valid = (
-            'an environment of gymnax or Gymnasium, a function or class that makes an environment, '
-            'or "module:attribute"'
-        )
-        raise ConfigError("factory", factory, valid)
+        raise ConfigError("factory", factory,
+                          'an environment of gymnax or Gymnasium, a function or class that makes '
+                          'an environment, or "module:attribute"')
     if any(name in source.names
            for source in ours) or not same_definition(sources.USER.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")

@@ -60,11 +60,9 @@ def wrap(env: Env, **settings: Any) -> Env:
     if common.time_limit is not None:
         own = env.spec.max_episode_steps
         if own is not None and common.time_limit > own:
-            valid = (
-                f"at most {own}, after which {env.spec.name} itself ends an episode; a setting of "
-                "its own may change that"
-            )
-            raise ConfigError("env.time_limit", common.time_limit, valid)
+            raise ConfigError("env.time_limit", common.time_limit,
+                              f"at most {own}, after which {env.spec.name} itself ends an episode; "
+                              "a setting of its own may change that")
         env = TimeLimit(env, common.time_limit)
     if not _is_default(common.reward_scale, 1.0):
         env = RewardScale(env, common.reward_scale)

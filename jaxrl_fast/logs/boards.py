@@ -140,10 +140,9 @@ class WandbSink(Sink):
                 group=run.group, **goes_on,
             )  # fmt: skip
         except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
-            message = (
-                f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
-            )
-            raise ConfigError("wandb project", self._project, message) from error
+            raise ConfigError("wandb project", self._project,
+                              f"a project that wandb can open ({error}); WANDB_MODE=offline needs "
+                              "no account") from error
         if known:  # an offline run has no summary of what came before
             stored = (
                 run.sent("wandb") if self._run.offline

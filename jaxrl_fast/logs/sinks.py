@@ -50,11 +50,9 @@ class LoggedRun(NamedTuple):
         inside = real.relative_to(run).parts[:1] if real.is_relative_to(run) else ()
         if run.is_relative_to(real) or (inside and (inside[0] in OF_THE_RUN
                                                     or inside[0].startswith("seed-"))):
-            valid = (
-                "a file that the run itself does not write, such as "
-                f"{self.path / 'rows'}{path.suffix}"
-            )
-            raise ConfigError("path", target, valid)
+            raise ConfigError("path", target,
+                              "a file that the run itself does not write, such as "
+                              f"{self.path / 'rows'}{path.suffix}")
         if not path.exists():
             return path
         if not self.resumed or not path.is_file():

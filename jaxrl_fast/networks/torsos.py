@@ -279,10 +279,9 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
     # the smallest filter
     is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3
     if network == "cnn" and not is_image:
-        valid = (
-            f"'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; these are {space}"
-        )
-        raise ConfigError("network", network, valid)
+        raise ConfigError("network", network,
+                          "'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; "
+                          f"these are {space}")
     if network == "mlp" or not is_image:
         if image[1]:
             raise ConfigError("image_scale", image[1],

@@ -258,11 +258,9 @@ def check_outside(path: Path, argument: str = "out") -> None:
     for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         what = _held_by(folder)
         if what:
-            valid = (
-                f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is "
-                f"that of {what}"
-            )
-            raise ConfigError(argument, str(path), valid)
+            raise ConfigError(argument, str(path),
+                              "a folder outside of other runs, such as "
+                              f"{folder.parent / path.name}: {folder} is that of {what}")
 
 
 def _held_by(folder: Path) -> str | None:

@@ -40,11 +40,9 @@ def _six(name: str, found: Any) -> tuple:
     """Return (obs, state, reward, done or terminated, truncated or None, info)."""
     size = len(found) if isinstance(found, (tuple, list)) else 0
     if size not in (5, 6):
-        valid = (
-            "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
-        )
-        raise ConfigError(f"{name}: step_env", f"{size} values" if size
-                          else type(found).__name__, valid)
+        raise ConfigError(f"{name}: step_env", f"{size} values" if size else type(found).__name__,
+                          "(obs, state, reward, done, info) or (obs, state, reward, terminated, "
+                          "truncated, info)")
     return tuple(found) if size == 6 else (*found[:4], None, found[4])
 
 

@@ -134,11 +134,9 @@ class Randomizer:
         new = function(key, model, t)
         shapes = lambda tree: [np.shape(x) for x in jax.tree.leaves(tree)]
         if jax.tree.structure(new) != self._structure or shapes(new) != shapes(model):
-            valid = (
-                "a function that returns the model that it was given, changed, its leaves of the "
-                "same shapes"
-            )
-            raise ConfigError("env.randomize", function, valid)
+            raise ConfigError("env.randomize", function,
+                              "a function that returns the model that it was given, changed, its "
+                              "leaves of the same shapes")
         closed = jax.make_jaxpr(lambda key, t: jax.tree.leaves(function(key, model, t)))(key, t)
         drawn = depends_on_inputs(closed.jaxpr)
         if not any(drawn):

@@ -107,11 +107,9 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
     rows = in_columns(rows, memory.num_envs)
     left = int((~rows.truncated).sum())
     if not left:
-        what = (
-            f"fewer: nothing is left of {steps:,} steps of experience that are divided among so "
-            "many"
-        )
-        raise ConfigError("num_envs", memory.num_envs, what)
+        raise ConfigError("num_envs", memory.num_envs,
+                          f"fewer: nothing is left of {steps:,} steps of experience that are "
+                          "divided among so many")
     if left < 0.9 * steps:
         text = (
             f"experience: {left:,} of {steps:,} steps are left, divided among {memory.num_envs} "
@@ -122,11 +120,9 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
     most = memory.length - memory.n_step - memory.stack - memory.num_steps
     time = len(rows.reward)
     if most < 1:
-        valid = (
-            f"more: {memory.length} rows of each environment hold a block, n_step and stack and no "
-            "experience"
-        )
-        raise ConfigError("buffer_size", memory.capacity, valid)
+        raise ConfigError("buffer_size", memory.capacity,
+                          f"more: {memory.length} rows of each environment hold a block, n_step "
+                          "and stack and no experience")
     if time > most:
         kept, of = most * memory.num_envs, time * memory.num_envs
         text = f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)"

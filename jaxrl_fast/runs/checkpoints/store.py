@@ -127,10 +127,9 @@ class Checkpoints:
         for path in (self.folder, *kinds,
                      *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
             if path.is_symlink():
-                valid = (
-                    "a folder in the run, not a link, to resume it: copy the link's target there"
-                )
-                raise ConfigError("checkpoint", str(path), valid)
+                raise ConfigError("checkpoint", str(path),
+                                  "a folder in the run, not a link, to resume it: copy the link's "
+                                  "target there")
 
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
         """Return attempt(kind, number) of the newest whole checkpoint, kinds in order, or None.
