@@ -229,6 +229,7 @@ def _resume(argv: list[str]) -> None:
     from jaxrl_fast.cli.train import again
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
+    from jaxrl_fast.runs.train import Around
 
     changed = ("total_steps", "horizon", *PLACE, *HOST)
     folder = Option("resume", "path", help="run directory to resume",
@@ -248,10 +249,8 @@ def _resume(argv: list[str]) -> None:
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     settings = {name: given[name] for name in changed if name in given}
-    run = resume_run(run, "--resume", modules=given.get("import", ()),
-                     sinks=sinks, tensorboard=tensorboard,
-                     progress=True, **settings)  # fmt: skip
-    print_end(run)
+    around = Around(sinks=sinks, tensorboard=tensorboard, progress=True)
+    print_end(resume_run(run, around, "--resume", modules=given.get("import", ()), **settings))
 
 
 def _wandb_project(argv: list[str]) -> list[str]:

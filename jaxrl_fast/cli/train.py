@@ -200,7 +200,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with the flags on top of the plan."""
-    from jaxrl_fast.runs.train import at_start, begin, check_out
+    from jaxrl_fast.runs.train import Around, at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
     prepared, tuned = prepare(algo, env, at_start(config), about_of(plan, given)), None
@@ -219,7 +219,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
         print(prepared.population, flush=True)
     if tuned:
         print(f"speed: {tuned}; --no-tuned leaves it out", flush=True)
-    print_end(begin(prepared, out, (), sinks, tensorboard, progress=True))
+    print_end(begin(prepared, out, Around((), sinks, tensorboard, progress=True)))
 
 
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
