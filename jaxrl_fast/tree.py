@@ -30,7 +30,8 @@ def settings(cls: type[T]) -> type[T]:
     of the program, and hashable. `dataclasses.field(metadata={"static": bool})` chooses for a
     field.
     """
-    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    by_name = getattr(cls, "by_name", False)
+    cls = dataclasses.dataclass(frozen=True, repr=False, kw_only=by_name)(cls)
     if cls.__new__ is object.__new__:
         cls.__new__ = staticmethod(_new)
     found = inspect.signature(cls.__init__)  # for `help`: Python would take `__new__`'s
