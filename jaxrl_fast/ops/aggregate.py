@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_float, check_int, optional
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
 SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
@@ -68,11 +68,7 @@ def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def frame(rows: Sequence[dict[str, Any]]) -> Any:
     """Return a pandas DataFrame of rows. Raises MissingExtraError without pandas."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtraError("a frame of results", "pandas") from error
-    return pandas.DataFrame(rows)
+    return optional("pandas", "a frame of results", "pandas").DataFrame(rows)
 
 
 def _scores(scores: Any, argument: str = "scores") -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, brief
+from jaxrl_fast.errors import ConfigError, RunError, brief, optional
 from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs.agent import Agent
@@ -36,11 +36,7 @@ def repository(argument: str, text: Any) -> tuple[str, str | None]:
 
 
 def _library() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingExtraError("a model hub", "hub") from error
-    return huggingface_hub
+    return optional("huggingface_hub", "a model hub", "hub")
 
 
 def fetch(argument: str, text: str) -> Path:

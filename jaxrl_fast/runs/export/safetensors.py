@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from jaxrl_fast import runtime
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, first_line
+from jaxrl_fast.errors import ConfigError, check_choice, first_line, optional
 from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
@@ -30,11 +31,8 @@ EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum": [(i
 
 
 def _library() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise MissingExtraError("a policy in safetensors", "safetensors") from error
-    return safetensors
+    optional("safetensors.numpy", "a policy in safetensors", "safetensors")
+    return sys.modules["safetensors"]
 
 
 def export(agent: Agent, path: Path) -> None:
