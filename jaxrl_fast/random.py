@@ -114,8 +114,13 @@ def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
 
 def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0) -> jax.Array:
     """Return float32 in [minval, maxval), of 2^23 equally likely values."""
-    mantissa = (bits(key, shape) >> np.uint32(9)) | np.uint32(0x3F800000)
-    return minval + (maxval - minval) * (jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0)
+    return minval + (maxval - minval) * to_uniform(bits(key, shape))
+
+
+def to_uniform(bits: jax.Array) -> jax.Array:
+    """Return float32 in [0, 1) of uniform uint32."""
+    mantissa = (bits >> np.uint32(9)) | np.uint32(0x3F800000)
+    return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0
 
 
 def gumbel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

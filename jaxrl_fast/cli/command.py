@@ -158,7 +158,7 @@ def _train(argv: list[str]) -> None:
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
 
-    new_run(*_describe(argv, "train", ("--tensorboard", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
+    new_run(*describe(argv, "train", ("--tensorboard", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
 
 
 def _sweep(argv: list[str]) -> None:
@@ -176,7 +176,7 @@ def _sweep(argv: list[str]) -> None:
         return cli_sweep.resume(given["resume"], given.get("import", ()),
                                 {name: given[name] for name in PLACE if name in given})
     switches, leave = ("--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
-    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED),
+    cli_sweep.new_sweep(*describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED),
                                    leave, cores))
 
 
@@ -186,7 +186,7 @@ def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], No
     def act(argv: list[str]) -> None:
         found = importlib.import_module(f"jaxrl_fast.cli.{module}")
         switches = [option.flag for option in found.OPTIONS if option.kind == "bool"]
-        getattr(found, name)(*_describe(argv, command, switches, found.OPTIONS,
+        getattr(found, name)(*describe(argv, command, switches, found.OPTIONS,
                                         leave=("out", "resume")))
 
     return act
@@ -195,7 +195,7 @@ def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], No
 def _profile(argv: list[str]) -> None:
     from jaxrl_fast.cli.profile import profile
 
-    profile(argv, _describe)
+    profile(argv, describe)
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:
@@ -203,7 +203,7 @@ def _of(module: str, name: str) -> Callable[[list[str]], None]:
     return lambda argv: getattr(importlib.import_module(f"jaxrl_fast.cli.{module}"), name)(argv)
 
 
-def _describe(
+def describe(
     argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option],
     leave=(), members: int | None = None
 ) -> tuple:

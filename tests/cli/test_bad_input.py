@@ -24,7 +24,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.envs.host import envpool_adapter
-from jaxrl_fast.envs.physics import brax_adapter, mujoco_tools
+from jaxrl_fast.envs.physics import brax_adapter
 from jaxrl_fast.envs.probes.spaces import Continuous, DictObservation
 from jaxrl_fast.errors import UserError
 
@@ -118,12 +118,9 @@ no_gymnasium, no_ale = map(without, ("gymnasium", "ale_py"))
 
 
 def broken_brax(monkeypatch):
-    def broken(name):
-        raise AttributeError("gone")
-
     brax_adapter._envs.cache_clear()
     brax_adapter.about.cache_clear()
-    monkeypatch.setattr(mujoco_tools, "import_quietly", broken)
+    monkeypatch.setitem(sys.modules, "brax.envs", None)
 
 
 def no_ray(monkeypatch):
