@@ -7,6 +7,30 @@ from typing import Any
 
 from jaxrl_fast.bench import pendulum, theirs
 
+
+def minatar_agent(actions):
+    """Return an agent of rejax's with MinAtar's network, a convolution and a dense layer.
+
+    Its breakout_1m.yaml asks for a ConvQNetwork, which its package does not have any more.
+    """
+    from flax import linen as nn
+    from jax import numpy as jnp
+    from rejax import networks
+
+    class ConvQNetwork(nn.Module):
+        action_dim: int
+
+        @nn.compact
+        def __call__(self, obs):
+            x = nn.tanh(nn.Conv(16, (3, 3), padding="VALID")(obs)).reshape((obs.shape[0], -1))
+            return nn.Dense(self.action_dim)(nn.tanh(nn.Dense(128)(x)))
+
+        def take(self, obs, action):
+            return jnp.take_along_axis(self(obs), action[:, None], axis=1).squeeze(1)
+
+    return networks.EpsilonGreedyPolicy(ConvQNetwork)(action_dim=actions)
+
+
 PPO_MINATAR: dict[str, Any] = theirs.PPO_CARTPOLE | {
     "LR": 5e-3,
     "NUM_ENVS": 64,
@@ -41,9 +65,7 @@ REJAX_BREAKOUT: dict[str, Any] = theirs.DQN_CARTPOLE | {
     "TRAINING_INTERVAL": 1,
     "GAMMA": 1.0,
     "ENV_NAME": "Breakout-MinAtar",
-    "NETWORK": "cnn",
-    "HIDDEN": (128,),
-    "ACTIVATION": "tanh",
+    "AGENT": minatar_agent,
 }
 # purejaxql's config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
 PQN_MINATAR: dict[str, Any] = theirs.PQN_CARTPOLE | {

@@ -59,30 +59,6 @@ PQN_CARTPOLE: dict[str, Any] = {
 }
 
 
-def conv_torso(hidden, activation):
-    """Return MinAtar's network, a convolution and dense layers, as rejax wants a Q network.
-
-    Its breakout_1m.yaml asks for a ConvQNetwork, which its package does not have any more.
-    """
-    from flax import linen as nn
-    from jax import numpy as jnp
-
-    class ConvQNetwork(nn.Module):
-        action_dim: int
-
-        @nn.compact
-        def __call__(self, obs):
-            x = activation(nn.Conv(16, (3, 3), padding="VALID")(obs)).reshape((obs.shape[0], -1))
-            for width in hidden:
-                x = activation(nn.Dense(width)(x))
-            return nn.Dense(self.action_dim)(x)
-
-        def take(self, obs, action):
-            return jnp.take_along_axis(self(obs), action[:, None], axis=1).squeeze(1)
-
-    return ConvQNetwork
-
-
 def rejax_program(package, name, environment, steps, settings, agent=None):
     """Return rejax's algorithm as `key -> (state, evaluations)`, without the evaluations.
 
@@ -98,7 +74,7 @@ def rejax_program(package, name, environment, steps, settings, agent=None):
 
 
 def rejax_dqn(package, config):
-    """Return rejax's DQN at the settings of PureJaxRL's `config`."""
+    """Return rejax's DQN at the settings of PureJaxRL's `config`, or with its "AGENT"."""
     from flax import linen as nn
 
     networks = importlib.import_module("rejax.networks")
@@ -118,16 +94,10 @@ def rejax_dqn(package, config):
         "exploration_fraction": config["EPSILON_ANNEAL_TIME"] / total,
         "ddqn": False,
     }
-    hidden = config.get("HIDDEN", (120, 84))
-    activation = getattr(nn, config.get("ACTIVATION", "relu"))
-
-    def agent(actions):
-        if config.get("NETWORK") == "cnn":
-            return networks.EpsilonGreedyPolicy(conv_torso(hidden, activation))(action_dim=actions)
-        return networks.EpsilonGreedyPolicy(networks.DiscreteQNetwork)(
-            hidden_layer_sizes=hidden, action_dim=actions, activation=activation
-        )
-
+    mlp = lambda actions: networks.EpsilonGreedyPolicy(networks.DiscreteQNetwork)(
+        hidden_layer_sizes=(120, 84), action_dim=actions, activation=nn.relu
+    )
+    agent = config.get("AGENT", mlp)
     return rejax_program(package, "dqn", config["ENV_NAME"], total, settings, agent)
 
 
