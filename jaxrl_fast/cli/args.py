@@ -23,6 +23,13 @@ SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first",
                 metavar="MODULE", hint="repeatable")
+AGENT = (  # of a run
+    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
+           metavar="{auto,best,last}"),
+    Option("member", "int", None, "member of a population",
+           hint="default: the one that evaluated best"),
+    IMPORT,
+)
 OUTPUT = (
     Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], "
                                  "wandb[:PROJECT], mlflow[:URI], "

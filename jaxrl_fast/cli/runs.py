@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import runtime, values
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import AGENT, PROG, Option, parse, positionals
 from jaxrl_fast.cli.options import choices_text
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed
@@ -22,13 +22,9 @@ from jaxrl_fast.runs import config_json as configs
 EVAL = (
     Option("episodes", "int", 128, "episodes to play"),
     Option("seed", "int", 0, "seed of these episodes"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
-           metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population",
-           hint="default: the one that evaluated best"),
     Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES),
            hint="default: as in training"),
-    IMPORT,
+    *AGENT,
 )
 PLOT = (
     Option("metric", "word", "episode_return", "metric to draw, a name in metrics.jsonl"),
