@@ -203,12 +203,9 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     if isinstance(found, ModuleType):
         raise _absent(path, argument, scope)
     # An object's class says nothing of the object's origin.
-    home = (
-        getattr(found, "__module__", None)
-        if hasattr(found, "__qualname__") or hasattr(found, "__name__")
-        else None
-    )
-    home = home or name
+    home = name
+    if hasattr(found, "__qualname__") or hasattr(found, "__name__"):
+        home = getattr(found, "__module__", None) or name
     check_known([home], argument, path)
     return found, home
 

@@ -67,10 +67,9 @@ def _new(cls: type[T], *args: Any, **settings: Any) -> T:
     """Create a settings object; raises ConfigError for an unknown setting or a hidden one."""
     own = set(inspect.signature(cls.__init__).parameters) - {"self"}
     if args and getattr(cls, "by_name", False) and own <= cls.__dataclass_fields__.keys():
-        valid = (
-            f"given by name: {cls.__name__}(learning_rate=1e-3), and the environment to jf.train"
-        )
-        raise ConfigError(f"settings of {cls.__name__}", args[0], valid)
+        example = f"{cls.__name__}(learning_rate=1e-3)"
+        raise ConfigError(f"settings of {cls.__name__}", args[0],
+                          f"given by name: {example}, and the environment to jf.train")
     for name in settings.keys() - cls.__dataclass_fields__.keys():
         _, *known = inspect.signature(cls.__init__).parameters.values()
         names = [p.name for p in known]

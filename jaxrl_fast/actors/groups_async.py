@@ -148,9 +148,8 @@ class AsyncGroup(Group):
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
             self.ring = begin(algo, agent, self.actor, self.rows)
-        lag = (
-            (self.done.sum() + self.num_envs - len(self.waiting)) / (self.num_envs * algo.num_steps)
-        )
+        begun = self.done.sum() + self.num_envs - len(self.waiting)
+        lag = begun / (self.num_envs * algo.num_steps)
         turns = 0
 
         def act(ids: np.ndarray, came: Some | None) -> None:

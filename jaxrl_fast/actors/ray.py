@@ -155,10 +155,9 @@ class RayActors(Handover):
                 self.answered[i] = self.began[i] = True
             found = ray.get(asked)
         except ray.exceptions.RayTaskError as error:
-            cause = (
-                error.cause if isinstance(error.cause, HostError)
-                else HostError(f"{who} failed: {brief(error, -1)}")
-            )
+            cause = error.cause
+            if not isinstance(error.cause, HostError):
+                cause = HostError(f"{who} failed: {brief(error, -1)}")
             raise cause from error
         except ray.exceptions.RayError as error:
             raise HostError(f"{who} died: {brief(error, -1)}") from error

@@ -38,9 +38,8 @@ class OpenES(Descent, Evolution):
     def gradient(self, ret, noise):
         """Return sum F e / (n sigma) over the n candidates, F their centred ranks (algorithm 2)."""
         forward, backward = centred_ranks(ret.reshape(-1)).reshape(ret.shape)
-        return (
-            jnp.matmul(forward - backward, noise, precision="highest") / (ret.size * self.noise_std)
-        )
+        total = jnp.matmul(forward - backward, noise, precision="highest")
+        return total / (ret.size * self.noise_std)
 
     def ascend(self, agent, gradient, clock):
         grads = jax.tree.map(lambda p, g: self.weight_decay * p - g, agent.params, gradient)

@@ -100,10 +100,9 @@ def _shown(options: Sequence[Option]) -> list[Option]:
 
 def _flag(option: Option, room: int, whole: bool) -> list[str]:
     """Return a flag with its help, or with as much of it as fits one line."""
-    flag = (
-        option.flag if option.kind == "bool"
-        else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
-    )
+    flag = option.flag
+    if option.kind != "bool":
+        flag = f"{option.flag} {option.shown_metavar.partition('|')[0]}"
     start = f"  {flag:{COLUMN - 3}} "
     hint = f" ({option.shown_hint})"
     if whole:

@@ -62,11 +62,9 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
     """Return the plan: algorithm, environment, settings, and the source of the defaults."""
     asks_help = any(f in HELP_FLAGS for f in flags)
     prog = " ".join([f"jaxrl-fast {command}", *names])
-    late = (
-        "; both come before --algo. and --env. flags"
-        if any(f.startswith(("--algo.", "--env.")) for f in flags)
-        else ""
-    )
+    late = ""
+    if any(f.startswith(("--algo.", "--env.")) for f in flags):
+        late = "; both come before --algo. and --env. flags"
     if file is not None:
         if names:
             valid = f"left out: --config {file} names the algorithm and the environment"
@@ -190,9 +188,8 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     env = plan.env_object
     if env is None or picked["env"]:
         env = registry.make(plan.environment, **plan.env | picked["env"])
-    run = (
-        plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
-    )
+    known = [f.name for f in dataclasses.fields(RunConfig)]
+    run = plan.run | {name: given[name] for name in known if name in given}
     if "experience" in given:
         run["experience_id"] = None  # config.json's belongs to another folder
     return algo, env, RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
@@ -225,11 +222,9 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
     """Return a header's words about the device and its programs."""
     platform = platform or jax.default_backend()
-    cost = (
-        "; deterministic: without autotuning, scatters in order, slower"
-        if deterministic and platform == "gpu"
-        else ""
-    )
+    cost = ""
+    if deterministic and platform == "gpu":
+        cost = "; deterministic: without autotuning, scatters in order, slower"
     return f"device: {device_name()}, {in_force(algo.precision, platform)}{cost}"
 
 

@@ -237,13 +237,10 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None,
     except (TypeError, ValueError):  # a tuple or dict in the place of an array
         raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):
-        why = (
-            why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
-        )
-        wanted = (
-            f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}"
-            + (f", {why}" if why else "")
-        )
+        if shape and not why:
+            why = f"{shape[0]} being the environments that are stepped together"
+        wanted = f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}"
+        wanted += f", {why}" if why else ""
         wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
         hint = f". {WIDE}" if wide and seen == shape else ""
         raise ConfigError(field, f"{kind}{list(seen)}", wanted + hint)

@@ -119,10 +119,9 @@ def check_folder(folder: Path) -> Path:
     trash = folder.with_name(folder.name + ".trash")
     for path in (folder, trash):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            found = (
-                "a link; copy its target there" if path.is_symlink()
-                else "a file; move it elsewhere"
-            )
+            found = "a file; move it elsewhere"
+            if path.is_symlink():
+                found = "a link; copy its target there"
             raise expected(str(path), "a folder in the run, to go on with it", found)
     return trash
 

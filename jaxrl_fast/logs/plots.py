@@ -173,10 +173,9 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any,
     mean, low, high = smoothed(values, window)
     has = np.isfinite(mean)
     if members > 1:
-        text = (
-            f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone
-            else None
-        )
+        text = None
+        if alone:
+            text = f"{spread(members)} of the {'mean' if members >= SURE else 'members'}"
         axes.fill_between(steps[has], low[has], high[has], color=colour,
                           alpha=0.2, linewidth=0, zorder=3, label=text)
     count = f"{members} members" if members > 1 else "1 member"

@@ -127,10 +127,8 @@ def bootstrap(
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the tasks' mean of P(a > b) + P(a = b) / 2 for [..., runs, tasks]: Mann-Whitney."""
-    above = (
-        (a[..., :, None, :] > b[..., None, :, :]) + 0.5 * (a[..., :, None, :] == b[..., None, :, :])
-    )
-    return above.mean(axis=(-3, -2, -1))
+    a, b = a[..., :, None, :], b[..., None, :, :]
+    return ((a > b) + 0.5 * (a == b)).mean(axis=(-3, -2, -1))
 
 
 def win_rate(a: Any, b: Any) -> float:

@@ -146,10 +146,8 @@ class Normal(NamedTuple):
         return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
     def entropy(self) -> jax.Array:
-        per_axis = (
-            jnp.broadcast_to(self.log_std, self.mean.shape) + 0.5 * math.log(2 * math.pi * math.e)
-        )
-        return jnp.sum(per_axis, axis=-1)
+        log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
+        return jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
 
 class TanhNormal(NamedTuple):

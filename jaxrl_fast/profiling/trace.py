@@ -98,10 +98,9 @@ def read(folder: Path) -> Trace:
 def _lines(data: Any) -> list[list[Event]]:
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
-    found = [line for plane in devices for line in _device_lines(plane)]
-    return (
-        found or [events for plane in planes for line in plane.lines if (events := _events(line))]
-    )
+    if found := [line for plane in devices for line in _device_lines(plane)]:
+        return found
+    return [events for plane in planes for line in plane.lines if (events := _events(line))]
 
 
 def _device_lines(plane: Any) -> list[list[Event]]:

@@ -60,10 +60,9 @@ class AnyResult:
         which = which if len(seeds) == 1 else f"{len(seeds)} members, {which}"
         lost = f", {len(self.lost)} of them lost" if self.lost else ""
         known = scores is not None and np.isfinite(scores).any()
-        final = (
-            f"mean return {np.nanmean(scores):,.4g} at the end" if known
-            else "not evaluated at the end"
-        )
+        final = "not evaluated at the end"
+        if known:
+            final = f"mean return {np.nanmean(scores):,.4g} at the end"
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.out.path}" if self.out else "in memory"
         return (
@@ -177,10 +176,9 @@ class Result(AnyResult):
 
     @property
     def over(self) -> bool:
-        at_target = (
-            self.config.target_return is not None and all(self.reached[i] for i in self.live)
-        )
-        return self.rows >= self.grid.rows or self.stop_requested or at_target
+        if self.rows >= self.grid.rows or self.stop_requested:
+            return True
+        return self.config.target_return is not None and all(self.reached[i] for i in self.live)
 
     def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
         chosen = {name: float(values[member]) for name, values in self.lanes.settings.items()}

@@ -131,11 +131,9 @@ class SweepResult:
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
             low, high = bootstrap(scores[c])
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
-            better = (
-                win_rate(scores[c], scores[after])
-                if after is not None and np.isfinite(scores[after]).all()
-                else math.nan
-            )
+            better = math.nan
+            if after is not None and np.isfinite(scores[after]).all():
+                better = win_rate(scores[c], scores[after])
             rows.append({
                 "rank": rank, "configuration": c, **self.configurations[c], "iqm": iqm(scores[c]),
                 "low": low, "high": high, "better_than_next": better,

@@ -168,10 +168,9 @@ def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
 def _as_given(space: Space, own: Any, given: Any) -> Space:
     """Return our space, with integers if the environment declares and returns them."""
     if isinstance(space, Dict):
-        inner = (
-            own.spaces if isinstance(own.spaces, dict)
-            else {str(i): s for i, s in enumerate(own.spaces)}
-        )
+        inner = own.spaces
+        if not isinstance(own.spaces, dict):
+            inner = {str(i): s for i, s in enumerate(own.spaces)}
         at = given if isinstance(given, dict) else {str(i): x for i, x in enumerate(given)}
         return Dict(tuple((k, _as_given(child, inner[k], at[k])) for k, child in space.items))
     whole = (

@@ -135,10 +135,9 @@ class AleVector(Vector):
         obs, reward = self.encode(obs), exact(reward, np.float32, "rewards")
         terminated, truncated = ends(terminated, truncated)
         ended = terminated | truncated
-        successors = (
-            put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any()
-            else obs
-        )
+        successors = obs
+        if ended.any():
+            successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended]))
         self.lives, self.shown = np.array(info["lives"]), successors
         # after an end they are the new game's
         lives = {"lives": np.where(ended, np.nan, self.lives)}

@@ -69,10 +69,9 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
     check_int("env.randomize_warmup", warmup, low=0)
     if callable(value) or value == "":
         if warmup:
-            valid = (
-                "0 with a function, which gets t itself" if callable(value)
-                else "0 without env.randomize"
-            )
+            valid = "0 without env.randomize"
+            if callable(value):
+                valid = "0 with a function, which gets t itself"
             raise ConfigError("env.randomize_warmup", warmup, valid)
         return value or None
     if not isinstance(value, str):

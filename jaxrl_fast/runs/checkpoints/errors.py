@@ -54,9 +54,8 @@ def reading(path: Path, checked: bool = False,
     except Exception as error:  # orbax raises plain ones too
         failed()
         cause = error.__cause__ or error
-        lasting = (
-            isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
-        )
+        torn = checked and not isinstance(cause, OSError)
+        lasting = torn or isinstance(cause, FileNotFoundError)
         raise DamagedError(path, error.valid if isinstance(error, ConfigError)
                            else reason_of(error), lasting) from error
 

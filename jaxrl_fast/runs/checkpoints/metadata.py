@@ -101,11 +101,9 @@ def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
     twice = len(set(lanes)) < len(lanes)
     if not lanes or twice or min(lanes) < 0 or (members is not None and max(lanes) >= members):
         return f"lanes are {lanes}" + (f" of {members} members" if members else "")
-    lists = (
-        {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
-    )
+    lists = {name: meta.get(name) for name in ("reached", "best_scores")} | meta["settings"]
     short = [name for name, values in lists.items() if values is not None
              and len(values) <= max(lanes)]
-    return (
-        f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
-    )
+    if not short:
+        return None
+    return f"{short[0]} has {len(lists[short[0]])} values, not one for each member"
