@@ -53,10 +53,8 @@ def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> None:
     """Raise ConfigError unless `value` is one random key, traced or not, typed or two words."""
     typed = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
-    raw = (
-        isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32
-        and value.shape in ((2,), (4,))
-    )
+    words = isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32
+    raw = words and value.shape in ((2,), (4,))
     if not raw and not (typed and value.shape == ()):
         raise ConfigError(argument, value, valid)
 

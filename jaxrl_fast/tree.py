@@ -205,10 +205,8 @@ def bytes_text(size: int) -> str:
 
 def _array(x: Any) -> str:
     kind = f"{x.dtype}{list(x.shape)}"
-    unknown = (
-        isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct))
-        or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
-    )
+    unknown = isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct))
+    unknown = unknown or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
     if unknown or x.size > FEW:
         return kind
     # donated, or of other processes

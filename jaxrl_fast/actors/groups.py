@@ -43,9 +43,8 @@ class Group:
 
     def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int,
                  seed: int, index: int, first: int):
-        self.run, self.watch, self.index, self.first_env, self.num_envs = (
-            run, watch, index, first, num_envs
-        )
+        self.run, self.watch, self.index = run, watch, index
+        self.first_env, self.num_envs = first, num_envs
         self.vector = watch.open(env, num_envs, seed)
         try:
             with watch.asked():

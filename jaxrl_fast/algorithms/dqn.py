@@ -95,10 +95,8 @@ class DQN(Replay, ValueBased):
         real = (batch.weight > 0).astype(jnp.float32)
         metrics = {"q_value": q, "td_error": jnp.abs(error)}
         metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
-        return (
-            Agent(params, target_params, opt_state), {"loss": Mean.of(loss)} | metrics,
-            jnp.abs(error)
-        )
+        agent = Agent(params, target_params, opt_state)
+        return agent, {"loss": Mean.of(loss)} | metrics, jnp.abs(error)
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""

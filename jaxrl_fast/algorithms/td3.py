@@ -81,11 +81,9 @@ class TD3(ActorCritics):
         """Update the actor up the first critic, then both targets (the end of algorithm 1)."""
 
         def loss_fn(actor):
-            return (
-                -jnp.mean(self.networks.critic_output(agent.params["critics"],
-                                                      obs, self.policy(actor, obs))[0]),
-                ()
-            )
+            action = self.policy(actor, obs)
+            q = self.networks.critic_output(agent.params["critics"], obs, action)[0]
+            return -jnp.mean(q), ()
 
         agent, (loss, _) = self.gradient_step(agent, clock, "actor", loss_fn)
         agent = agent._replace(target=optim.polyak(agent.target, agent.params, self.target_tau))

@@ -72,10 +72,8 @@ def parse(prog: str, description: str, options: Sequence[Option],
 
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: text, tuple of texts, or switch state} of the given flags."""
-    flags = (
-        {o.flag: (o, True) for o in options}
-        | {o.off: (o, False) for o in options if o.kind == "bool"}
-    )
+    flags = {o.flag: (o, True) for o in options}
+    flags |= {o.off: (o, False) for o in options if o.kind == "bool"}
     found: dict[str, Any] = {}
     asks_help = any(token in HELP_FLAGS for token in argv)
     tokens = collections.deque(argv)

@@ -161,9 +161,8 @@ def _algorithm_options(plan: Plan) -> list[Option]:
 def _environment_options(plan: Plan) -> list[Option]:
     if not plan.environment:
         return []
-    options, settings, about = (
-        [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
-    )
+    options, settings = [], registry.settings_of(plan.environment)
+    about = registry.about_settings(plan.environment)
     for name, default in settings.items():
         hint, value = _hint(plan, plan.env, name), plan.env.get(name, default)
         if name in COMMON:

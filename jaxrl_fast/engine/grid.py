@@ -58,10 +58,9 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
         else -(-config.eval_every // (row * steps))
     )
     iterations = warmup + rows * row
-    counted = (
-        {"updates": algo.updates}
-        | ({} if config.offline else {"the rows of an environment": algo.num_steps})
-    )
+    counted = {"updates": algo.updates}
+    if not config.offline:
+        counted["the rows of an environment"] = algo.num_steps
     what, most = max(counted.items(), key=lambda item: item[1])
     if iterations * max(most, 1) >= 2**31:
         limit = (2**31 // max(most, 1)) * steps

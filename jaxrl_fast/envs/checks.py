@@ -92,10 +92,9 @@ def is_key(x: Any) -> bool:
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
     if shape is None or dtype is None:
         return False
-    return (
-        (shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
-        or (shape == (2,) and dtype == jnp.uint32)
-    )
+    if shape == (2,):
+        return dtype == jnp.uint32
+    return shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:

@@ -131,11 +131,8 @@ class Wrapper(Env):
         inner = self.env.drawing
         if inner is None:
             return None if type(self).render is Wrapper.render else Drawing(self.render)
-        page = (
-            inner.page
-            and (lambda states, seconds: inner.page([self.unwrap_state(s) for s in states],
-                                                    seconds))
-        )
+        inside = lambda states: [self.unwrap_state(state) for state in states]
+        page = inner.page and (lambda states, seconds: inner.page(inside(states), seconds))
         return inner._replace(frame=self.render, page=page)
 
 
@@ -172,10 +169,9 @@ class ActionRepeat(Wrapper):
     @property
     def drawing(self):
         inner = super().drawing
-        return (
-            inner
-            and inner._replace(step_seconds=inner.step_seconds and inner.step_seconds * self.repeat)
-        )
+        if inner is None or not inner.step_seconds:
+            return inner
+        return inner._replace(step_seconds=inner.step_seconds * self.repeat)
 
     def draw_step(self, key, num_steps, num_envs, t):
         noise = self.env.draw_step(key, num_steps * self.repeat, num_envs, t)

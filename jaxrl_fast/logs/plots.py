@@ -237,10 +237,8 @@ def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
     for i, entry in enumerate(lists):
         values[i, : len(entry)] = [math.nan if v is None else v for v in entry]
-    return (
-        np.array([steps for steps, _ in found], np.float64),
-        np.where(np.isfinite(values), values, np.nan)
-    )
+    steps = np.array([steps for steps, _ in found], np.float64)
+    return steps, np.where(np.isfinite(values), values, np.nan)
 
 
 def smoothed(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -214,11 +214,8 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
 
 def _is_ours(module: nn.Module) -> bool:
     """Return whether every layer takes its numbers by `random_param`: no user's module."""
-    inner = getattr(module, "torso", None)
-    ours = (
-        type(module).__module__.startswith("jaxrl_fast.networks")
-        and not isinstance(module, Foreign)
-    )
+    inner, home = getattr(module, "torso", None), type(module).__module__
+    ours = home.startswith("jaxrl_fast.networks") and not isinstance(module, Foreign)
     return ours and (inner is None or _is_ours(inner))
 
 

@@ -67,10 +67,8 @@ class Subject:
             self.algo._repr_html_(), self.env._repr_html_(),
             html.block("run", html.settings(self.config)),
         ]  # fmt: skip
-        return (
-            wide("".join(known))
-            + html.folded("config.json", code(json.dumps(self.content, indent=2)))
-        )
+        content = code(json.dumps(self.content, indent=2))
+        return wide("".join(known)) + html.folded("config.json", content)
 
     def memory(self) -> str:
         """Return the memory plan's table of a run on a CPU, for this machine; "" for other runs."""

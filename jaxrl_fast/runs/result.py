@@ -46,10 +46,8 @@ class AnyResult:
             else [f"final return of {len(scores)} members{span(scores)}"]
         )
         picture = svg.image(svg.learning_curve({"": rows})) if rows else ""
-        parts = (
-            self.algo._repr_html_(), self.env._repr_html_(),
-            html.block("run", html.settings(self.config))
-        )
+        run = html.block("run", html.settings(self.config))
+        parts = self.algo._repr_html_(), self.env._repr_html_(), run
         return html.block(title, html.lines(*facts, *several), picture, *parts)
 
     def _told(self) -> tuple[str, str, str]:

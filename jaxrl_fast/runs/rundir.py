@@ -58,10 +58,8 @@ class RunDir:
 
     @property
     def in_turn(self) -> bool:
-        return (
-            (self.path / "config.json").is_file()
-            and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
-        )
+        seeds = any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
+        return seeds and (self.path / "config.json").is_file()
 
     @classmethod
     def create(cls, path: Path, prepared: Prepared) -> RunDir:

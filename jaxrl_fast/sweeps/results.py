@@ -223,10 +223,8 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
             own = lambda x, m=member: [x[m]] if isinstance(x, list) else x
             rows[c][s] = [{name: own(x) for name, x in row.items()} for row in logged]
             if score is None:
-                lost[c, s] = (
-                    reasons.get(member) or _dropped(logged, member)
-                    or ("no score" if ended else "not trained yet")
-                )
+                why = reasons.get(member) or _dropped(logged, member)
+                lost[c, s] = why or ("no score" if ended else "not trained yet")
     return SweepResult(path, content, configurations, seeds, final, lost, rows)
 
 

@@ -24,10 +24,8 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
 
     def parameter(x: Any) -> str:
         if isinstance(x, core.ClosedJaxpr):
-            return (
-                digest(x.jaxpr, known)
-                + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
-            )
+            consts = "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
+            return digest(x.jaxpr, known) + consts
         if isinstance(x, core.Jaxpr):
             return digest(x, known)
         if isinstance(x, (tuple, list)):

@@ -131,13 +131,10 @@ class PolicyGradient(descent.Descent):
     @property
     def networks(self) -> ActorCritic:
         """Return the networks of policy and value."""
-        torso, value_torso = (
-            make_torso(
-                self.network, self.spec.observation, hidden, self.activation,
-                image=(self.image_mean, self.image_scale)
-            )
-            for hidden in (self.hidden, self.value_hidden or self.hidden)
-        )
+        image = self.image_mean, self.image_scale
+        made = lambda hidden: make_torso(self.network, self.spec.observation, hidden,
+                                         self.activation, image=image)
+        torso, value_torso = made(self.hidden), made(self.value_hidden or self.hidden)
         gaussian = self.initial_log_std, self.state_dependent_std, self.squash
         return ActorCritic(self.spec, torso, value_torso, self.shared_torso,
                            *gaussian, self.precision)
@@ -164,11 +161,8 @@ class PolicyGradient(descent.Descent):
         dist = self.networks.policy(agent.params,
                                     normalize_obs(self.spec.observation, agent.moments, obs))
         if mode == "random":
-            return (
-                carry,
-                distributions.random_action(noise, space, action_mask(self.spec.observation, obs)),
-                (dist, ())
-            )
+            mask = action_mask(self.spec.observation, obs)
+            return carry, distributions.random_action(noise, space, mask), (dist, ())
         action = dist.mode() if mode == "greedy" else dist.sample(noise)
         if isinstance(dist, distributions.TanhNormal):  # keep the draw: tanh cannot be inverted
             return carry, space.from_unit(dist.squash(action)), (dist, action)

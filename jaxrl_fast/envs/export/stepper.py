@@ -69,10 +69,8 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
         else:
             fresh, first = start(words, carry.at)
         seen, obs = tree.where(mask, (first, first), (seen, obs))
-        return (
-            tree.where(mask, fresh._replace(at=()), carry._replace(at=()))._replace(at=carry.at),
-            seen, obs
-        )
+        new = tree.where(mask, fresh._replace(at=()), carry._replace(at=()))
+        return new._replace(at=carry.at), seen, obs
 
     def refill(words, number):
         key = random.keys_at(_key(words), number, 1)[0]

@@ -173,10 +173,9 @@ def _as_given(space: Space, own: Any, given: Any) -> Space:
             inner = {str(i): s for i, s in enumerate(own.spaces)}
         at = given if isinstance(given, dict) else {str(i): x for i, x in enumerate(given)}
         return Dict(tuple((k, _as_given(child, inner[k], at[k])) for k, child in space.items))
-    whole = (
-        isinstance(space, Box) and hasattr(given, "dtype")
-        and all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
-    )
+    if not isinstance(space, Box) or not hasattr(given, "dtype"):
+        return space
+    whole = all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
     return dataclasses.replace(space, dtype=np.dtype(given.dtype)) if whole else space
 
 

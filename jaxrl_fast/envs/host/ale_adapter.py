@@ -114,9 +114,8 @@ class AleVector(Vector):
     def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
         # stacks of one, whose axis comes first
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)
-        self.vector, self.seed, self.num_envs, self.lives = (
-            vector, seed % 2**31, vector.num_envs, None
-        )
+        self.vector, self.num_envs = vector, vector.num_envs
+        self.seed, self.lives = seed % 2**31, None
         self.decode, self.name = own_form(vector.single_action_space).decode, name
 
     @guarded

@@ -78,10 +78,8 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
 def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     """Return whether `with_experience` takes `data` in its own layout."""
     if fraction == 0:
-        same = (
-            successors_of(data.rows) is None
-            or data.memory.truncation_interval == memory.truncation_interval
-        )
+        same = data.memory.truncation_interval == memory.truncation_interval
+        same = same or successors_of(data.rows) is None
         return same and layout(data.memory) == layout(memory)
     whole = isinstance(data.memory, TransitionMemory)  # stacks, and successors
     kind = UniformMemory if whole else type(data.memory)

@@ -83,9 +83,8 @@ def _evaluated(jaxpr: Any, consts: Any, arrays: Any) -> list[Any]:
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arrays), strict=True))
     read = lambda x: x.val if isinstance(x, core.Literal) else known[x]
     for equation in jaxpr.eqns:
-        values, name, parameters = (
-            [*map(read, equation.invars)], equation.primitive.name, equation.params
-        )
+        values, parameters = [*map(read, equation.invars)], equation.params
+        name = equation.primitive.name
         inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
         if name == "platform_index":
             found = [next(i for i, names in enumerate(parameters["platforms"]) if names is None

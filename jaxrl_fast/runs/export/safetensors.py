@@ -96,10 +96,8 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if about["checksum"] != checksum(path / FILE):
         raise ConfigError("run", str(path / FILE),
                           "the file that was exported; its checksum differs")
-    return (
-        algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about["iteration"],
-        about["score"]
-    )
+    agent = algo.begin(*jax.tree.map(jax.numpy.asarray, given))
+    return algo, env, config, agent, about["iteration"], about["score"]
 
 
 def _tree(found: dict[str, np.ndarray], like: Any, file: str) -> Any:
