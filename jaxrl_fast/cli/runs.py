@@ -70,17 +70,15 @@ def evaluate(argv: list[str]) -> None:
 
     agent = load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
-    bad = int(np.sum(~np.isfinite(found.ret)))
+    ret = found.ret
+    bad = int(np.sum(~np.isfinite(ret)))
     if bad:
-        raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a "
+        raise NonFiniteError(f"the return of {bad} of {ret.size} episodes is not finite: a "
                              "reward, an observation or an action was not")  # fmt: skip
     print(f"{agent.algo.name} on {agent.environment}, "
           f"{given.get('mode') or agent.config.eval_mode} actions")
-    print(
-        f"return {found.ret.mean():.2f} over {found.ret.size} episodes{aggregate.span(found.ret)}"
-    )
-    print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length "
-          f"{found.length.mean():.1f}")
+    print(f"return {ret.mean():.2f} over {ret.size} episodes{aggregate.span(ret)}")
+    print(f"lowest {ret.min():.2f}, highest {ret.max():.2f}, mean length {found.length.mean():.1f}")
     cut = int(np.sum(~found.finished))
     if cut:
         print(f"{cut} episodes were cut at the step limit")

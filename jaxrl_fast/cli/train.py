@@ -86,9 +86,8 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls,
                     names[1] if len(names) == 2 else None)
-        found = (
-            presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
-        )
+        by_preset = len(names) == 2 and "--no-preset" not in flags
+        found = presets.find_preset(*names) if by_preset else None
         if found:
             plan.algo, plan.run, plan.env = dict(found.algo), dict(found.run), dict(found.env)
             plan.source, plan.about = f"preset {found.name}", {"preset": found.name}

@@ -35,9 +35,8 @@ class LogRows:
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array,
           row: int) -> tuple[RunState, LogRows, jax.Array]:
     """Run `rows` (at most ROWS) log rows of `row` iterations -> (state, metrics [ROWS], finite)."""
-    structure = jax.tree.structure(
-        jax.eval_shape(lambda s: iteration.iterations(run, s, t0, row, True)[1], state)
-    )
+    first = lambda state: iteration.iterations(run, state, t0, row, True)[1]
+    structure = jax.tree.structure(jax.eval_shape(first, state))
 
     def body(i, carry):
         state, buffer = carry

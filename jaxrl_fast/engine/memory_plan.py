@@ -259,9 +259,7 @@ def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
     if plan.temporaries is not None:
         parts.append(("compiled temporaries", plan.temporaries, plan.places))
     lines = [(part, gib(size), str(count), gib(size * count)) for part, size, count in parts]
-    device = (
-        f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
-    )
+    device = p.devices[0].device_kind + ", which all host devices share" * (plan.places > 1)
     fits = f"the memory of {device} is not known"
     if plan.have is not None:
         share = f"{100 * plan.need / plan.have:.0f}% of the {gib(plan.have)} of {device}"

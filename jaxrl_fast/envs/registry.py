@@ -169,9 +169,8 @@ def _cached(name: str, identity: Hashable, items: tuple[tuple[str, type, Any], .
 def _build(name: str, settings: dict[str, Any]) -> Environment:
     usual = settings_of(name)
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
-    env = _source(name).make(
-        name, **{k: v for k, v in settings.items() if k not in wrappers.COMMON}
-    )
+    own = {k: v for k, v in settings.items() if k not in wrappers.COMMON}
+    env = _source(name).make(name, **own)
     if not isinstance(env, Environment):
         raise ConfigError("environment", name,
                           f"one whose factory returns a jaxrl_fast Env, not {type(env).__name__}")

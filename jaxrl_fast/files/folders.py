@@ -96,9 +96,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
-    text = (
-        str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
-    )
+    text = str(path)
+    if len(text) >= 300:
+        text = f"{text[:60]}... ({len(text)} characters)"
     return ConfigError(argument, text,
                        f"a folder that can be written: {getattr(error, 'strerror', None) or error}")
 

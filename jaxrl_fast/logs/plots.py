@@ -262,10 +262,8 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
         total[window:] = total[window:] - total[:-window]
         return total
 
-    count = trailing_sum(has)
-    return np.where(
-        count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan
-    )
+    count, total = trailing_sum(has), trailing_sum(np.where(has, values, 0.0))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _held(values: np.ndarray) -> np.ndarray:

@@ -25,9 +25,8 @@ def spread(count: int) -> str:
 
 def few(count: int) -> list[str]:
     """Return a note for tables of bootstrap intervals of few values, as a list of lines."""
-    return (
-        [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
-    )
+    note = f"an interval of fewer than {SURE} seeds holds less than 95%"
+    return [note] if 1 < count < SURE else []
 
 
 def interval(values: Any) -> tuple[float, float, float]:

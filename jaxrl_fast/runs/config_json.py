@@ -144,9 +144,8 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     if not isinstance(selection, (dict, type(None))):
         raise ConfigError("run.selection", selection, "the settings of PBT or of Halving, or None")
     with values.reading("run", entry):
-        return RunConfig(
-            **entry | ({"selection": _decode_selection(selection)} if selection else {})
-        )
+        own = {"selection": _decode_selection(selection)} if selection else {}
+        return RunConfig(**entry | own)
 
 
 def load(path: str | Path,

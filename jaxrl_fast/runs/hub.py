@@ -47,12 +47,11 @@ def fetch(argument: str, text: str) -> Path:
     name, revision = repository(argument, text)
     library = _library()
     try:
-        folder = Path(
-            library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER))
-        )
+        there = library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER))
     except Exception as error:
         raise ConfigError(argument, text,
                           f"a repository that can be read ({brief(error)})") from error
+    folder = Path(there)
     missing = [file for file in FOLDER if not (folder / file).is_file()]
     if missing:
         raise ConfigError(argument, text,

@@ -105,9 +105,8 @@ def start(
     if out == AUTO:
         out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
         distributed.on_first(lambda: check_outside(out))
-    source = (
-        None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
-    )
+    source = settings.get("start_from")
+    source = None if isinstance(source, (str, Path)) else source
     return begin(prepared, out, Around(hooks, sinks, tensorboard, progress, dependencies), source)
 
 

@@ -96,9 +96,8 @@ class SweepResult:
     def ranking(self) -> list[int]:
         """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
         middle = np.nan_to_num([iqm(x) for x in self.scores], nan=-np.inf)
-        return sorted(
-            range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c)
-        )
+        place = lambda c: (-middle[c], *(-x for x in self._last(c)), c)
+        return sorted(range(len(middle)), key=place)
 
     def _last(self, configuration: int) -> tuple[float, float]:
         """Return (env_steps, return) of the last row in which a member ended an episode."""
@@ -203,9 +202,8 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
     lost: dict[tuple[int, int], str] = {}
     for index, part in enumerate(content["parts"]):
         folder = part_folder(path, index)
-        logged = (
-            read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
-        )
+        log = folder / "metrics.jsonl"
+        logged = read_jsonl(log) if log.is_file() else []
         ended = (folder / "result.json").is_file()
         result = RunDir(folder).result() if ended else {}
         size = len(part["configurations"]) * part["seeds"]

@@ -187,9 +187,8 @@ class ActorCritics(Normalized, Replay, descent.Descent):
                        batch: Any, target: jax.Array) -> tuple[Any, dict, jax.Array]:
         """Take one step of all critics toward targets -> (agent, metrics, priorities [b])."""
         action = self.spec.action.to_unit(batch.action)
-        loss_fn = lambda critics: self.critic_loss(
-            self.networks.critic_output(critics, obs, action), target, batch
-        )
+        z = lambda critics: self.networks.critic_output(critics, obs, action)
+        loss_fn = lambda critics: self.critic_loss(z(critics), target, batch)
         agent, (_, (metrics, error)) = self.gradient_step(agent, clock, "critics", loss_fn)
         return agent, metrics, error
 

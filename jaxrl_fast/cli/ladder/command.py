@@ -140,9 +140,7 @@ def head() -> str:
 
 def line(climb: Climb, first: Climb) -> str:
     show = lambda x, spec: format(x, spec) if math.isfinite(x) else "-"
-    minutes = (
-        f"{climb.solved / 60:.1f}" if climb.solved is not None else f"> {climb.seconds / 60:.1f}"
-    )
+    minutes = f"> {climb.seconds / 60:.1f}" if climb.solved is None else f"{climb.solved / 60:.1f}"
     book = "{} steps/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
     return (
         f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} "

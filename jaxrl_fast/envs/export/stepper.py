@@ -143,9 +143,8 @@ class Stepper:
         words = lambda: rng.integers(0, 2**32, 2, np.uint32)
         if mask is not None:
             self.over = self.over & ~mask
-            self.carry, self.seen, self.obs = self.programs.restart(
-                self.carry, self.seen, self.obs, words(), mask
-            )
+            begun = self.programs.restart(self.carry, self.seen, self.obs, words(), mask)
+            self.carry, self.seen, self.obs = begun
             return self.obs
         if seeded or self.carry is None:
             self.root, self.block, self.left, at = words(), 0, 0, np.int32(0)

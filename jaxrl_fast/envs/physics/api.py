@@ -211,9 +211,8 @@ class PhysicsEnv(Env):
         start = tree.strong(jax.tree.map(jnp.asarray, (getattr(new, self.physics_field), new.info)))
 
         def step(carry, _):
-            *carry, obs, reward, done = self._step_one(
-                env, *carry, jnp.zeros(self.spec.action.shape)
-            )
+            still = jnp.zeros(self.spec.action.shape)
+            *carry, obs, reward, done = self._step_one(env, *carry, still)
             return tuple(carry), (obs, reward, done)
 
         return new.obs, jax.lax.scan(step, start, length=2)[1]  # two stand for any number

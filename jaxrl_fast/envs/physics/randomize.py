@@ -165,10 +165,10 @@ class Randomizer:
             if name in inert:
                 raise ConfigError("env.randomize", name, inert[name])
         key = jax.random.key_data(jax.random.key(0))
+        varied = [jnp.asarray(self._leaves[i]) for i in self._places]
+        seen = lambda varied: jax.tree.leaves(trial(self.put(varied), key))
         try:
-            closed = jax.make_jaxpr(lambda varied: jax.tree.leaves(trial(self.put(varied), key)))(
-                [jnp.asarray(self._leaves[i]) for i in self._places]
-            )
+            closed = jax.make_jaxpr(seen)(varied)
         except (jax.errors.JAXTypeError, TypeError) as error:
             valid = f"leaves that this backend can vary: {first_line(error)}"
             raise ConfigError("env.randomize", ", ".join(names), valid) from None

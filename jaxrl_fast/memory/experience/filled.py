@@ -180,9 +180,8 @@ def _write(memory: Ring, rows: Any) -> Any:
     blocks = jax.tree.map(lambda x: x.reshape((-1, memory.num_steps, *x.shape[1:])), rows)
     count = blocks.reward.shape[0]
     start = tree.strong(memory.init(tree.take(blocks, 0)))
-    return jax.lax.fori_loop(
-        0, count, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), start
-    )
+    add = lambda i, mem: memory.add(mem, tree.take(blocks, i), i)
+    return jax.lax.fori_loop(0, count, add, start)
 
 
 def as_rows(transitions: Transition) -> Row:
