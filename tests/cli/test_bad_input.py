@@ -241,7 +241,7 @@ TABLE = [
     row("missing brax", "train ppo brax/ant", "environment must be ", "got 'brax/ant'",
         "pip install 'brax", patch=no_brax),
     row("broken brax", "train ppo brax/ant", "environment must be ", "got 'brax/ant'",
-        "pip install 'brax", "gone",
+        "pip install 'brax", "halted",
         patch=broken_brax),
     row("extra playground", "train ppo playground/PointMass", "'playground/PointMass'",
         "pip install 'jaxrl_fast[playground]'", patch=no_playground),
