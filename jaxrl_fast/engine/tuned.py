@@ -72,6 +72,7 @@ SAME: Choices = {
     "unroll": _unrolls,
     "batching": _layouts,
     "devices": _fewer_devices,
+    "parallel_loops": lambda run: [False] * (run.population.platform == "cpu"),
     "chunk_seconds": lambda run: (
         [4 * RunConfig.chunk_seconds] if backend_of(run.env).one_program else []
     ),
