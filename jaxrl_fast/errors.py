@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import errno
 import functools
+import importlib
 import inspect
 import math
 import os
@@ -78,6 +79,14 @@ class MissingExtraError(UserError, ImportError):
         super().__init__(f"{what} needs the extra [{extra}]: pip install 'jaxrl_fast[{extra}]'")
 
 
+def optional(module: str, what: str, extra: str) -> Any:
+    """Import a module of an optional package; raises MissingExtraError without the package."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(what, extra) from error
+
+
 class RunError(UserError, RuntimeError):
     """A run that started correctly and failed."""
 
@@ -132,18 +141,16 @@ def first_line(error: BaseException) -> str:
 
 
 def _lines(error: BaseException) -> list[str]:
-    return (
-        [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    )
+    found = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return found or [type(error).__name__]
 
 
 def one_line(text: str) -> str:
     """Return a message in one line without colours; JAXRL_FAST_DEBUG=1 shows the rest."""
     text = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
-    return (
-        text if len(text) <= 3 * LONGEST
-        else f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
-    )
+    if len(text) <= 3 * LONGEST:
+        return text
+    return f"{text[: 3 * LONGEST]}... (JAXRL_FAST_DEBUG=1 shows the rest)"
 
 
 def debugging() -> bool:
@@ -265,8 +272,7 @@ def float32(value: float) -> float:
 
 def check_float(
     argument: str, value: Any, low: float = -math.inf, high: float = math.inf,
-    open_low: bool = False,
-    open_high: bool = False,
+    open_low: bool = False, open_high: bool = False,
 ) -> None:  # fmt: skip
     """Raise ConfigError unless `value` is a finite number in [low, high], in float32 too.
 

@@ -33,9 +33,8 @@ def threefry2x32(k0: jax.Array, k1: jax.Array, x0: jax.Array,
     for i in range(5):
         for r in _ROTATIONS[i % 2]:
             x0 = add(x0, x1)
-            left, right = (
-                jax.lax.shift_left(x1, full(r)), jax.lax.shift_right_logical(x1, full(32 - r))
-            )
+            left = jax.lax.shift_left(x1, full(r))
+            right = jax.lax.shift_right_logical(x1, full(32 - r))
             x1 = xor(x0, jax.lax.bitwise_or(left, right))
         x0, x1 = add(x0, keys[(i + 1) % 3]), add(add(x1, keys[(i + 2) % 3]), full(i + 1))
     return x0, x1
@@ -54,20 +53,17 @@ def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
 def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> None:
     """Raise ConfigError unless `value` is one random key, traced or not, typed or two words."""
     typed = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
-    raw = (
-        isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32
-        and value.shape in ((2,), (4,))
-    )
+    words = isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32
+    raw = words and value.shape in ((2,), (4,))
     if not raw and not (typed and value.shape == ()):
         raise ConfigError(argument, value, valid)
 
 
 def typed_key(key: jax.Array) -> jax.Array:
     """Return a checked key as a typed one."""
-    return (
-        key if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key)
-        else jax.random.wrap_key_data(key)
-    )
+    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    return jax.random.wrap_key_data(key)
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -116,8 +112,13 @@ def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
 
 def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0) -> jax.Array:
     """Return float32 in [minval, maxval), of 2^23 equally likely values."""
-    mantissa = (bits(key, shape) >> np.uint32(9)) | np.uint32(0x3F800000)
-    return minval + (maxval - minval) * (jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0)
+    return minval + (maxval - minval) * to_uniform(bits(key, shape))
+
+
+def to_uniform(bits: jax.Array) -> jax.Array:
+    """Return float32 in [0, 1) of uniform uint32."""
+    mantissa = (bits >> np.uint32(9)) | np.uint32(0x3F800000)
+    return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - 1.0
 
 
 def gumbel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

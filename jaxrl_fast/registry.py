@@ -51,10 +51,8 @@ class Registry(Generic[T]):
         return list(dict.fromkeys([*self.ours, *self.added, *self.packages()]))
 
     def __contains__(self, name: Any) -> bool:
-        return (
-            any(name in found for found in (self.ours, self.added, self.loaded))
-            or name in self.packages()
-        )
+        known = any(name in found for found in (self.ours, self.added, self.loaded))
+        return known or name in self.packages()
 
     def get(self, name: str) -> T:
         """Return the object of a name; raises ConfigError if it is unknown or fails to load."""

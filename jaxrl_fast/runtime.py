@@ -185,11 +185,10 @@ def set_gpu(
         warnings.warn(f"deterministic=False {text}", stacklevel=2)
     if memory_fraction is not None and not _set_memory(memory_fraction) and on_gpu():
         first = [value for name, value in _own.items() if name in _MEMORY]
-        valid = (
-            f"{first[0]} as in an earlier run of this process: JAX reads it once" if first else None
-        )
-        raise ConfigError("memory_fraction", memory_fraction,
-                          valid or late.format(_MEMORY[0], f"{memory_fraction:g}"))
+        valid = late.format(_MEMORY[0], f"{memory_fraction:g}")
+        if first:
+            valid = f"{first[0]} as in an earlier run of this process: JAX reads it once"
+        raise ConfigError("memory_fraction", memory_fraction, valid)
 
 
 def flag_value(flag: str) -> str | None:

@@ -160,10 +160,8 @@ class Dict:
         )
         if isinstance(self.items, Mapping):
             object.__setattr__(self, "items", tuple(self.items.items()))
-        pairs = (
-            isinstance(self.items, (tuple, list))
-            and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)
-        )
+        pairs = isinstance(self.items, (tuple, list))
+        pairs = pairs and all(isinstance(x, tuple) and len(x) == 2 for x in self.items)
         if not pairs or not len(self.items):
             raise ConfigError("Dict", self.items, valid)
         for name, space in self.items:

@@ -30,7 +30,8 @@ def settings(cls: type[T]) -> type[T]:
     of the program, and hashable. `dataclasses.field(metadata={"static": bool})` chooses for a
     field.
     """
-    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    by_name = getattr(cls, "by_name", False)
+    cls = dataclasses.dataclass(frozen=True, repr=False, kw_only=by_name)(cls)
     if cls.__new__ is object.__new__:
         cls.__new__ = staticmethod(_new)
     found = inspect.signature(cls.__init__)  # for `help`: Python would take `__new__`'s
@@ -66,10 +67,9 @@ def _new(cls: type[T], *args: Any, **settings: Any) -> T:
     """Create a settings object; raises ConfigError for an unknown setting or a hidden one."""
     own = set(inspect.signature(cls.__init__).parameters) - {"self"}
     if args and getattr(cls, "by_name", False) and own <= cls.__dataclass_fields__.keys():
-        valid = (
-            f"given by name: {cls.__name__}(learning_rate=1e-3), and the environment to jf.train"
-        )
-        raise ConfigError(f"settings of {cls.__name__}", args[0], valid)
+        example = f"{cls.__name__}(learning_rate=1e-3)"
+        raise ConfigError(f"settings of {cls.__name__}", args[0],
+                          f"given by name: {example}, and the environment to jf.train")
     for name in settings.keys() - cls.__dataclass_fields__.keys():
         _, *known = inspect.signature(cls.__init__).parameters.values()
         names = [p.name for p in known]
@@ -192,10 +192,9 @@ def describe(value: Any) -> str:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return repr(value)
     sizes = [x.size * x.dtype.itemsize for x in leaves if hasattr(x, "dtype")]
-    return (
-        f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>" if len(leaves) > 1
-        else _array(leaves[0])
-    )
+    if len(leaves) > 1:
+        return f"<{len(leaves)} arrays, {bytes_text(sum(sizes))}>"
+    return _array(leaves[0])
 
 
 def bytes_text(size: int) -> str:
@@ -206,10 +205,8 @@ def bytes_text(size: int) -> str:
 
 def _array(x: Any) -> str:
     kind = f"{x.dtype}{list(x.shape)}"
-    unknown = (
-        isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct))
-        or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
-    )
+    unknown = isinstance(x, (jax.core.Tracer, jax.ShapeDtypeStruct))
+    unknown = unknown or jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
     if unknown or x.size > FEW:
         return kind
     # donated, or of other processes

@@ -45,11 +45,9 @@ class EnvSpec:
         for name, space in (("observation", self.observation), ("action", self.action)):
             if not isinstance(space, Space):
                 foreign = type(space).__module__.partition(".")[0]
-                hint = (
-                    f". Spaces of {foreign} are for environments of {foreign}"
-                    if hasattr(space, "contains")
-                    else ""
-                )
+                hint = ""
+                if hasattr(space, "contains"):
+                    hint = f". Spaces of {foreign} are for environments of {foreign}"
                 valid = f"jf.Discrete, jf.MultiDiscrete, jf.Box or jf.Dict{hint}"
                 raise ConfigError(f"{self.name}: EnvSpec.{name}", space, valid)
         if self.max_episode_steps is not None:

@@ -136,10 +136,8 @@ def _is_of_a_run(file: str) -> bool:
     folder, name = os.path.split(file)
     holds_a_run = any(os.path.isfile(os.path.join(folder, own))
                       for own in ("config.json", "sweep.json"))
-    return (
-        os.path.isfile(file)
-        and ((name in OF_A_RUN and holds_a_run) or "checkpoints" in folder.split(os.sep))
-    )
+    within = (name in OF_A_RUN and holds_a_run) or "checkpoints" in folder.split(os.sep)
+    return within and os.path.isfile(file)
 
 
 def pieces(name: str, text: str, separator: str = ",") -> list[str]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import _aot_targets as targets
+import _peer_settings
 
 if __name__ == "__main__":
     targets.prepare()  # before JAX starts
@@ -31,7 +32,6 @@ import _aot_table as table
 import jax
 
 import jaxrl_fast as jf
-from jaxrl_fast.bench import peers
 from jaxrl_fast.errors import UserError
 
 
@@ -145,7 +145,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tree", action="store_true", help="print every loop of each program (with --keep)"
     )
-    peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    _peer_settings.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     return parser.parse_args(argv)
 
 

@@ -31,6 +31,7 @@ import time
 import warnings
 from typing import Any
 
+import _peer_settings
 import bench_common as bench
 from _brax import (
     ANT,
@@ -44,8 +45,6 @@ from _brax import (
 )
 from _sac import sac_pendulum, sac_sbx
 from bench_common import Contestant
-
-from jaxrl_fast.bench import peers
 
 warnings.filterwarnings("ignore", module="brax|mujoco")
 
@@ -345,7 +344,7 @@ ROWS |= {f"resets_{name}": lambda args, name=name: resets(args, name) for name i
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
-    peers.add_arguments(parser, "rejax")
+    _peer_settings.add_arguments(parser, "rejax")
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
     parser.add_argument("--seeds", type=int, default=5,
                         help="of the rows learn_NAME and resets_NAME (default 5)")

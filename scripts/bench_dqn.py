@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import sys
 
+import _peer_settings
 import _populations as populations
 import bench_common as bench
 
-from jaxrl_fast.bench import ours, peers, theirs
+from jaxrl_fast.bench import ours, theirs
 
 
 def cartpole(args):
@@ -33,7 +34,7 @@ ROWS = {"cartpole": cartpole}
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    peers.add_arguments(parser, "purejaxrl", "rejax")
+    _peer_settings.add_arguments(parser, "purejaxrl", "rejax")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import sys
 
+import _peer_settings
 import _populations as populations
 import bench_common as bench
 
-from jaxrl_fast.bench import ours, peers, theirs
+from jaxrl_fast.bench import ours, theirs
 
 
 def single(args, config):
@@ -57,13 +58,13 @@ def population(args):
 ROWS = {
     "cartpole": lambda args: single(args, theirs.PPO_CARTPOLE),
     "population": population,
-    "breakout": lambda args: single(args, theirs.PPO_MINATAR),
+    "breakout": lambda args: single(args, _peer_settings.PPO_MINATAR),
 }
 
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    peers.add_arguments(parser, "purejaxrl", "rejax")
+    _peer_settings.add_arguments(parser, "purejaxrl", "rejax")
     parser.add_argument("--members", type=int, default=64,
                         help="seeds of the population row (default 64)")
     parser.add_argument(

@@ -201,6 +201,13 @@ def compile_cache(monkeypatch):
 
 
 @pytest.fixture
+def cores(monkeypatch):
+    """cores(n): this process may use n cores."""
+    monkeypatch.delenv("NPROC", raising=False)
+    return lambda n: monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(n), raising=False)
+
+
+@pytest.fixture
 def device_memory(monkeypatch):
     """device_memory(n): the memory plan counts with n bytes of a device; None: they are not
     known."""

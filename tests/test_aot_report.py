@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import _aot_compile as compile_
@@ -209,9 +210,8 @@ def test_unknown_targets_are_refused(name):
 
 
 def test_a_missing_compiler_is_named_with_its_pip_command(monkeypatch):
-    monkeypatch.setattr(
-        targets, "PLUGINS", {"cuda": ("no_such_plugin",), "tpu": ("no_such_libtpu",)}
-    )
+    for plugin in (name for names in targets.PLUGINS.values() for name in names):
+        monkeypatch.setitem(sys.modules, plugin, None)
     for name, extra in (("h200", "cuda12"), ("v6e", "tpu")):
         with pytest.raises(ConfigError, match=rf"pip install -e '.\[{extra}\]'"):
             targets.parse(name).devices()

@@ -43,9 +43,8 @@ class Group:
 
     def __init__(self, env: HostEnv, run: Run, watch: Watch, num_envs: int,
                  seed: int, index: int, first: int):
-        self.run, self.watch, self.index, self.first_env, self.num_envs = (
-            run, watch, index, first, num_envs
-        )
+        self.run, self.watch, self.index = run, watch, index
+        self.first_env, self.num_envs = first, num_envs
         self.vector = watch.open(env, num_envs, seed)
         try:
             with watch.asked():
@@ -106,9 +105,8 @@ class SyncGroup(Group):
     def send(self) -> None:
         """Send the actions, for environments that step in `receive` after other groups' steps."""
         if self.action is not None:
-            action, self.action = (
-                play.playable(self.run.algo.spec.action, np.asarray(self.action))[0], None
-            )
+            action = play.playable(self.run.algo.spec.action, np.asarray(self.action))[0]
+            self.action = None
             with self.watch.asked():
                 self.vector.send(action)
 

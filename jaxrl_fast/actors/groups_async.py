@@ -58,10 +58,8 @@ def _look(algo: Algorithm, ring: Ring, seen: Seen, of: Some) -> Ring:
     steps = steps._replace(**{name: _put(getattr(steps, name), at, x)
                               for name, x in seen.columns().items()})
     now = play.see(algo, _at(ring.actor, of.ids), seen.obs, seen.terminated | seen.truncated)
-    rollout, ending = (
-        of.row // algo.num_steps,
-        jnp.where((of.row + 1) % algo.num_steps == 0, of.ids, steps.reward.shape[1])
-    )
+    rollout = of.row // algo.num_steps
+    ending = jnp.where((of.row + 1) % algo.num_steps == 0, of.ids, steps.reward.shape[1])
     return Ring(_put(ring.actor, (of.ids,), now), _put(ring.ends, (rollout, ending), now), steps)
 
 
@@ -150,9 +148,8 @@ class AsyncGroup(Group):
         key, iteration_clock = _prelude(self.run, root, np.int32(t), self.index)
         if self.ring is None:
             self.ring = begin(algo, agent, self.actor, self.rows)
-        lag = (
-            (self.done.sum() + self.num_envs - len(self.waiting)) / (self.num_envs * algo.num_steps)
-        )
+        begun = self.done.sum() + self.num_envs - len(self.waiting)
+        lag = begun / (self.num_envs * algo.num_steps)
         turns = 0
 
         def act(ids: np.ndarray, came: Some | None) -> None:
@@ -164,9 +161,8 @@ class AsyncGroup(Group):
             now = iteration_clock, mode
             self.ring, action = step(algo, agent, self.ring, seen, rows,
                                      self._next(ids), key, np.int32(turns), *now)
-            action, turns = (
-                play.playable(algo.spec.action, np.asarray(action)[: len(ids)])[0], turns + 1
-            )
+            action = play.playable(algo.spec.action, np.asarray(action)[: len(ids)])[0]
+            turns = turns + 1
             if len(ids):
                 with self.watch.asked():
                     self.vector.send(action, ids)

@@ -57,14 +57,12 @@ def _together(rollouts: Sequence[Rollout], sizes: Sequence[int]) -> Rollout:
     if len(rollouts) == 1:
         return rollouts[0]
     every = lambda name: [x for rollout in rollouts for x in getattr(rollout, name)]
-    lag = (
-        sum(rollout.lag * size for rollout, size in zip(rollouts, sizes, strict=True)) / sum(sizes)
-    )
+    lags = (rollout.lag * size for rollout, size in zip(rollouts, sizes, strict=True))
     spent = {name: sum(r.seconds.get(name, 0.0) for r in rollouts) / len(rollouts)
              for name in every("seconds")}
     reports = merged(rollout.reports for rollout in rollouts)
     return Rollout(tuple(every("parts")), every("returns"), every("lengths"),
-                   False, lag, reports, spent)
+                   False, sum(lags) / sum(sizes), reports, spent)
 
 
 class Handover(abc.ABC):

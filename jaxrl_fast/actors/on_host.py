@@ -116,10 +116,8 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any,
     run = dataclasses.replace(run, source=FromActors(join(parts)))
     state = RunState(agent, (), (), (), mem, (), root)
     state, metrics = iteration.iteration(run, state, iteration.draw(run, root, t), t, learns)
-    return (
-        state.agent, state.memory,
-        jax.tree.map(jnp.add, totals or jax.tree.map(jnp.zeros_like, metrics), metrics)
-    )
+    before = totals or jax.tree.map(jnp.zeros_like, metrics)
+    return state.agent, state.memory, jax.tree.map(jnp.add, before, metrics)
 
 
 def _learner(donate: bool, options: dict[str, Any] | None) -> Any:

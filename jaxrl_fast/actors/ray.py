@@ -140,10 +140,8 @@ class RayActors(Handover):
         who = f"actor {i} of {self.env.spec.name}"
         try:
             while not ray.wait([asked], timeout=1.0)[0]:
-                since, answer = (
-                    time.monotonic(),
-                    self.workers[i].silent.options(concurrency_group="watch").remote()
-                )
+                since = time.monotonic()
+                answer = self.workers[i].silent.options(concurrency_group="watch").remote()
                 while not ray.wait([answer], timeout=1.0)[0]:
                     limit = (self.limits if self.answered[i]
                              else self.first_limits).over(since, stopping())
@@ -157,10 +155,9 @@ class RayActors(Handover):
                 self.answered[i] = self.began[i] = True
             found = ray.get(asked)
         except ray.exceptions.RayTaskError as error:
-            cause = (
-                error.cause if isinstance(error.cause, HostError)
-                else HostError(f"{who} failed: {brief(error, -1)}")
-            )
+            cause = error.cause
+            if not isinstance(error.cause, HostError):
+                cause = HostError(f"{who} failed: {brief(error, -1)}")
             raise cause from error
         except ray.exceptions.RayError as error:
             raise HostError(f"{who} died: {brief(error, -1)}") from error

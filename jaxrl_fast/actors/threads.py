@@ -22,9 +22,8 @@ class Worker:
 
     def __init__(self, actors: Actors):
         self.actors = actors
-        self.watch, self.clock = (
-            Watch(actors.env.spec.name, actors.patience), WallTime("waiting", actors.lapped)
-        )
+        self.watch = Watch(actors.env.spec.name, actors.patience)
+        self.clock = WallTime("waiting", actors.lapped)
         # (t, agent, Future), in the order of t; None: no more
         self.requests: queue.SimpleQueue = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="actors", daemon=True)

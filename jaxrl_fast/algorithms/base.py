@@ -51,10 +51,10 @@ class Algorithm:
         "fresh_start": "call `iteration.begin` in `learn`"
     }  # fmt: skip
 
-    precision: str = setting("highest", choices=PRECISIONS, kw_only=True)
+    precision: str = setting("highest", choices=PRECISIONS)
     """products of the torsos on an accelerator: float32, TF32 or bfloat16"""
     # The EnvSpec of `bind`, None before; Any, because an algorithm knows the kinds of its spaces.
-    spec: Any = dataclasses.field(default=None, kw_only=True, repr=False, metadata={"static": True})
+    spec: Any = dataclasses.field(default=None, repr=False, metadata={"static": True})
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)
@@ -225,10 +225,9 @@ def _check_mask(spec: EnvSpec) -> None:
     """Raise ConfigError for an `action_mask` without Discrete actions."""
     masked = isinstance(spec.observation, Dict) and "action_mask" in spec.observation
     if masked and not isinstance(spec.action, Discrete):
-        valid = (
-            f"one without action_mask: action_mask needs Discrete actions, this has {spec.action}"
-        )
-        raise ConfigError("environment", spec.name, valid)
+        raise ConfigError("environment", spec.name,
+                          "one without action_mask: action_mask needs Discrete actions, this has "
+                          f"{spec.action}")
 
 
 def check_bounded(spec: EnvSpec, argument: str, value: Any, need: str) -> None:

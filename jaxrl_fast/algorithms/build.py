@@ -48,10 +48,8 @@ def build_algorithm(cls: type, settings: dict[str, Any]) -> Algorithm:
             raise ConfigError(f"algo.{key}", value,
                               f"a setting of {cls.name}{nearest(key, fields)}")
         if _names_code(fields[key], value):
-            network = "Module" in type_name(fields[key])
-            settings = (
-                settings | {key: (_user_network if network else function_of)(value, f"algo.{key}")}
-            )
+            named = _user_network if "Module" in type_name(fields[key]) else function_of
+            settings = settings | {key: named(value, f"algo.{key}")}
     return cls(**settings)
 
 

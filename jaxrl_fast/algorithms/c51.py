@@ -38,11 +38,9 @@ class C51(DQN):
             raise ConfigError("v_max", self.v_max, "such that v_max - v_min is finite in float32")
         ends = np.float32([self.v_min, self.v_max]) if numbers else ()
         if numbers and not (np.diff(support(*ends, self.num_atoms, np)) > 0).all():
-            valid = (
-                f"farther below v_max = {self.v_max}: float32 cannot tell {self.num_atoms} atoms "
-                "between them apart"
-            )
-            raise ConfigError("v_min", self.v_min, valid)
+            raise ConfigError("v_min", self.v_min,
+                              f"farther below v_max = {self.v_max}: float32 cannot tell "
+                              f"{self.num_atoms} atoms between them apart")
         if self.munchausen:
             raise ConfigError("munchausen", True,
                               f"False: {self.name} has no soft values; use dqn, qr_dqn or iqn")

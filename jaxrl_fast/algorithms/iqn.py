@@ -44,9 +44,8 @@ class IQN(DQN):
 
     def quantiles(self, params, obs, taus, key=None) -> jax.Array:
         """Return Z at fractions [b or 1, N] -> [b, n, N], features times phi(tau) (eq. 4)."""
-        cosines = jnp.cos(
-            math.pi * jnp.arange(self.num_cosines, dtype=jnp.float32) * taus[..., None]
-        )
+        waves = jnp.arange(self.num_cosines, dtype=jnp.float32)
+        cosines = jnp.cos(math.pi * waves * taus[..., None])
         width = params["fractions"]["params"]["bias"].shape[0]
         phi = jax.nn.relu(forward(Dense(width), params["fractions"], cosines))  # [b, N, F]
         features = self.networks.features(params, obs, key)
@@ -54,9 +53,8 @@ class IQN(DQN):
         return jnp.swapaxes(z[..., 0], -1, -2)
 
     def action_values(self, params, obs, key=None):
-        return self.legal(
-            self.expected(self.quantiles(params, obs, midpoints(self.num_act_fractions), key)), obs
-        )
+        z = self.quantiles(params, obs, midpoints(self.num_act_fractions), key)
+        return self.legal(self.expected(z), obs)
 
     def predict(self, params, obs, key):
         batch = jax.tree.leaves(obs)[0].shape[0]

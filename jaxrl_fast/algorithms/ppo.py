@@ -9,15 +9,9 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step
-from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.algorithms.common.policy_gradient import (
-    PolicyGradient,
-    approx_kl,
-    check_minibatches,
-    sampled_actions,
-)
+from jaxrl_fast.algorithms.common.minibatches import Minibatches
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, sampled_actions
 from jaxrl_fast.fields import setting
-from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.statistics import means
 from jaxrl_fast.types import Mean
@@ -44,7 +38,7 @@ class Steps(NamedTuple):
 
 
 @tree.settings
-class PPO(PolicyGradient):
+class PPO(Minibatches, PolicyGradient):
     """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient."""
 
     name: ClassVar[str] = "ppo"
@@ -53,8 +47,6 @@ class PPO(PolicyGradient):
     """passes over a rollout"""
     num_minibatches: int = setting(4)
     """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
-    shuffle: str = setting("auto", choices=SHUFFLES)
-    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     clip_ratio: float = setting(0.2, low=0, open_low=True)
     """epsilon of the clipped surrogate"""
     clip_value: bool = setting(True)
@@ -64,22 +56,9 @@ class PPO(PolicyGradient):
     adam_epsilon: float = setting(1e-5, low=0, open_low=True)
     """epsilon of Adam"""
 
-    def __post_init__(self):
-        super().__post_init__()
-        if self.recompute_advantage:
-            check_minibatches(self, self.num_envs,
-                              "num_envs (recompute_advantage takes whole environments)")
-        else:
-            check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
-
     @property
-    def updates(self) -> int:
-        return self.num_epochs * self.num_minibatches
-
-    def memory(self) -> RolloutMemory:
-        by_env = self.recompute_advantage
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
-                             by_env, self.shuffle)
+    def whole_environments(self) -> str:
+        return "recompute_advantage takes whole environments" if self.recompute_advantage else ""
 
     @property
     def default_optimizer(self):
@@ -87,9 +66,7 @@ class PPO(PolicyGradient):
 
     def prepare(self, agent, trajectory) -> Rows:
         """Compute log-probabilities, values and advantages of the whole rollout in one batch."""
-        value_of = lambda obs: self.networks.value(
-            agent.params, normalize_obs(self.spec.observation, agent.moments, obs)
-        )
+        value_of = lambda obs: self.networks.value(agent.params, self.seen(agent, obs))
         obs = stacking.observations(trajectory, self.spec.stack)
         action, log_prob = sampled_actions(trajectory, self.spec.action)
         value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
@@ -123,9 +100,7 @@ class PPO(PolicyGradient):
         networks, bonus = self.networks, self.entropy_weight(clock)
 
         def loss_fn(params):
-            evaluate = lambda obs: networks.policy_and_value(
-                params, normalize_obs(self.spec.observation, agent.moments, obs)
-            )
+            evaluate = lambda obs: networks.policy_and_value(params, self.seen(agent, obs))
             # step by step: modules take one batch axis, and b may be divided over devices
             dist, value = (jax.vmap(evaluate) if self.recompute_advantage else evaluate)(batch.obs)
             target, advantage = self.targets(batch, value)

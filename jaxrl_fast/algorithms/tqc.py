@@ -44,9 +44,8 @@ class TQC(SAC):
     def pool(self, z):
         """Return the lowest num_critics * (num_quantiles - drop_quantiles) atoms (eq. 8-10)."""
         atoms = jnp.moveaxis(z, 0, 1).reshape(z.shape[1], -1)
-        return (
-            -jax.lax.top_k(-atoms, self.num_critics * (self.num_quantiles - self.drop_quantiles))[0]
-        )
+        kept = self.num_critics * (self.num_quantiles - self.drop_quantiles)
+        return -jax.lax.top_k(-atoms, kept)[0]
 
     def value(self, z):
         """Return the mean of all atoms (eq. 13)."""

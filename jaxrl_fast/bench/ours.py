@@ -24,69 +24,66 @@ def final_return(metrics: Any, part: float = 0.1) -> float:
     return float(total[-last:].sum() / max(count[-last:].sum(), 1e-9))
 
 
+NAMES = {  # {a setting of PureJaxRL or purejaxql: ours}
+    "NUM_ENVS": "num_envs",
+    "NUM_STEPS": "num_steps",
+    "UPDATE_EPOCHS": "num_epochs",
+    "NUM_EPOCHS": "num_epochs",
+    "NUM_MINIBATCHES": "num_minibatches",
+    "LR": "learning_rate",
+    "ANNEAL_LR": "anneal_learning_rate",
+    "LR_LINEAR_DECAY": "anneal_learning_rate",
+    "GAMMA": "discount",
+    "GAE_LAMBDA": "gae_lambda",
+    "LAMBDA": "return_lambda",
+    "CLIP_EPS": "clip_ratio",
+    "ENT_COEF": "entropy_coefficient",
+    "VF_COEF": "value_coefficient",
+    "MAX_GRAD_NORM": "max_grad_norm",
+    "BUFFER_BATCH_SIZE": "batch_size",
+    "BUFFER_SIZE": "buffer_size",
+    "LEARNING_STARTS": "learning_starts",
+    "TAU": "target_tau",
+    "EPSILON_START": "epsilon_start",
+    "EPSILON_FINISH": "epsilon_end",
+    "EPS_START": "epsilon_start",
+    "EPS_FINISH": "epsilon_end",
+    "EPS_DECAY": "epsilon_fraction",
+    "NETWORK": "network",
+    "HIDDEN": "hidden",
+    "ACTIVATION": "activation",
+}
+
+
+def named(config: dict) -> dict[str, Any]:
+    """Return a peer's configuration in our names."""
+    return {name: config[other] for other, name in NAMES.items() if other in config}
+
+
 def ppo_settings(config: dict) -> dict[str, Any]:
-    """Return PureJaxRL's PPO configuration in our names."""
-    return {
-        "num_envs": config["NUM_ENVS"],
-        "num_steps": config["NUM_STEPS"],
-        "num_epochs": config["UPDATE_EPOCHS"],
-        "num_minibatches": config["NUM_MINIBATCHES"],
-        "learning_rate": config["LR"],
-        "anneal_learning_rate": config["ANNEAL_LR"],
-        "discount": config["GAMMA"],
-        "gae_lambda": config["GAE_LAMBDA"],
-        "clip_ratio": config["CLIP_EPS"],
-        "entropy_coefficient": config["ENT_COEF"],
-        "value_coefficient": config["VF_COEF"],
-        "max_grad_norm": config["MAX_GRAD_NORM"],
-        "network": "mlp",  # PureJaxRL flattens MinAtar's images
-        "hidden": (64, 64),
-        "activation": config["ACTIVATION"],
-    }
+    """Return PureJaxRL's PPO configuration in our names; its networks flatten images."""
+    return named(config) | {"network": "mlp", "hidden": (64, 64)}
 
 
 def dqn_settings(config: dict) -> dict[str, Any]:
-    """Return PureJaxRL's DQN configuration in our names."""
-    return {
-        "num_envs": config["NUM_ENVS"],
+    """Return PureJaxRL's DQN configuration in our names; it does not clip gradients."""
+    network = {"network": "mlp", "hidden": (120, 84), "activation": "relu"}
+    every = config["TRAINING_INTERVAL"]
+    return network | named(config) | {
         "num_steps": 1,
-        "updates_per_iteration": config["NUM_ENVS"] // config["TRAINING_INTERVAL"],
-        "batch_size": config["BUFFER_BATCH_SIZE"],
-        "buffer_size": config["BUFFER_SIZE"],
-        "learning_starts": config["LEARNING_STARTS"],
-        "learning_rate": config["LR"],
-        "anneal_learning_rate": config["LR_LINEAR_DECAY"],
-        "discount": config["GAMMA"],
-        "target_period": config["TARGET_UPDATE_INTERVAL"] // config["TRAINING_INTERVAL"],
-        "target_tau": config["TAU"],
-        "epsilon_start": config["EPSILON_START"],
-        "epsilon_end": config["EPSILON_FINISH"],
+        "updates_per_iteration": config["NUM_ENVS"] // every,
+        "target_period": config["TARGET_UPDATE_INTERVAL"] // every,
         "epsilon_fraction": config["EPSILON_ANNEAL_TIME"] / config["TOTAL_TIMESTEPS"],
         "double": False,
         "dueling": False,
         "huber": False,
-        "max_grad_norm": 1e9,  # the peer does not clip
-        "network": config.get("NETWORK", "mlp"),
-        "hidden": config.get("HIDDEN", (120, 84)),
-        "activation": config.get("ACTIVATION", "relu"),
+        "max_grad_norm": 1e9,
     }
 
 
 def pqn_settings(config: dict) -> dict[str, Any]:
     """Return purejaxql's PQN configuration in our names."""
-    return {
-        "num_envs": config["NUM_ENVS"],
-        "num_steps": config["NUM_STEPS"],
-        "num_epochs": config["NUM_EPOCHS"],
-        "num_minibatches": config["NUM_MINIBATCHES"],
-        "learning_rate": config["LR"],
-        "anneal_learning_rate": config["LR_LINEAR_DECAY"],
-        "discount": config["GAMMA"],
-        "return_lambda": config["LAMBDA"],
-        "epsilon_start": config["EPS_START"],
-        "epsilon_end": config["EPS_FINISH"],
-        "epsilon_fraction": config["EPS_DECAY"],
-        "max_grad_norm": float(config["MAX_GRAD_NORM"]),
+    return named(config) | {
         "layer_norm": config["NORM_TYPE"] == "layer_norm",
         "hidden": (config["HIDDEN_SIZE"],) * config["NUM_LAYERS"],
         "activation": "relu",

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import os
 import sys
 import types
 from pathlib import Path
@@ -207,14 +206,3 @@ def purejaxql(path, program="pqn_gymnax"):
     # the outermost of its wrappers
     module.LogWrapper = lambda env: LegacyEnv(LogWrapper(env), None, LOGGED)
     return module.make_train
-
-
-def add_arguments(parser, *peers):
-    """`--purejaxrl DIR` and the like, by default from the environment."""
-    for peer in peers:
-        parser.add_argument(
-            f"--{peer}",
-            metavar="DIR",
-            default=os.environ.get(peer.upper()),
-            help=f"a checkout of {peer} to measure against",
-        )

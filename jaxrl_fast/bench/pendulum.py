@@ -1,24 +1,18 @@
-"""SAC and TD3 on Pendulum-v1 at rejax's settings, ours and rejax's."""
+"""SAC on Pendulum-v1 at rejax's settings, ours and rejax's."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from jaxrl_fast.bench import ours, peers, theirs
-from jaxrl_fast.bench.peers import legacy_make
 from jaxrl_fast.bench.race import Contestant
+from jaxrl_fast.bench.theirs import typed_key
 
 REJAX_SAC: dict[str, Any] = dict(  # configs/gymnax/pendulum.yaml of rejax
     num_envs=1, buffer_size=10_000, fill_buffer=256, batch_size=256, learning_rate=0.01,
     num_epochs=1, total_timesteps=10_000, gamma=0.99, polyak=0.98, normalize_observations=True,
 )  # fmt: skip
-REJAX_TD3: dict[str, Any] = dict(
-    num_envs=1, buffer_size=10_000, fill_buffer=1000, batch_size=100, learning_rate=0.001,
-    num_epochs=1, total_timesteps=10_000, gamma=0.99, polyak=0.95, max_grad_norm=100,
-    exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_delay=2,
-    normalize_observations=True,
-)  # fmt: skip
-_COMMON: dict[str, Any] = dict(
+COMMON: dict[str, Any] = dict(
     num_envs=1, updates_per_iteration=1, buffer_size=10_000, discount=0.99,
     normalize_observations=True, hidden=(64, 64), critic_hidden=(64, 64), activation="silu",
 )  # fmt: skip
@@ -28,22 +22,7 @@ def sac(jf):
     """Return our SAC at rejax's settings."""
     own: dict[str, Any] = dict(learning_starts=256, batch_size=256,
                                learning_rate=0.01, target_tau=0.02)
-    return jf.SAC(**_COMMON, **own)
-
-
-def td3(jf):
-    """Return our TD3 at rejax's settings."""
-    own: dict[str, Any] = dict(
-        learning_starts=1000, batch_size=100, learning_rate=0.001, target_tau=0.05,
-        exploration_noise=0.3, target_noise=0.2, target_noise_clip=0.5, policy_period=2,
-    )  # fmt: skip
-    return jf.TD3(**_COMMON, **own)
-
-
-def _key(turn):
-    import jax
-
-    return (jax.random.key(turn),)
+    return jf.SAC(**COMMON, **own)
 
 
 def rejax_pendulum(rejax, name, settings, steps, notes):
@@ -53,13 +32,8 @@ def rejax_pendulum(rejax, name, settings, steps, notes):
     """
 
     def peer():
-        package = peers.rejax(rejax)
-        env, params = legacy_make("Pendulum-v1")
-        own = settings | {"total_timesteps": steps, "eval_freq": steps}
-        own["skip_initial_evaluation"] = True
-        made = package.get_algo(name).create(env=env, env_params=params, **own)
-        made = made.replace(eval_callback=lambda algo, state, key: ())
-        return Contestant("rejax", steps, lambda: lambda key: made.train(key), _key)
+        program = theirs.rejax_program(peers.rejax(rejax), name, "Pendulum-v1", steps, settings)
+        return Contestant("rejax", steps, lambda: program, typed_key)
 
     return theirs.present(notes, peer)
 
@@ -70,4 +44,4 @@ def pendulum(jf, rejax, steps, notes):
     score = lambda out: ours.final_return(out[1])
     settings = REJAX_SAC | {"agent_kwargs": {"activation": "swish"}}
     peer = rejax_pendulum(rejax, "sac", settings, steps, notes)
-    return [Contestant("jaxrl_fast", steps, build, _key, score, ours.env_steps), *peer]
+    return [Contestant("jaxrl_fast", steps, build, typed_key, score, ours.env_steps), *peer]

@@ -57,22 +57,16 @@ def installed(module: str, notes: Notes, make: Callable[[], Any]) -> list[Any]:
         return []
 
 
-def ppo(options: Options, notes: Notes) -> list[Contestant]:
-    config = ours.scaled(theirs.PPO_CARTPOLE, 0.2 * options.scale)
-    return [
-        ours.run(library(), "PPO", config),
-        *theirs.purejaxrl(options.paths["purejaxrl"], "ppo", config, notes),
-        *theirs.rejax(options.paths["rejax"], "ppo", config, notes),
-    ]
+def trained(name: str, settings: dict[str, Any]) -> Callable[[Options, Notes], list[Contestant]]:
+    def make(options: Options, notes: Notes) -> list[Contestant]:
+        config = ours.scaled(settings, 0.2 * options.scale)
+        return [
+            ours.run(library(), name.upper(), config),
+            *theirs.purejaxrl(options.paths["purejaxrl"], name, config, notes),
+            *theirs.rejax(options.paths["rejax"], name, config, notes),
+        ]
 
-
-def dqn(options: Options, notes: Notes) -> list[Contestant]:
-    config = ours.scaled(theirs.DQN_CARTPOLE, 0.2 * options.scale)
-    return [
-        ours.run(library(), "DQN", config),
-        *theirs.purejaxrl(options.paths["purejaxrl"], "dqn", config, notes),
-        *theirs.rejax(options.paths["rejax"], "dqn", config, notes),
-    ]
+    return make
 
 
 def pqn(options: Options, notes: Notes) -> list[Contestant]:
@@ -131,8 +125,8 @@ def host(options: Options, notes: Notes) -> list[Loop]:
 
 
 ROWS = {
-    "ppo_cartpole": Row("PPO CartPole, 4 environments", ppo),
-    "dqn_cartpole": Row("DQN CartPole, 10 environments", dqn),
+    "ppo_cartpole": Row("PPO CartPole, 4 environments", trained("ppo", theirs.PPO_CARTPOLE)),
+    "dqn_cartpole": Row("DQN CartPole, 10 environments", trained("dqn", theirs.DQN_CARTPOLE)),
     "pqn_cartpole": Row("PQN CartPole, 32 environments", pqn),
     "sac_pendulum": Row("SAC Pendulum, an update a step", sac),
     "sac_updates": Row("SAC Pendulum, 256 x 256 units", sac_updates, "updates/s"),

@@ -15,26 +15,6 @@ PPO_CARTPOLE: dict[str, Any] = {
     "VF_COEF": 0.5, "MAX_GRAD_NORM": 0.5, "ACTIVATION": "tanh", "ENV_NAME": "CartPole-v1",
     "ANNEAL_LR": True,
 }  # fmt: skip
-PPO_MINATAR: dict[str, Any] = PPO_CARTPOLE | {
-    "LR": 5e-3,
-    "NUM_ENVS": 64,
-    "NUM_MINIBATCHES": 8,
-    "TOTAL_TIMESTEPS": 1_000_000,
-    "ACTIVATION": "relu",
-    "ENV_NAME": "Breakout-MinAtar",
-}
-PPO_ANT: dict[str, Any] = PPO_CARTPOLE | {  # its ppo_continuous_action.py, which names the hopper
-    "LR": 3e-4,
-    "NUM_ENVS": 2048,
-    "NUM_STEPS": 10,
-    "TOTAL_TIMESTEPS": 50_000_000,
-    "NUM_MINIBATCHES": 32,
-    "ENT_COEF": 0.0,
-    "ENV_NAME": "ant",
-    "ANNEAL_LR": False,
-    "NORMALIZE_ENV": True,
-    "DEBUG": False,
-}
 DQN_CARTPOLE: dict[str, Any] = {
     "NUM_ENVS": 10,
     "BUFFER_SIZE": 10_000,
@@ -51,22 +31,6 @@ DQN_CARTPOLE: dict[str, Any] = {
     "GAMMA": 0.99,
     "TAU": 1.0,
     "ENV_NAME": "CartPole-v1",
-}
-REJAX_BREAKOUT: dict[str, Any] = DQN_CARTPOLE | {  # its benchmark/breakout_1m.yaml
-    "NUM_ENVS": 1,
-    "BUFFER_SIZE": 100_000,
-    "BUFFER_BATCH_SIZE": 100,
-    "TOTAL_TIMESTEPS": 1_000_000,
-    "EPSILON_ANNEAL_TIME": 500_000,
-    "TARGET_UPDATE_INTERVAL": 1000,
-    "LR": 5e-4,
-    "LEARNING_STARTS": 20_000,
-    "TRAINING_INTERVAL": 1,
-    "GAMMA": 1.0,
-    "ENV_NAME": "Breakout-MinAtar",
-    "NETWORK": "cnn",
-    "HIDDEN": (128,),
-    "ACTIVATION": "tanh",
 }
 # purejaxql's config/alg/pqn_cartpole.yaml, its tests during training left out
 PQN_CARTPOLE: dict[str, Any] = {
@@ -93,93 +57,48 @@ PQN_CARTPOLE: dict[str, Any] = {
     "TEST_DURING_TRAINING": False,
     "WANDB_MODE": "disabled",
 }
-# its config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
-PQN_MINATAR: dict[str, Any] = PQN_CARTPOLE | {
-    "TOTAL_TIMESTEPS": 10_000_000,
-    "TOTAL_TIMESTEPS_DECAY": 10_000_000,
-    "NUM_ENVS": 128,
-    "NUM_STEPS": 32,
-    "EPS_FINISH": 0.05,
-    "EPS_DECAY": 0.1,
-    "NUM_MINIBATCHES": 32,
-    "NUM_EPOCHS": 2,
-    "HIDDEN_SIZE": 128,
-    "NUM_LAYERS": 1,
-    "LR": 5e-4,
-    "REW_SCALE": 1,
-    "LAMBDA": 0.65,
-    "ENV_NAME": "Breakout-MinAtar",
-}
 
 
-def conv_torso(hidden, activation):
-    """Return MinAtar's network, a convolution and dense layers, as rejax wants a Q network.
+def rejax_program(package, name, environment, steps, settings, agent=None):
+    """Return rejax's algorithm as `key -> (state, evaluations)`, without the evaluations.
 
-    Its breakout_1m.yaml asks for a ConvQNetwork, which its package does not have any more.
+    agent: actions -> the agent to take, if not the algorithm's own.
     """
-    from flax import linen as nn
-    from jax import numpy as jnp
-
-    class ConvQNetwork(nn.Module):
-        action_dim: int
-
-        @nn.compact
-        def __call__(self, obs):
-            x = activation(nn.Conv(16, (3, 3), padding="VALID")(obs)).reshape((obs.shape[0], -1))
-            for width in hidden:
-                x = activation(nn.Dense(width)(x))
-            return nn.Dense(self.action_dim)(x)
-
-        def take(self, obs, action):
-            return jnp.take_along_axis(self(obs), action[:, None], axis=1).squeeze(1)
-
-    return ConvQNetwork
+    env, params = legacy_make(environment)
+    own = {"total_timesteps": steps, "eval_freq": steps, "skip_initial_evaluation": True}
+    algo = package.get_algo(name).create(env=env, env_params=params, **settings | own)
+    algo = algo.replace(eval_callback=lambda algo, state, key: ())
+    if agent:
+        algo = algo.replace(agent=agent(env.action_space(params).n))
+    return lambda key: algo.train(key)
 
 
-def rejax_dqn(package, config, evaluate=False):
-    """rejax's DQN at the settings of PureJaxRL's `config`, as `key -> (state, evaluations)`.
-
-    The evaluations that rejax always runs are left out unless asked for (then: 11 over the run,
-    128 episodes each).
-    """
+def rejax_dqn(package, config):
+    """Return rejax's DQN at the settings of PureJaxRL's `config`, or with its "AGENT"."""
     from flax import linen as nn
 
     networks = importlib.import_module("rejax.networks")
     total = config["TOTAL_TIMESTEPS"]
-    env, params = legacy_make(config["ENV_NAME"])
-    algo = package.get_algo("dqn").create(
-        env=env,
-        env_params=params,
-        num_envs=config["NUM_ENVS"],
-        num_epochs=1,
-        buffer_size=config["BUFFER_SIZE"],
-        fill_buffer=config["LEARNING_STARTS"],
-        batch_size=config["BUFFER_BATCH_SIZE"],
-        learning_rate=config["LR"],
-        gamma=config["GAMMA"],
-        total_timesteps=total,
-        target_update_freq=config["TARGET_UPDATE_INTERVAL"],
-        polyak=1.0 - config["TAU"],
-        eps_start=config["EPSILON_START"],
-        eps_end=config["EPSILON_FINISH"],
-        exploration_fraction=config["EPSILON_ANNEAL_TIME"] / total,
-        ddqn=False,
-        eval_freq=total // 10 if evaluate else total,
-        skip_initial_evaluation=not evaluate,
+    settings = {
+        "num_envs": config["NUM_ENVS"],
+        "num_epochs": 1,
+        "buffer_size": config["BUFFER_SIZE"],
+        "fill_buffer": config["LEARNING_STARTS"],
+        "batch_size": config["BUFFER_BATCH_SIZE"],
+        "learning_rate": config["LR"],
+        "gamma": config["GAMMA"],
+        "target_update_freq": config["TARGET_UPDATE_INTERVAL"],
+        "polyak": 1.0 - config["TAU"],
+        "eps_start": config["EPSILON_START"],
+        "eps_end": config["EPSILON_FINISH"],
+        "exploration_fraction": config["EPSILON_ANNEAL_TIME"] / total,
+        "ddqn": False,
+    }
+    mlp = lambda actions: networks.EpsilonGreedyPolicy(networks.DiscreteQNetwork)(
+        hidden_layer_sizes=(120, 84), action_dim=actions, activation=nn.relu
     )
-    hidden = config.get("HIDDEN", (120, 84))
-    activation = getattr(nn, config.get("ACTIVATION", "relu"))
-    actions = env.action_space(params).n
-    if config.get("NETWORK") == "cnn":
-        agent = networks.EpsilonGreedyPolicy(conv_torso(hidden, activation))(action_dim=actions)
-    else:
-        agent = networks.EpsilonGreedyPolicy(networks.DiscreteQNetwork)(
-            hidden_layer_sizes=hidden, action_dim=actions, activation=activation
-        )
-    algo = algo.replace(agent=agent)
-    if not evaluate:
-        algo = algo.replace(eval_callback=lambda algo, state, key: ())
-    return lambda key: algo.train(key)
+    agent = config.get("AGENT", mlp)
+    return rejax_program(package, "dqn", config["ENV_NAME"], total, settings, agent)
 
 
 def rejax_ppo(package, config):
@@ -187,29 +106,22 @@ def rejax_ppo(package, config):
 
     Its learning rate is constant, and each network has an Adam.
     """
-    total = config["TOTAL_TIMESTEPS"]
-    env, params = legacy_make(config["ENV_NAME"])
-    algo = package.get_algo("ppo").create(
-        env=env,
-        env_params=params,
-        agent_kwargs={"activation": config["ACTIVATION"]},
-        num_envs=config["NUM_ENVS"],
-        num_steps=config["NUM_STEPS"],
-        num_epochs=config["UPDATE_EPOCHS"],
-        num_minibatches=config["NUM_MINIBATCHES"],
-        learning_rate=config["LR"],
-        gamma=config["GAMMA"],
-        gae_lambda=config["GAE_LAMBDA"],
-        clip_eps=config["CLIP_EPS"],
-        ent_coef=config["ENT_COEF"],
-        vf_coef=config["VF_COEF"],
-        max_grad_norm=config["MAX_GRAD_NORM"],
-        total_timesteps=total,
-        eval_freq=total,
-        skip_initial_evaluation=True,
-    )
-    algo = algo.replace(eval_callback=lambda algo, state, key: ())
-    return lambda key: algo.train(key)
+    settings = {
+        "agent_kwargs": {"activation": config["ACTIVATION"]},
+        "num_envs": config["NUM_ENVS"],
+        "num_steps": config["NUM_STEPS"],
+        "num_epochs": config["UPDATE_EPOCHS"],
+        "num_minibatches": config["NUM_MINIBATCHES"],
+        "learning_rate": config["LR"],
+        "gamma": config["GAMMA"],
+        "gae_lambda": config["GAE_LAMBDA"],
+        "clip_eps": config["CLIP_EPS"],
+        "ent_coef": config["ENT_COEF"],
+        "vf_coef": config["VF_COEF"],
+        "max_grad_norm": config["MAX_GRAD_NORM"],
+    }
+    steps = config["TOTAL_TIMESTEPS"]
+    return rejax_program(package, "ppo", config["ENV_NAME"], steps, settings)
 
 
 def episode_returns(metrics):

@@ -20,10 +20,9 @@ def compile_ahead(plan: Plan, given: dict[str, Any]) -> None:
     """Compile the programs of the run that `train` would start with these flags."""
     algo, env, config = resolve(plan, given)
     if not backend_of(env).one_program:
-        valid = (
-            "one on the device: programs of host environments are compiled while their actors play"
-        )
-        raise ConfigError("environment", env.spec.name, valid)
+        raise ConfigError("environment", env.spec.name,
+                          "one on the device: programs of host environments are compiled while "
+                          "their actors play")
     folder = runtime.enable_compile_cache()
     if folder is None:
         off = os.environ.get("JAXRL_FAST_CACHE")

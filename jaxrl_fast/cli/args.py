@@ -23,6 +23,13 @@ SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first",
                 metavar="MODULE", hint="repeatable")
+AGENT = (  # of a run
+    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
+           metavar="{auto,best,last}"),
+    Option("member", "int", None, "member of a population",
+           hint="default: the one that evaluated best"),
+    IMPORT,
+)
 OUTPUT = (
     Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], "
                                  "wandb[:PROJECT], mlflow[:URI], "
@@ -65,10 +72,8 @@ def parse(prog: str, description: str, options: Sequence[Option],
 
 def read_flags(prog: str, options: Sequence[Option], argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: text, tuple of texts, or switch state} of the given flags."""
-    flags = (
-        {o.flag: (o, True) for o in options}
-        | {o.off: (o, False) for o in options if o.kind == "bool"}
-    )
+    flags = {o.flag: (o, True) for o in options}
+    flags |= {o.off: (o, False) for o in options if o.kind == "bool"}
     found: dict[str, Any] = {}
     asks_help = any(token in HELP_FLAGS for token in argv)
     tokens = collections.deque(argv)

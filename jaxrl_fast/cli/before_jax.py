@@ -28,7 +28,7 @@ def spread(argv: list[str], content: dict[str, Any] | None, members: int | None 
     # refused later, with a message
     with contextlib.suppress(UserError, AttributeError, TypeError, ValueError, OverflowError):
         run = (content or {}).get("run", {})
-        set_gpu(argv, run)
+        runtime.set_gpu(*gpu_settings(argv, run))
         if peek(argv, "--resume") and (peek(argv, "--devices") or peek(argv, "--mesh")):
             # the devices of this process, not the old run's
             run = {k: v for k, v in run.items() if k not in ("devices", "mesh")}
@@ -53,14 +53,22 @@ def spread(argv: list[str], content: dict[str, Any] | None, members: int | None 
 SAME_BITS = ("--deterministic", "--no-deterministic")
 
 
-def set_gpu(argv: list[str], run: dict[str, Any]) -> None:
-    """Set what a GPU's backend reads at its start, from the flags or the settings of `run`."""
+def gpu_settings(argv: list[str], run: dict[str, Any]) -> tuple[bool, float | None]:
+    """Return (deterministic, memory fraction) of the flags, else of the settings of `run`."""
     switches, texts = [a for a in argv if a in SAME_BITS], peek(argv, "--memory-fraction")
     deterministic = switches[-1] == SAME_BITS[0] if switches else run.get("deterministic") is True
     fraction = run.get("memory_fraction")
     if texts:
         fraction = convert("--memory-fraction", "float", texts[-1])
-    runtime.set_gpu(deterministic, fraction)
+    return deterministic, fraction
+
+
+def stored_run(argv: list[str], read: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return the settings of the run behind --resume or --config; `read` returns its content."""
+    runs = [*peek(argv, "--config"), *peek(argv, "--resume")]
+    with contextlib.suppress(UserError):  # refused later, with a message
+        return read(runs[-1]).get("run", {}) if runs else {}
+    return {}
 
 
 def join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
@@ -78,10 +86,7 @@ def join(argv: list[str], read: Callable[[str], dict[str, Any]]) -> None:
         return
     from jaxrl_fast import distributed
 
-    stored, runs = {}, [*peek(argv, "--config"), *peek(argv, "--resume")]
-    with contextlib.suppress(UserError):  # refused later, with a message
-        stored = read(runs[-1]).get("run", {}) if runs else {}
-    set_gpu(argv, stored)
+    runtime.set_gpu(*gpu_settings(argv, stored_run(argv, read)))
     runtime.request_host_devices(runtime.cpu_count())
     distributed.start(**given)
     if not distributed.is_first():

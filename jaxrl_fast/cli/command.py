@@ -18,17 +18,7 @@ from typing import Any
 
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli import args, failures, overview
-from jaxrl_fast.cli.args import (
-    DISTRIBUTED,
-    IMPORT,
-    OUTPUT,
-    PROG,
-    Option,
-    has_flag,
-    parse,
-    peek,
-    positionals,
-)
+from jaxrl_fast.cli.args import IMPORT, PROG, Option
 from jaxrl_fast.cli.before_jax import SAME_BITS, join, spread
 from jaxrl_fast.errors import (
     ConfigError,
@@ -154,11 +144,12 @@ def _train(argv: list[str]) -> None:
 
     argv = _wandb_project(argv)
     join(argv, read_config)
-    if has_flag(argv, "--resume"):
+    if args.has_flag(argv, "--resume"):
         return _resume(argv)
     from jaxrl_fast.cli.train import new_run
 
-    new_run(*_describe(argv, "train", ("--tensorboard", "--distributed"), (*OUTPUT, *DISTRIBUTED)))
+    new_run(*describe(argv, "train", ("--tensorboard", "--distributed"),
+                      (*args.OUTPUT, *args.DISTRIBUTED)))
 
 
 def _sweep(argv: list[str]) -> None:
@@ -167,16 +158,16 @@ def _sweep(argv: list[str]) -> None:
 
     join(argv, lambda folder: cli_sweep.read_folder(folder).get("base", {}))
     cores = runtime.cpu_count()  # a sweep has members for all cores
-    if has_flag(argv, "--resume"):
+    if args.has_flag(argv, "--resume"):
         folder = Option("resume", "path", help="folder of the sweep",
                         metavar="DIR", hint="required")
-        options = [folder, *again(*PLACE), IMPORT, *DISTRIBUTED]
-        given = parse(f"{PROG} sweep --resume", "Resume a sweep.", options, argv)
+        options = [folder, *again(*PLACE), IMPORT, *args.DISTRIBUTED]
+        given = args.parse(f"{PROG} sweep --resume", "Resume a sweep.", options, argv)
         spread(argv, cli_sweep.read_folder(given["resume"]).get("base"), cores)
         return cli_sweep.resume(given["resume"], given.get("import", ()),
                                 {name: given[name] for name in PLACE if name in given})
     switches, leave = ("--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
-    cli_sweep.new_sweep(*_describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *DISTRIBUTED),
+    cli_sweep.new_sweep(*describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *args.DISTRIBUTED),
                                    leave, cores))
 
 
@@ -186,7 +177,7 @@ def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], No
     def act(argv: list[str]) -> None:
         found = importlib.import_module(f"jaxrl_fast.cli.{module}")
         switches = [option.flag for option in found.OPTIONS if option.kind == "bool"]
-        getattr(found, name)(*_describe(argv, command, switches, found.OPTIONS,
+        getattr(found, name)(*describe(argv, command, switches, found.OPTIONS,
                                         leave=("out", "resume")))
 
     return act
@@ -195,7 +186,7 @@ def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], No
 def _profile(argv: list[str]) -> None:
     from jaxrl_fast.cli.profile import profile
 
-    profile(argv, _describe)
+    profile(argv, describe)
 
 
 def _of(module: str, name: str) -> Callable[[list[str]], None]:
@@ -203,7 +194,7 @@ def _of(module: str, name: str) -> Callable[[list[str]], None]:
     return lambda argv: getattr(importlib.import_module(f"jaxrl_fast.cli.{module}"), name)(argv)
 
 
-def _describe(
+def describe(
     argv: list[str], command: str, switches: Sequence[str], more: Sequence[Option],
     leave=(), members: int | None = None
 ) -> tuple:
@@ -211,18 +202,17 @@ def _describe(
     from jaxrl_fast.cli.train import describe_train
     from jaxrl_fast.runs import config_json as configs
 
-    (names, flags), file = (
-        positionals(argv, 2, ("--preset", SAME_BITS[0], *switches)), peek(argv, "--config")
-    )
-    if not file and has_flag(argv, "--config"):
+    names, flags = args.positionals(argv, 2, ("--preset", SAME_BITS[0], *switches))
+    file = args.peek(argv, "--config")
+    if not file and args.has_flag(argv, "--config"):
         raise expected("--config", "the config.json of a run, or its run directory", "no value")
     content = configs.read_config(path("--config", file[-1])) if file else None
     spread(argv, content, members, names[1:])
-    for module in peek(argv, "--import"):
+    for module in args.peek(argv, "--import"):
         imports.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None, command)
     options = [o for o in plan.options if o.name not in leave or o.group]
-    return plan, parse(plan.prog, plan.description, [*options, IMPORT, *more], flags)
+    return plan, args.parse(plan.prog, plan.description, [*options, IMPORT, *more], flags)
 
 
 def _resume(argv: list[str]) -> None:
@@ -230,17 +220,18 @@ def _resume(argv: list[str]) -> None:
     from jaxrl_fast.cli.train import again
     from jaxrl_fast.runs import config_json as configs
     from jaxrl_fast.runs.load import HOST, resume_run
+    from jaxrl_fast.runs.train import Around
 
     changed = ("total_steps", "horizon", *PLACE, *HOST)
     folder = Option("resume", "path", help="run directory to resume",
                     metavar="RUN", hint="required")
-    options = [folder, *again(*changed), IMPORT, *OUTPUT, *DISTRIBUTED]
-    prog, what = f"{PROG} train --resume", " ".join(["--resume", *peek(argv, "--resume")[-1:]])
-    names, argv = positionals(argv, len(argv), ("--tensorboard", "--distributed"))
+    options = [folder, *again(*changed), IMPORT, *args.OUTPUT, *args.DISTRIBUTED]
+    prog, what = f"{PROG} train --resume", " ".join(["--resume", *args.peek(argv, "--resume")[-1:]])
+    names, argv = args.positionals(argv, len(argv), ("--tensorboard", "--distributed"))
     if names:
         valid = f"left out: {what} resumes the run with its own settings"
         raise ConfigError("ALGO ENV", " ".join(names), valid)
-    given = parse(prog, "Resume a run, bit for bit as if it had never stopped.", options, argv)
+    given = args.parse(prog, "Resume a run, bit for bit as if it had never stopped.", options, argv)
     run = Path(given["resume"])
     if not run.is_dir():
         raise ConfigError("--resume", str(run), "an existing run directory")
@@ -249,10 +240,8 @@ def _resume(argv: list[str]) -> None:
     texts, tensorboard = logs_of(given)
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     settings = {name: given[name] for name in changed if name in given}
-    run = resume_run(run, "--resume", modules=given.get("import", ()),
-                     sinks=sinks, tensorboard=tensorboard,
-                     progress=True, **settings)  # fmt: skip
-    print_end(run)
+    around = Around(sinks=sinks, tensorboard=tensorboard, progress=True)
+    print_end(resume_run(run, around, "--resume", modules=given.get("import", ()), **settings))
 
 
 def _wandb_project(argv: list[str]) -> list[str]:

@@ -25,10 +25,8 @@ SHELLS = {
 def completion(argv: list[str]) -> None:
     """Print the script of a shell."""
     names, flags = positionals(argv, 2)
-    about = (
-        "Print a script that completes commands, names and flags.\n\n"
-        + "\n\n".join(SHELLS.values())
-    )
+    what = "Print a script that completes commands, names and flags."
+    about = "\n\n".join([what, *SHELLS.values()])
     parse(f"{PROG} completion {'|'.join(SHELLS)}", about, (), flags)
     if len(names) != 1:
         raise expected("SHELL", f"given: {PROG} completion bash", " ".join(names) or "none")

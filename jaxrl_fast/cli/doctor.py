@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse
+from jaxrl_fast.doctor import child
 from jaxrl_fast.values import new_picture
 
 OPTIONS = (
@@ -17,12 +20,12 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def examine(argv: list[str]) -> None:
+def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.examine) -> None:
     """Measure and print; exit code 1 where something is wrong."""
     about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
     given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
     picture = new_picture("--picture", given["picture"]) if "picture" in given else None
-    from jaxrl_fast.doctor import child, machine, report, software
+    from jaxrl_fast.doctor import machine, report, software
     from jaxrl_fast.doctor.checks import advise
     from jaxrl_fast.doctor.facts import Facts
     from jaxrl_fast.logs.terminal import is_terminal
@@ -35,7 +38,7 @@ def examine(argv: list[str]) -> None:
         unmet=software.unmet(),
         flags=software.flags(runtime.xla_flags()),
         variables=software.variables(os.environ),
-        **child.examine(os.environ),
+        **measure(os.environ),
     )
     advice, seconds = advise(facts), time.perf_counter() - began
     if given.get("json"):

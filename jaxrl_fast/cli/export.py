@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import AGENT, PROG, Option, parse, positionals
 from jaxrl_fast.errors import check_choice, expected
 from jaxrl_fast.runs.export.formats import FORMATS
 from jaxrl_fast.values import path as path_of
@@ -15,11 +15,7 @@ OPTIONS = (
            metavar=f"{{{','.join(FORMATS)}}}"),
     Option("out", "path", None, "file, or folder for safetensors, to write", metavar="PATH",
            hint="default: policy.stablehlo, policy.onnx or policy in RUN"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
-           metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population",
-           hint="default: the one that evaluated best"),
-    IMPORT,
+    *AGENT,
 )  # fmt: skip
 READS = {
     "stablehlo": "jax.export.deserialize(bytearray(open({!r}, 'rb').read())).call(observations)",

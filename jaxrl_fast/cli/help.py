@@ -40,10 +40,9 @@ _TITLES = {"run": "flags of a run", "command": "flags of the command",
 
 def heading(text: str, style: str = "1") -> str:
     """Return a text in a style, by default bold, on a terminal that has not NO_COLOR."""
-    return (
-        f"\033[{style}m{text}\033[0m" if sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        else text
-    )
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        return f"\033[{style}m{text}\033[0m"
+    return text
 
 
 def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
@@ -101,10 +100,9 @@ def _shown(options: Sequence[Option]) -> list[Option]:
 
 def _flag(option: Option, room: int, whole: bool) -> list[str]:
     """Return a flag with its help, or with as much of it as fits one line."""
-    flag = (
-        option.flag if option.kind == "bool"
-        else f"{option.flag} {option.shown_metavar.partition('|')[0]}"
-    )
+    flag = option.flag
+    if option.kind != "bool":
+        flag = f"{option.flag} {option.shown_metavar.partition('|')[0]}"
     start = f"  {flag:{COLUMN - 3}} "
     hint = f" ({option.shown_hint})"
     if whole:

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import AGENT, PROG, Option, parse, positionals
 from jaxrl_fast.errors import expected
 from jaxrl_fast.values import path as path_of
 
-OPTIONS = (
-    Option("private", "bool", False, "make a new repository private"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
-           metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population",
-           hint="default: the one that evaluated best"),
-    IMPORT,
-)
+OPTIONS = (Option("private", "bool", False, "make a new repository private"), *AGENT)
 
 
 def push(argv: list[str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import runtime, values
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import AGENT, PROG, Option, parse, positionals
 from jaxrl_fast.cli.options import choices_text
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed
@@ -22,13 +22,9 @@ from jaxrl_fast.runs import config_json as configs
 EVAL = (
     Option("episodes", "int", 128, "episodes to play"),
     Option("seed", "int", 0, "seed of these episodes"),
-    Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
-           metavar="{auto,best,last}"),
-    Option("member", "int", None, "member of a population",
-           hint="default: the one that evaluated best"),
     Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES),
            hint="default: as in training"),
-    IMPORT,
+    *AGENT,
 )
 PLOT = (
     Option("metric", "word", "episode_return", "metric to draw, a name in metrics.jsonl"),
@@ -74,17 +70,15 @@ def evaluate(argv: list[str]) -> None:
 
     agent = load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
-    bad = int(np.sum(~np.isfinite(found.ret)))
+    ret = found.ret
+    bad = int(np.sum(~np.isfinite(ret)))
     if bad:
-        raise NonFiniteError(f"the return of {bad} of {found.ret.size} episodes is not finite: a "
+        raise NonFiniteError(f"the return of {bad} of {ret.size} episodes is not finite: a "
                              "reward, an observation or an action was not")  # fmt: skip
     print(f"{agent.algo.name} on {agent.environment}, "
           f"{given.get('mode') or agent.config.eval_mode} actions")
-    print(
-        f"return {found.ret.mean():.2f} over {found.ret.size} episodes{aggregate.span(found.ret)}"
-    )
-    print(f"lowest {found.ret.min():.2f}, highest {found.ret.max():.2f}, mean length "
-          f"{found.length.mean():.1f}")
+    print(f"return {ret.mean():.2f} over {ret.size} episodes{aggregate.span(ret)}")
+    print(f"lowest {ret.min():.2f}, highest {ret.max():.2f}, mean length {found.length.mean():.1f}")
     cut = int(np.sum(~found.finished))
     if cut:
         print(f"{cut} episodes were cut at the step limit")

@@ -62,11 +62,9 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
     """Return the plan: algorithm, environment, settings, and the source of the defaults."""
     asks_help = any(f in HELP_FLAGS for f in flags)
     prog = " ".join([f"jaxrl-fast {command}", *names])
-    late = (
-        "; both come before --algo. and --env. flags"
-        if any(f.startswith(("--algo.", "--env.")) for f in flags)
-        else ""
-    )
+    late = ""
+    if any(f.startswith(("--algo.", "--env.")) for f in flags):
+        late = "; both come before --algo. and --env. flags"
     if file is not None:
         if names:
             valid = f"left out: --config {file} names the algorithm and the environment"
@@ -88,9 +86,8 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
         cls = algorithm_class(names[0]) if names else None
         plan = Plan(prog, _overview(cls, names, command), [], cls,
                     names[1] if len(names) == 2 else None)
-        found = (
-            presets.find_preset(*names) if len(names) == 2 and "--no-preset" not in flags else None
-        )
+        by_preset = len(names) == 2 and "--no-preset" not in flags
+        found = presets.find_preset(*names) if by_preset else None
         if found:
             plan.algo, plan.run, plan.env = dict(found.algo), dict(found.run), dict(found.env)
             plan.source, plan.about = f"preset {found.name}", {"preset": found.name}
@@ -163,9 +160,8 @@ def _algorithm_options(plan: Plan) -> list[Option]:
 def _environment_options(plan: Plan) -> list[Option]:
     if not plan.environment:
         return []
-    options, settings, about = (
-        [], registry.settings_of(plan.environment), registry.about_settings(plan.environment)
-    )
+    options, settings = [], registry.settings_of(plan.environment)
+    about = registry.about_settings(plan.environment)
     for name, default in settings.items():
         hint, value = _hint(plan, plan.env, name), plan.env.get(name, default)
         if name in COMMON:
@@ -190,9 +186,8 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
     env = plan.env_object
     if env is None or picked["env"]:
         env = registry.make(plan.environment, **plan.env | picked["env"])
-    run = (
-        plan.run | {f.name: given[f.name] for f in dataclasses.fields(RunConfig) if f.name in given}
-    )
+    known = [f.name for f in dataclasses.fields(RunConfig)]
+    run = plan.run | {name: given[name] for name in known if name in given}
     if "experience" in given:
         run["experience_id"] = None  # config.json's belongs to another folder
     return algo, env, RunConfig(**run | ({"devices": None} if run.get("devices") == "all" else {}))
@@ -200,7 +195,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with the flags on top of the plan."""
-    from jaxrl_fast.runs.train import at_start, begin, check_out
+    from jaxrl_fast.runs.train import Around, at_start, begin, check_out
 
     algo, env, config = resolve(plan, given)
     prepared, tuned = prepare(algo, env, at_start(config), about_of(plan, given)), None
@@ -219,17 +214,15 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
         print(prepared.population, flush=True)
     if tuned:
         print(f"speed: {tuned}; --no-tuned leaves it out", flush=True)
-    print_end(begin(prepared, out, (), sinks, tensorboard, progress=True))
+    print_end(begin(prepared, out, Around((), sinks, tensorboard, progress=True)))
 
 
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:
     """Return a header's words about the device and its programs."""
     platform = platform or jax.default_backend()
-    cost = (
-        "; deterministic: without autotuning, scatters in order, slower"
-        if deterministic and platform == "gpu"
-        else ""
-    )
+    cost = ""
+    if deterministic and platform == "gpu":
+        cost = "; deterministic: without autotuning, scatters in order, slower"
     return f"device: {device_name()}, {in_force(algo.precision, platform)}{cost}"
 
 

@@ -26,8 +26,11 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def tune(plan: Plan, given: dict[str, Any]) -> None:
-    """Try settings of the run that `train` would start; later runs take the best."""
+def tune(plan: Plan, given: dict[str, Any], **how: Any) -> None:
+    """Try settings of the run that `train` would start; later runs take the best.
+
+    how: `measure` of `search`.
+    """
     picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     before = None if given.get("busy") else machine.examine()
     algo, env, config = resolve(plan, given)
@@ -46,7 +49,7 @@ def tune(plan: Plan, given: dict[str, Any]) -> None:
     title = f"{algo.name} on {plan.environment or env.spec.name}"
     print(f"{title}: {plan.source}", flush=True)
     log = lambda text: print(f"  {text}", flush=True)
-    found, tried = search(prepared, log, given.get("other_numbers", False))
+    found, tried = search(prepared, log, given.get("other_numbers", False), **how)
     if picture:
         draw(title, tried, picture)
     if not found.settings:

@@ -44,9 +44,8 @@ def examine(environment: Mapping[str, str], start: Start | None = None) -> dict[
         refused += names
         environment["XLA_FLAGS"] = without(environment.get("XLA_FLAGS", ""), names)
     error = "" if "limits" in found else _last_line(complaint)
-    backend = dataclasses.replace(
-        found.get("backend", Backend()), error=error, unknown_flags=tuple(refused)
-    )
+    backend = found.get("backend", Backend())
+    backend = dataclasses.replace(backend, error=error, unknown_flags=tuple(refused))
     return found | {"backend": backend}
 
 

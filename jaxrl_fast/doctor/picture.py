@@ -16,12 +16,11 @@ SIDES = 2.0 ** np.arange(1, 13.01, 0.1)
 def reachable(limits: Limits, sides: np.ndarray) -> dict[str, np.ndarray]:
     """Return {limit: FLOP/s} of products of square float32 matrices, by their sides."""
     flops, moved = 2 * sides**3, 3 * 4 * sides**2
+    product = limits.products["float32"]
     return {
         f"starts: {si(limits.start, 's')} an instruction": flops / limits.start,
         f"memory: {si(limits.bandwidth, 'B/s')}": flops / moved * limits.bandwidth,
-        f"arithmetic: {si(limits.products['float32'], 'FLOP/s')}": np.full_like(
-            sides, limits.products["float32"]
-        ),
+        f"arithmetic: {si(product, 'FLOP/s')}": np.full_like(sides, product),
     }
 
 

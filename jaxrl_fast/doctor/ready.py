@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 
 from jaxrl_fast import runtime
-from jaxrl_fast.doctor import machine, software
+from jaxrl_fast.doctor import software
 from jaxrl_fast.doctor.child import takes_flags, why_not_writable, without_unknown
-from jaxrl_fast.doctor.facts import Machine
+from jaxrl_fast.doctor.facts import Backend, Machine
 from jaxrl_fast.errors import ConfigError, expected
 
 CARD_BUSY = 0.1  # utilization of a card by others
 
 
-def check_idle(
-    found: Machine | None = None, platform: str = "cpu", override: str = "--busy"
-) -> None:
-    """Raise ConfigError if other processes use the device. override: the flag that allows it.
-
-    found: this machine before JAX used it; None: examine it, in half a second.
-    """
-    state = busy(machine.examine() if found is None else found, platform)
+def check_idle(found: Machine, platform: str = "cpu") -> None:
+    """Raise ConfigError if other processes used the device before JAX did."""
+    state = busy(found, platform)
     if state:
-        valid = f"idle: measured speeds would be too low. {override} measures all the same"
+        valid = "idle: measured speeds would be too low. --busy measures all the same"
         raise expected("the device", valid, state)
 
 
@@ -37,15 +33,19 @@ def busy(found: Machine, platform: str = "cpu") -> str:
     return share if found.busy else ""
 
 
-def check_flags() -> None:
+def check_flags(
+    started: Callable[[], bool] = runtime.backend_started,
+    takes: Callable[[], bool] = takes_flags,
+    without: Callable[[Mapping[str, str]], Backend] = without_unknown,
+) -> None:
     """Raise ConfigError for XLA_FLAGS over which XLA would end this process.
 
     Call it before JAX's backend starts. Milliseconds beside the import of jaxlib; a process is
     started only for flags that are refused, to name them.
     """
-    if not runtime.has_own_flags() or runtime.backend_started() or takes_flags():
+    if not runtime.has_own_flags() or started() or takes():
         return
-    backend = without_unknown(os.environ)
+    backend = without(os.environ)
     if refused := backend.unknown_flags:
         kept = software.without(runtime.xla_flags(), refused)
         line = f"export XLA_FLAGS='{kept}'" if kept else "unset XLA_FLAGS"

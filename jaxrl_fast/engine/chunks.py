@@ -35,17 +35,14 @@ class LogRows:
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array,
           row: int) -> tuple[RunState, LogRows, jax.Array]:
     """Run `rows` (at most ROWS) log rows of `row` iterations -> (state, metrics [ROWS], finite)."""
-    structure = jax.tree.structure(
-        jax.eval_shape(lambda s: iteration.iterations(run, s, t0, row, True)[1], state)
-    )
+    first = lambda state: iteration.iterations(run, state, t0, row, True)[1]
+    structure = jax.tree.structure(jax.eval_shape(first, state))
 
     def body(i, carry):
         state, buffer = carry
         state, metrics = iteration.iterations(run, state, t0 + i * row, row, True)
-        return (
-            state,
-            jax.lax.dynamic_update_index_in_dim(buffer, jnp.stack(jax.tree.leaves(metrics)), i, 0)
-        )
+        found = jnp.stack(jax.tree.leaves(metrics))
+        return state, jax.lax.dynamic_update_index_in_dim(buffer, found, i, 0)
 
     buffer = jnp.zeros((ROWS, structure.num_leaves), jnp.float32)
     state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))

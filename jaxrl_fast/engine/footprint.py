@@ -31,9 +31,8 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
     row = grid.row if metrics is None else None
     key = jax.eval_shape(lambda: jax.random.key(0))
     with population.tracing():
-        state, played, trajectory, batch, evaluation, means = _shapes.eval_shape(
-            run, key, config.most_episodes, row
-        )
+        shapes = _shapes.eval_shape(run, key, config.most_episodes, row)
+    state, played, trajectory, batch, evaluation, means = shapes
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
     sizes = {_AGENT.get(name, name.replace("_", " ")): size(x) for name, x in parts.items()}

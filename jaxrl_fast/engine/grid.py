@@ -45,11 +45,9 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     )
     total = -(-config.total_steps // steps)
     if warmup >= total:
-        valid = (
-            f"more than the {warmup * steps:,} steps of random actions at the start "
-            "(algo.learning_starts)"
-        )
-        raise ConfigError("total_steps", config.total_steps, valid)
+        raise ConfigError("total_steps", config.total_steps,
+                          f"more than the {warmup * steps:,} steps of random actions at the start "
+                          "(algo.learning_starts)")
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # a longer or resumed run has the same rows
     row = max(1, planned // 100 if config.log_every is None
@@ -60,10 +58,9 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
         else -(-config.eval_every // (row * steps))
     )
     iterations = warmup + rows * row
-    counted = (
-        {"updates": algo.updates}
-        | ({} if config.offline else {"the rows of an environment": algo.num_steps})
-    )
+    counted = {"updates": algo.updates}
+    if not config.offline:
+        counted["the rows of an environment"] = algo.num_steps
     what, most = max(counted.items(), key=lambda item: item[1])
     if iterations * max(most, 1) >= 2**31:
         limit = (2**31 // max(most, 1)) * steps

@@ -263,9 +263,8 @@ def make_train(
 
         state, metrics = jax.lax.scan(row, state, jnp.arange(grid.rows, dtype=jnp.int32))
         steps = np.array([grid.env_steps(r + 1) for r in range(grid.rows)])
-        fits = steps[-1] < 2**31  # JAX's integers are 32 bits wide
-        return (
-            state, metrics | {"env_steps": jnp.asarray(steps, jnp.int32 if fits else jnp.float32)}
-        )
+        # JAX's integers are 32 bits wide
+        steps = jnp.asarray(steps, jnp.int32 if steps[-1] < 2**31 else jnp.float32)
+        return state, metrics | {"env_steps": steps}
 
     return train

@@ -52,10 +52,8 @@ def configure(algo: Algorithm, env: Environment,
 
 def setting_names(algo: Algorithm, env: Environment) -> list[str]:
     """Return the names that `configure` takes."""
-    return (
-        [f"algo.{name}" for name in algorithm_settings(algo)]
-        + [f"env.{name}" for name in _names_of(env)]
-    )
+    names = [f"algo.{name}" for name in algorithm_settings(algo)]
+    return names + [f"env.{name}" for name in _names_of(env)]
 
 
 def _names_of(env: Environment) -> list[str]:
@@ -219,11 +217,10 @@ def gather(runs: Sequence[Run], config: RunConfig, always: Sequence[str] = ()) -
 
 
 def _differ(a: Any, b: Any) -> bool:
-    return (
-        a is not b
-        and not np.array_equal(np.asarray(a), np.asarray(b),
-                               equal_nan=np.asarray(a).dtype.kind == "f")
-    )
+    if a is b:
+        return False
+    one, other = np.asarray(a), np.asarray(b)
+    return not np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def _static(program: Callable[[dict], tuple], base: dict[str, Any], own: dict[str, Any]) -> str:

@@ -144,10 +144,9 @@ class MemoryPlan:
             advice = f"{gib(self.temporaries)} of it are XLA's temporaries: {which}"
         else:
             found = " or ".join(f"{name} = {value}" for name, value in self.remedies().items())
-            advice = (
-                f"the run fits with {found}" if found
-                else "lower buffer_size, hidden, num_envs or num_steps"
-            )
+            advice = "lower buffer_size, hidden, num_envs or num_steps"
+            if found:
+                advice = f"the run fits with {found}"
         where = self.population.devices[0].device_kind
         raise ConfigError("memory", gib(self.need),
                           f"at most the {gib(self.have)} of {where}; {advice}")
@@ -189,10 +188,9 @@ class MemoryPlan:
     @property
     def most_members(self) -> int:
         """Return the largest population that fits, at most this one; 0 if one member does not."""
-        return (
-            self.population.size if self.fits
-            else _bisect(lambda v: self.of_size(v).fits, self.population.size)
-        )
+        if self.fits:
+            return self.population.size
+        return _bisect(lambda v: self.of_size(v).fits, self.population.size)
 
     def _planned(self, name: str, value: int) -> MemoryPlan:
         run, config = self.run, self.config
@@ -261,17 +259,14 @@ def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
     if plan.temporaries is not None:
         parts.append(("compiled temporaries", plan.temporaries, plan.places))
     lines = [(part, gib(size), str(count), gib(size * count)) for part, size, count in parts]
-    device = (
-        f"{p.devices[0].device_kind}{', which all host devices share' if plan.places > 1 else ''}"
-    )
+    device = p.devices[0].device_kind + ", which all host devices share" * (plan.places > 1)
     fits = f"the memory of {device} is not known"
     if plan.have is not None:
         share = f"{100 * plan.need / plan.have:.0f}% of the {gib(plan.have)} of {device}"
         fits = f"{'fits' if plan.fits else 'does not fit'}: {share}"
-    note = (
-        "with the compiled temporaries for" if plan.temporaries is not None
-        else "with the larger of"
-    )
+    note = "with the larger of"
+    if plan.temporaries is not None:
+        note = "with the compiled temporaries for"
     disk = (
         f"checkpoints: at most {gib(plan.disk)} on the disk (keep_checkpoints = "
         f"{plan.config.keep_checkpoints})"

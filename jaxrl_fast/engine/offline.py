@@ -60,11 +60,9 @@ def make_offline_train(algo: Algorithm, env: Env | EnvSpec, data: Filled,
                           f"{data.memory.n_step}, as the memory of the data has it")
     prioritized = isinstance(own, PrioritizedMemory)
     if prioritized != isinstance(data.memory, PrioritizedMemory):
-        valid = (
-            f"{not prioritized}: `data` is laid out in a {type(data.memory).__name__} (see "
-            "`offline_memory`)"
-        )
-        raise ConfigError("prioritized", prioritized, valid)
+        raise ConfigError("prioritized", prioritized,
+                          f"{not prioritized}: `data` is laid out in a "
+                          f"{type(data.memory).__name__} (see `offline_memory`)")
     check_int("updates", updates)
     if log_every is not None:
         check_int("log_every", log_every)
@@ -134,10 +132,8 @@ def check_data(argument: str, data: Filled, spec: EnvSpec) -> None:
     check_spaces(argument, data, spec)
     sizes = getattr(spec.action, "n", getattr(spec.action, "nvec", None))
     if sizes is not None:
-        low, high = (
-            jnp.min(data.rows.action),
-            jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
-        )
+        low = jnp.min(data.rows.action)
+        high = jnp.max(data.rows.action - jnp.asarray(sizes, data.rows.action.dtype))
         if low < 0 or high >= 0:
             found = f"{low} to {jnp.max(data.rows.action)}"
             raise ConfigError(f"{argument}.action", found,

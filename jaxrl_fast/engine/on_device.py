@@ -130,9 +130,8 @@ def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor,
     carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, act, clock, "greedy")
     state, outcome = played(env, step, actor.env, action)
     done = outcome.terminated | outcome.truncated
-    state, obs = tree.strong(
-        (state, stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack))
-    )
+    obs = stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)
+    state, obs = tree.strong((state, obs))
     return rollout.Actor(state, obs, carry), done[0]
 
 

@@ -120,10 +120,8 @@ class Population:
 
         def population(run, xs, *rest):
             leaves, structure = jax.tree.flatten(run)
-            own, leaves = (
-                [leaves[i] for i in swept],
-                [None if i in swept else x for i, x in enumerate(leaves)]
-            )
+            own = [leaves[i] for i in swept]
+            leaves = [None if i in swept else x for i, x in enumerate(leaves)]
             place = functools.partial(members, structure=structure)
             if self.places > 1:
                 split, shared = PartitionSpec(AXIS), PartitionSpec()

@@ -129,9 +129,8 @@ class Programs:
     """Everything that runs on the device, for one run or a population."""
 
     def __init__(self, prepared: Prepared, context: Context | None = None):
-        members, grid, population, config = (
-            prepared.members, prepared.grid, prepared.population, prepared.config
-        )
+        members, config = prepared.members, prepared.config
+        grid, population = prepared.grid, prepared.population
         self.prepared, self.grid, self.population, self.config = prepared, grid, population, config
         self.first, self.run = members.first, members.place(population)
         self.context = context or Context()

@@ -107,10 +107,8 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             outcome.terminated, outcome.truncated, extras,
             Report(outcome.info, outcome.score, outcome.over),
         )  # fmt: skip
-        return (
-            Actor(state, obs, carry),
-            (row, fault(env.spec.action, actor.obs, action) if watch else ())
-        )
+        seen = fault(env.spec.action, actor.obs, action) if watch else ()
+        return Actor(state, obs, carry), (row, seen)
 
     step = jax.checkpoint(step) if algo.rematerialize else step
     with scope(STORE):  # operations outside the other parts write the rows

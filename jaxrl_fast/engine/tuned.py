@@ -48,25 +48,9 @@ def _fewer_devices(run: Prepared) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n < len(run.population.devices)] if several else []
 
 
-def _serial_loops(run: Prepared) -> list[bool]:
-    return [False] * (run.population.platform == "cpu")
-
-
-def _longer_chunks(run: Prepared) -> list[float]:
-    return [4 * RunConfig.chunk_seconds] if backend_of(run.env).one_program else []
-
-
-def _processes(run: Prepared) -> list[str]:
-    return ["async"] if _environment(run)[1].get("vectorization") == "sync" else []
-
-
 def _fewer_threads(run: Prepared) -> list[int]:
     own = "num_threads" in _environment(run)[1]
     return [n for n in (1, 2, 4, 8, 16) if n < runtime.cpu_count()] if own else []
-
-
-def _undonated(run: Prepared) -> list[bool]:
-    return [False]
 
 
 def _shuffles(run: Prepared) -> list[str]:
@@ -88,10 +72,14 @@ SAME: Choices = {
     "unroll": _unrolls,
     "batching": _layouts,
     "devices": _fewer_devices,
-    "parallel_loops": _serial_loops,
-    "chunk_seconds": _longer_chunks,
-    "donate": _undonated,
-    "env.vectorization": _processes,
+    "parallel_loops": lambda run: [False] * (run.population.platform == "cpu"),
+    "chunk_seconds": lambda run: (
+        [4 * RunConfig.chunk_seconds] if backend_of(run.env).one_program else []
+    ),
+    "donate": lambda run: [False],
+    "env.vectorization": lambda run: (
+        ["async"] if _environment(run)[1].get("vectorization") == "sync" else []
+    ),
     "env.num_threads": _fewer_threads,
 }
 OTHER: Choices = {"algo.shuffle": _shuffles, "actors": _actors}

@@ -144,11 +144,9 @@ class Env(Environment):
         """Step by `transition`, then reset ended environments; noise: `noise.at(i)` of `draw`."""
         if not isinstance(noise, Noise):
             found = "a key" if checks.is_key(noise) else type(noise).__name__
-            valid = (
-                "one row of `env.draw(key, num_steps, num_envs, t)`, as in step(noise, state, "
-                "action)"
-            )
-            raise ConfigError(f"{self.spec.name}: step(noise)", found, valid)
+            raise ConfigError(f"{self.spec.name}: step(noise)", found,
+                              "one row of `env.draw(key, num_steps, num_envs, t)`, as in "
+                              "step(noise, state, action)")
         state, outcome = played(self, noise.step, state, action)
         done = outcome.terminated | outcome.truncated
         with scope(RESET):

@@ -92,10 +92,9 @@ def is_key(x: Any) -> bool:
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
     if shape is None or dtype is None:
         return False
-    return (
-        (shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
-        or (shape == (2,) and dtype == jnp.uint32)
-    )
+    if shape == (2,):
+        return dtype == jnp.uint32
+    return shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:
@@ -136,10 +135,9 @@ def _check_held(field: str, x: Any) -> None:
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
     """Return (state, Outcome) in the state's and the spec's dtypes; an end is of one kind."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
-        valid = (
-            "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, terminated, truncated))"
-        )
-        raise ConfigError(f"{spec.name}: transition", describe(found), valid)
+        raise ConfigError(f"{spec.name}: transition", describe(found),
+                          "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, "
+                          "terminated, truncated))")
     state, outcome = found
     ends = [array(f"{spec.name}: {name}", getattr(outcome, name), (num_envs,), bool)
             for name in ("terminated", "truncated")]
@@ -238,13 +236,10 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None,
     except (TypeError, ValueError):  # a tuple or dict in the place of an array
         raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):
-        why = (
-            why or (f"{shape[0]} being the environments that are stepped together" if shape else "")
-        )
-        wanted = (
-            f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}"
-            + (f", {why}" if why else "")
-        )
+        if shape and not why:
+            why = f"{shape[0]} being the environments that are stepped together"
+        wanted = f"{kind if dtype is None else jnp.dtype(dtype)}{list(shape)}"
+        wanted += f", {why}" if why else ""
         wide = jax.config.jax_enable_x64 and str(kind) in ("int64", "uint64", "float64")
         hint = f". {WIDE}" if wide and seen == shape else ""
         raise ConfigError(field, f"{kind}{list(seen)}", wanted + hint)

@@ -33,10 +33,8 @@ def _missing(env: Env) -> str | None:
 
     def start() -> tuple:
         key = jax.random.key(0)
-        return (
-            env.init(key, 1)[0], env.draw_step(key, 2, 1, jnp.int32(0)),
-            spaces.zeros(env.spec.action, (2, 1))
-        )
+        state, noise = env.init(key, 1)[0], env.draw_step(key, 2, 1, jnp.int32(0))
+        return state, noise, spaces.zeros(env.spec.action, (2, 1))
 
     def pull_back(cotangent: jax.Array, state, noise, actions: jax.Array) -> jax.Array:
         def step(state, x):

@@ -75,10 +75,8 @@ def _read(source: Any) -> str:
     """Return a function's current global numbers and texts, such as a notebook's loop variable."""
     if not inspect.isfunction(source):
         return ""
-    there = source.__globals__
-    return repr(
-        {n: there[n] for n in source.__code__.co_names if n in there and is_simple(there[n])}
-    )
+    there, names = source.__globals__, source.__code__.co_names
+    return repr({n: there[n] for n in names if n in there and is_simple(there[n])})
 
 
 def _canonical(source: Any, name: str) -> Any:
@@ -195,9 +193,8 @@ def _gymnax(label: str, source: Any) -> Maker:
 
     def make(**settings: Any) -> Environment:
         env = gymnax_objects.construct(source, {k: v for k, v in settings.items() if k in own})
-        return gymnax_objects.adapt(
-            env, label, **{k: v for k, v in settings.items() if k not in own}
-        )
+        others = {k: v for k, v in settings.items() if k not in own}
+        return gymnax_objects.adapt(env, label, **others)
 
     return Maker(make, gymnax_objects.defaults(gymnax_objects.construct(source, {}), label) | own)
 

@@ -110,10 +110,8 @@ class Own:
         lose numbers; warns of an integer outside its space.
         """
         dtype, forms = np.dtype(self.space.dtype), self._forms(stack)
-        stays = (
-            isinstance(values, jax.Array)
-            and (isinstance(values, jax.core.Tracer) or values.dtype == dtype)
-        )
+        traced = isinstance(values, jax.core.Tracer)
+        stays = traced or (isinstance(values, jax.Array) and values.dtype == dtype)
         try:
             values = values if stays else np.asarray(values)
         except ValueError as error:  # rows of different lengths

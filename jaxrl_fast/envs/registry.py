@@ -54,11 +54,9 @@ def register(name: str, factory: Factory | str) -> None:
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
     if not (callable(factory) or own.is_foreign(factory)
             or (isinstance(factory, str) and factory.count(":") == 1)):
-        valid = (
-            'an environment of gymnax or Gymnasium, a function or class that makes an environment, '
-            'or "module:attribute"'
-        )
-        raise ConfigError("factory", factory, valid)
+        raise ConfigError("factory", factory,
+                          'an environment of gymnax or Gymnasium, a function or class that makes '
+                          'an environment, or "module:attribute"')
     if any(name in source.names
            for source in ours) or not same_definition(sources.USER.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")
@@ -171,9 +169,8 @@ def _cached(name: str, identity: Hashable, items: tuple[tuple[str, type, Any], .
 def _build(name: str, settings: dict[str, Any]) -> Environment:
     usual = settings_of(name)
     common = {k: settings.get(k, usual[k]) for k in wrappers.COMMON}
-    env = _source(name).make(
-        name, **{k: v for k, v in settings.items() if k not in wrappers.COMMON}
-    )
+    own = {k: v for k, v in settings.items() if k not in wrappers.COMMON}
+    env = _source(name).make(name, **own)
     if not isinstance(env, Environment):
         raise ConfigError("environment", name,
                           f"one whose factory returns a jaxrl_fast Env, not {type(env).__name__}")

@@ -121,10 +121,8 @@ class Pool(Resets):
         # Environments that end together take neighbouring entries, from a place drawn each step.
         # A running index t * B + b would repeat an environment's entry if the size divides B.
         places = random.randint(offset_key, (num_steps, 1), 0, size)
-        return (
-            (places + jnp.arange(num_envs, dtype=jnp.int32)) % size,
-            dataclasses.replace(self, entries=entries)
-        )
+        rows = (places + jnp.arange(num_envs, dtype=jnp.int32)) % size
+        return rows, dataclasses.replace(self, entries=entries)
 
     def apply(self, env, row, done, after):
         noise, episodes = self.entries
@@ -169,7 +167,5 @@ def restarted(env: Any, noise: PyTree, state: PyTree) -> Episode:
     with checks.noted(env.spec, "reset"):
         fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))
     num_envs = jax.tree.leaves(obs)[0].shape[0]
-    return (
-        checks.like(env.spec, fresh, state, "a reset"),
-        checks.observation(env.spec, "reset", obs, num_envs)
-    )
+    fresh = checks.like(env.spec, fresh, state, "a reset")
+    return fresh, checks.observation(env.spec, "reset", obs, num_envs)

@@ -52,17 +52,14 @@ class Source:
 
     def owns(self, name: str) -> bool:
         """Return whether a name is one of this source's, or looks like one; imports nothing."""
-        return (
-            bool(self.prefix and name.startswith(self.prefix)) or name in self.names
-            or self.known(name)
-        )
+        prefixed = bool(self.prefix) and name.startswith(self.prefix)
+        return prefixed or name in self.names or self.known(name)
 
     def installed(self) -> bool:
         """Return whether the library can be imported; does not import it."""
-        return (
-            not self.package or bool(sys.modules.get(self.package))
-            or importlib.util.find_spec(self.package) is not None
-        )
+        if not self.package or sys.modules.get(self.package):
+            return True
+        return importlib.util.find_spec(self.package) is not None
 
 
 def _check(name: str, source: Any) -> None:

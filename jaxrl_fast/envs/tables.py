@@ -27,10 +27,9 @@ def table(prefix: str, factories: Mapping[str, Any],
     def factory(name: str) -> Any:
         found = imported(factories[name]) if name in factories else find(name)
         if found is None:
-            valid = (
-                f"a known environment (`jaxrl-fast list environments`){suggest(name, factories)}"
-            )
-            raise ConfigError("environment", name, valid)
+            raise ConfigError("environment", name,
+                              "a known environment (`jaxrl-fast list "
+                              f"environments`){suggest(name, factories)}")
         check_parameters(name, found)
         return found
 

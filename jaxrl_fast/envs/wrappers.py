@@ -60,11 +60,9 @@ def wrap(env: Env, **settings: Any) -> Env:
     if common.time_limit is not None:
         own = env.spec.max_episode_steps
         if own is not None and common.time_limit > own:
-            valid = (
-                f"at most {own}, after which {env.spec.name} itself ends an episode; a setting of "
-                "its own may change that"
-            )
-            raise ConfigError("env.time_limit", common.time_limit, valid)
+            raise ConfigError("env.time_limit", common.time_limit,
+                              f"at most {own}, after which {env.spec.name} itself ends an episode; "
+                              "a setting of its own may change that")
         env = TimeLimit(env, common.time_limit)
     if not _is_default(common.reward_scale, 1.0):
         env = RewardScale(env, common.reward_scale)
@@ -133,11 +131,8 @@ class Wrapper(Env):
         inner = self.env.drawing
         if inner is None:
             return None if type(self).render is Wrapper.render else Drawing(self.render)
-        page = (
-            inner.page
-            and (lambda states, seconds: inner.page([self.unwrap_state(s) for s in states],
-                                                    seconds))
-        )
+        inside = lambda states: [self.unwrap_state(state) for state in states]
+        page = inner.page and (lambda states, seconds: inner.page(inside(states), seconds))
         return inner._replace(frame=self.render, page=page)
 
 
@@ -174,10 +169,9 @@ class ActionRepeat(Wrapper):
     @property
     def drawing(self):
         inner = super().drawing
-        return (
-            inner
-            and inner._replace(step_seconds=inner.step_seconds and inner.step_seconds * self.repeat)
-        )
+        if inner is None or not inner.step_seconds:
+            return inner
+        return inner._replace(step_seconds=inner.step_seconds * self.repeat)
 
     def draw_step(self, key, num_steps, num_envs, t):
         noise = self.env.draw_step(key, num_steps * self.repeat, num_envs, t)

@@ -47,10 +47,9 @@ def folder_path(argument: str, path: str | Path) -> Path:
         found = path.resolve()
     except (OSError, RuntimeError) as error:
         raise not_writable(argument, path, error) from error
-    return (
-        found.relative_to(Path.cwd()) if found.is_relative_to(Path.cwd()) and found != Path.cwd()
-        else found
-    )
+    if found.is_relative_to(Path.cwd()) and found != Path.cwd():
+        return found.relative_to(Path.cwd())
+    return found
 
 
 def check_writable(argument: str, folder: Path) -> None:
@@ -97,9 +96,9 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
-    text = (
-        str(path) if len(str(path)) < 300 else f"{str(path)[:60]}... ({len(str(path))} characters)"
-    )
+    text = str(path)
+    if len(text) >= 300:
+        text = f"{text[:60]}... ({len(text)} characters)"
     return ConfigError(argument, text,
                        f"a folder that can be written: {getattr(error, 'strerror', None) or error}")
 
@@ -120,10 +119,9 @@ def check_folder(folder: Path) -> Path:
     trash = folder.with_name(folder.name + ".trash")
     for path in (folder, trash):
         if path.is_symlink() or (path.exists() and not path.is_dir()):
-            found = (
-                "a link; copy its target there" if path.is_symlink()
-                else "a file; move it elsewhere"
-            )
+            found = "a file; move it elsewhere"
+            if path.is_symlink():
+                found = "a link; copy its target there"
             raise expected(str(path), "a folder in the run, to go on with it", found)
     return trash
 
@@ -198,10 +196,9 @@ def holder(folder: Path) -> str | None:
         if _lock(descriptor):
             return None
         about = _about(descriptor)
-        return (
-            f"process {about['pid']} on {about['host']}, since {about['since']}," if about
-            else "another process"
-        )
+        if about:
+            return f"process {about['pid']} on {about['host']}, since {about['since']},"
+        return "another process"
     finally:
         os.close(descriptor)
 

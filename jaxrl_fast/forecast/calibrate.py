@@ -21,7 +21,7 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.forecast.energy import Meter
 from jaxrl_fast.profiling.timing import short_row
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.train import at_start, begin
+from jaxrl_fast.runs.train import Around, at_start, begin
 
 CHUNKS = 12  # of a calibration: the first one is left out
 SAVED = "/jax/compilation_cache/compile_time_saved_sec"  # JAX's event of a program from the cache
@@ -79,7 +79,7 @@ def calibrate(
     watch = Watch(seconds)
     with tempfile.TemporaryDirectory() as folder, _saved() as saved:
         prepared, _ = taken(prepare(algo, env, short))  # as `train` does
-        run = begin(prepared, Path(folder) / "run", hooks=(watch,))
+        run = begin(prepared, Path(folder) / "run", Around((watch,)))
         return watch.calibration(run, sum(saved))
 
 

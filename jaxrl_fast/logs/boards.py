@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, writing
+from jaxrl_fast.errors import ConfigError, MissingExtraError, optional, writing
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
 from jaxrl_fast.values import expanded
@@ -100,9 +100,8 @@ class WandbSink(Sink):
 
     A resumed run goes on in its W&B run, whose id is in `wandb.id` of the run directory. W&B cannot
     delete rows: rows that it has are not sent again. Offline, `wandb.step` holds the last one.
-    Without `wandb.id` (a run of an older version) a resume is a new W&B run in the same `group`. A
-    video that comes after later rows stands at the last of them, with its own steps in the caption:
-    W&B's steps must not go back.
+    A video that comes after later rows stands at the last of them, with its own steps in the
+    caption: W&B's steps must not go back.
 
     Args:
         project: of W&B.
@@ -112,10 +111,7 @@ class WandbSink(Sink):
     form = "wandb[:PROJECT]"
 
     def __init__(self, project: str, run: LoggedRun):
-        try:
-            import wandb
-        except ImportError as error:
-            raise MissingExtraError("logging to Weights & Biases", "wandb") from error
+        wandb = optional("wandb", "logging to Weights & Biases", "wandb")
         # Offline runs leave a folder `wandb`, which Python imports if the package is missing.
         if not hasattr(wandb, "init"):
             raise MissingExtraError("logging to Weights & Biases", "wandb")
@@ -141,10 +137,9 @@ class WandbSink(Sink):
                 group=run.group, **goes_on,
             )  # fmt: skip
         except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
-            message = (
-                f"a project that wandb can open ({error}); WANDB_MODE=offline needs no account"
-            )
-            raise ConfigError("wandb project", self._project, message) from error
+            raise ConfigError("wandb project", self._project,
+                              f"a project that wandb can open ({error}); WANDB_MODE=offline needs "
+                              "no account") from error
         if known:  # an offline run has no summary of what came before
             stored = (
                 run.sent("wandb") if self._run.offline

@@ -45,10 +45,8 @@ class CsvSink(Sink):
         with writing(self.path):
             self._widen(values)
             for i in range(members):
-                cells = (
-                    dict(zip(HEAD, [*fixed, i], strict=True))
-                    | {name: x[i] for name, x in values.items() if i < len(x)}
-                )
+                cells = dict(zip(HEAD, [*fixed, i], strict=True))
+                cells |= {name: x[i] for name, x in values.items() if i < len(x)}
                 csv.writer(self._file).writerow([cells.get(name) for name in self._columns])
             self._file.flush()
 

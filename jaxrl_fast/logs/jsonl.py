@@ -80,12 +80,11 @@ def _lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     rows = [(i, line, _parse(line)) for i, line in enumerate(lines, 1) if line.strip()]
     for i, _, row in rows[:-1]:
         if row is None:
-            valid = (
-                f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints can be read "
-                "without it; without the line, or the file, `train --resume` (from Python: "
-                "jf.resume) goes on and says which rows are missing"
-            )
-            raise ConfigError("metrics", str(path), valid)
+            raise ConfigError("metrics", str(path),
+                              f"a metrics.jsonl of jaxrl_fast; line {i} is damaged. Checkpoints "
+                              "can be read without it; without the line, or the file, `train "
+                              "--resume` (from Python: jf.resume) goes on and says which rows are "
+                              "missing")
     return [(line, row) for _, line, row in rows if row is not None]
 
 

@@ -173,10 +173,9 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any,
     mean, low, high = smoothed(values, window)
     has = np.isfinite(mean)
     if members > 1:
-        text = (
-            f"{spread(members)} of the {'mean' if members >= SURE else 'members'}" if alone
-            else None
-        )
+        text = None
+        if alone:
+            text = f"{spread(members)} of the {'mean' if members >= SURE else 'members'}"
         axes.fill_between(steps[has], low[has], high[has], color=colour,
                           alpha=0.2, linewidth=0, zorder=3, label=text)
     count = f"{members} members" if members > 1 else "1 member"
@@ -238,10 +237,8 @@ def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     values = np.full((len(found), max(map(len, lists), default=1)), np.nan)
     for i, entry in enumerate(lists):
         values[i, : len(entry)] = [math.nan if v is None else v for v in entry]
-    return (
-        np.array([steps for steps, _ in found], np.float64),
-        np.where(np.isfinite(values), values, np.nan)
-    )
+    steps = np.array([steps for steps, _ in found], np.float64)
+    return steps, np.where(np.isfinite(values), values, np.nan)
 
 
 def smoothed(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -265,10 +262,8 @@ def _trailing_mean(values: np.ndarray, window: int) -> np.ndarray:
         total[window:] = total[window:] - total[:-window]
         return total
 
-    count = trailing_sum(has)
-    return np.where(
-        count > 0, trailing_sum(np.where(has, values, 0.0)) / np.maximum(count, 1), np.nan
-    )
+    count, total = trailing_sum(has), trailing_sum(np.where(has, values, 0.0))
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _held(values: np.ndarray) -> np.ndarray:

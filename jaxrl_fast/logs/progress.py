@@ -67,12 +67,10 @@ class ProgressSink(Display, Sink):
         while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:
             self._seen.popleft()
         (wall0, steps0), (wall1, steps1) = self._seen[0], self._seen[-1]
-        rate = (
-            (steps1 - steps0) / (wall1 - wall0) if wall1 > wall0 else row.steps_per_second / members
-        )
-        return (
-            max(self.total - row.env_steps, 0) / rate if rate > 0 and math.isfinite(rate) else None
-        )
+        rate = row.steps_per_second / members
+        if wall1 > wall0:
+            rate = (steps1 - steps0) / (wall1 - wall0)
+        return max(self.total - row.env_steps, 0) / rate if 0 < rate < math.inf else None
 
 
 def summary(values: np.ndarray) -> str:

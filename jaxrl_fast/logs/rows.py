@@ -56,11 +56,9 @@ class Measured(NamedTuple):
     faults: list[tuple[int, str]] = []  # (member, value that is not finite), likely cause first
 
     def without(self, lost: Collection[int]) -> Measured:
-        return (
-            self._replace(metrics={name: without(x, lost) for name, x in self.metrics.items()})
-            if lost
-            else self
-        )
+        if not lost:
+            return self
+        return self._replace(metrics={k: without(x, lost) for k, x in self.metrics.items()})
 
     def row(self, wall_seconds: float, rate: float, columns: Mapping[str, np.ndarray]) -> Row:
         return Row(self.env_steps, wall_seconds, rate, self.metrics | columns)

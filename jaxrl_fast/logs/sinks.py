@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import tempfile
 import warnings
@@ -35,10 +36,9 @@ class LoggedRun(NamedTuple):
     def own(self, path: str | Path) -> Path:
         """Return `path`, with the seed in its name for seeds that train in turn."""
         path = Path(path)
-        return (
-            path if self.seed is None
-            else path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
-        )
+        if self.seed is None:
+            return path
+        return path.with_name(f"{path.stem}-seed-{self.seed}{path.suffix}")
 
     def log_file(self, target: str, begins: Callable[[bytes], bool]) -> Path:
         """Return the path of a log: a new file, or for a resumed run one whose first line fits.
@@ -50,11 +50,9 @@ class LoggedRun(NamedTuple):
         inside = real.relative_to(run).parts[:1] if real.is_relative_to(run) else ()
         if run.is_relative_to(real) or (inside and (inside[0] in OF_THE_RUN
                                                     or inside[0].startswith("seed-"))):
-            valid = (
-                "a file that the run itself does not write, such as "
-                f"{self.path / 'rows'}{path.suffix}"
-            )
-            raise ConfigError("path", target, valid)
+            raise ConfigError("path", target,
+                              "a file that the run itself does not write, such as "
+                              f"{self.path / 'rows'}{path.suffix}")
         if not path.exists():
             return path
         if not self.resumed or not path.is_file():
@@ -197,38 +195,17 @@ class Guarded(Sink):
             warnings.warn(f"{type(sink).__name__} failed, and the run goes on without it: "
                           f"{brief(error)}", stacklevel=3)
 
-    def open(self) -> None:
-        self._tell("open")
-
-    def write(self, row: Row) -> None:
-        self._tell("write", row)
-
-    def video(self, clip: Clip) -> None:
-        self._tell("video", clip)
-
-    def flush(self) -> None:
-        self._tell("flush")
-
-    def ended(self, outcome: str) -> None:
-        self._tell("ended", outcome)
-
-    def close(self) -> None:
-        self._tell("close")
-
-    def cut(self, env_steps: int) -> None:
-        self._tell("cut", env_steps)
-
-    def status(self, text: str) -> None:
-        self._tell("status", text)
-
-    def message(self, text: str) -> None:
-        self._tell("message", text)
-
-    def evaluating(self, played: int, episodes: int) -> None:
-        self._tell("evaluating", played, episodes)
-
-    def exclude_time(self, seconds: float) -> None:
-        self._tell("exclude_time", seconds)
+    open = functools.partialmethod(_tell, "open")
+    write = functools.partialmethod(_tell, "write")
+    video = functools.partialmethod(_tell, "video")
+    flush = functools.partialmethod(_tell, "flush")
+    ended = functools.partialmethod(_tell, "ended")
+    close = functools.partialmethod(_tell, "close")
+    cut = functools.partialmethod(_tell, "cut")
+    status = functools.partialmethod(_tell, "status")
+    message = functools.partialmethod(_tell, "message")
+    evaluating = functools.partialmethod(_tell, "evaluating")
+    exclude_time = functools.partialmethod(_tell, "exclude_time")
 
 
 def _check(name: str, cls: Any) -> None:

@@ -59,9 +59,8 @@ def learning_curve(
     ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
     room = 0.05 * (seen.max() - seen.min()) or max(1.0, 1e-3 * abs(seen.max()))
     place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room), width - _MARGIN)
-    parts = (
-        [*_axes(place, metric), *_legend({label: x[-1] for label, x in lines.items()}, place.right)]
-    )
+    members_of = {label: x[-1] for label, x in lines.items()}
+    parts = [*_axes(place, metric), *_legend(members_of, place.right)]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
         colour = PALETTE[i % len(PALETTE)]
         named = zip(members, thin[label].T, strict=False) if len(members) > 1 else ()

@@ -174,9 +174,8 @@ def _write(stream: TextIO, text: str) -> None:
 def is_terminal(stream: Any) -> bool:
     """Return whether a stream is a terminal that can move its cursor."""
     try:
-        return (
-            bool(stream.isatty()) and os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
-        )
+        moves = os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
+        return moves and bool(stream.isatty())
     except (AttributeError, ValueError, OSError):
         return False
 

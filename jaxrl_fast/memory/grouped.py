@@ -102,10 +102,9 @@ def grouped(memory: Memory, groups: int) -> Memory:
         rows = memory.num_envs // groups * (1 if memory.by_env else memory.num_steps)
         what = "environments" if memory.by_env else "rows"
         if rows % memory.num_minibatches:
-            wanted = (
-                f"such that num_minibatches = {memory.num_minibatches} divides the {what} of each"
-            )
-            raise ConfigError("groups", groups, wanted)
+            raise ConfigError("groups", groups,
+                              f"such that num_minibatches = {memory.num_minibatches} divides the "
+                              f"{what} of each")
     elif isinstance(memory, Ring):
         parts = ("num_envs", "batch_size", "capacity")
     else:

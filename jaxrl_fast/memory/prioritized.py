@@ -120,10 +120,8 @@ class Priorities(Memory):
         return Prioritized(super().init(rows), sum_tree.init(self.starts), jnp.float32(1.0))
 
     def plan(self, key, n, w, clock):
-        return (
-            random.uniform(key, (n, 2, self.batch_size)),
-            jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
-        )
+        draws = random.uniform(key, (n, 2, self.batch_size))
+        return draws, jnp.broadcast_to(clock.anneal(self.beta, 1.0), (n,))
 
     def highest(self, top: jax.Array, priority: jax.Array) -> jax.Array:
         """Return the largest priority so far, with these."""

@@ -60,10 +60,9 @@ def _take_successors(rows: Any) -> tuple[Any, Any]:
 def _put_successors(rows: Any, kept: Any) -> Any:
     if not jax.tree.leaves(kept):
         return rows
-    return (
-        rows._replace(row=_put_successors(rows.row, kept)) if hasattr(rows, "row")
-        else rows._replace(next_obs=kept)
-    )
+    if hasattr(rows, "row"):
+        return rows._replace(row=_put_successors(rows.row, kept))
+    return rows._replace(next_obs=kept)
 
 
 def successors_of(rows: Any) -> Successors | None:
@@ -278,9 +277,8 @@ def gather_successors(mem: Row, row: jax.Array, env: jax.Array,
     found = gather_obs(mem, row, env, stack, cut)
 
     def put(found, kept):
-        frame, newest = (
-            at(kept, slot, env), jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
-        )
+        frame = at(kept, slot, env)
+        newest = jnp.arange(found.shape[-1]) >= found.shape[-1] - kept.shape[-1]
         here = cut.reshape(cut.shape + (1,) * (found.ndim - cut.ndim))
         if stack == 1:
             return jnp.where(here, frame, found)

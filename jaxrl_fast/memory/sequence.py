@@ -51,11 +51,9 @@ class SequenceMemory(Ring):
                               f"a divisor of num_steps = {self.num_steps}")
         learned = self.seq_len - self.burn_in
         if self.carry_every > learned:
-            valid = (
-                f"at most seq_len - burn_in = {learned}, or the rows between would never be "
-                "learned from"
-            )
-            raise ConfigError("carry_every", self.carry_every, valid)
+            raise ConfigError("carry_every", self.carry_every,
+                              f"at most seq_len - burn_in = {learned}, or the rows between would "
+                              "never be learned from")
         super().__post_init__()
 
     @property

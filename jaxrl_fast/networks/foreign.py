@@ -122,11 +122,9 @@ class _Template:
         before = self.constants(net)
         out = net(obs)
         if any(x is not y for x, y in zip(before, self.constants(net), strict=True)):
-            valid = (
-                "a function of the observation alone; this one changes its own state in a call: "
-                "use `net.eval()` if it has it"
-            )
-            raise ConfigError("network", type(net).__name__, valid)
+            raise ConfigError("network", type(net).__name__,
+                              "a function of the observation alone; this one changes its own state "
+                              "in a call: use `net.eval()` if it has it")
         return out
 
 

@@ -109,9 +109,8 @@ class BatchRenorm(nn.Module):
         mean, var = running_mean.value, running_var.value
         if self.train and not self.is_initializing():
             mean, var = jnp.mean(x, axis=0), jnp.var(x, axis=0)
-            std, running_std = (
-                jnp.sqrt(var + self.epsilon), jnp.sqrt(running_var.value + self.epsilon)
-            )
+            std = jnp.sqrt(var + self.epsilon)
+            running_std = jnp.sqrt(running_var.value + self.epsilon)
             warm = updates.value >= self.warmup
             r = jnp.where(warm, jnp.clip(std / running_std, 1.0 / self.max_r, self.max_r), 1.0)
             d = jnp.where(warm, jnp.clip((mean - running_mean.value) / running_std,
@@ -120,9 +119,8 @@ class BatchRenorm(nn.Module):
             move = lambda old, new: jax.lax.stop_gradient(
                 self.momentum * old + (1.0 - self.momentum) * new
             )
-            running_mean.value, running_var.value = (
-                move(running_mean.value, mean), move(running_var.value, var)
-            )
+            running_mean.value = move(running_mean.value, mean)
+            running_var.value = move(running_var.value, var)
             updates.value = updates.value + 1.0
             y = (x - mean) / std * r + d
         else:
@@ -216,11 +214,8 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
 
 def _is_ours(module: nn.Module) -> bool:
     """Return whether every layer takes its numbers by `random_param`: no user's module."""
-    inner = getattr(module, "torso", None)
-    ours = (
-        type(module).__module__.startswith("jaxrl_fast.networks")
-        and not isinstance(module, Foreign)
-    )
+    inner, home = getattr(module, "torso", None), type(module).__module__
+    ours = home.startswith("jaxrl_fast.networks") and not isinstance(module, Foreign)
     return ours and (inner is None or _is_ours(inner))
 
 
@@ -281,10 +276,9 @@ def make_torso(network: str | nn.Module, space: Space, hidden: tuple[int, ...], 
     # the smallest filter
     is_image = isinstance(space, Box) and len(space.shape) == 3 and min(space.shape[:2]) >= 3
     if network == "cnn" and not is_image:
-        valid = (
-            f"'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; these are {space}"
-        )
-        raise ConfigError("network", network, valid)
+        raise ConfigError("network", network,
+                          "'mlp' for these observations: a CNN needs [H, W, C] of 3x3 or more; "
+                          f"these are {space}")
     if network == "mlp" or not is_image:
         if image[1]:
             raise ConfigError("image_scale", image[1],

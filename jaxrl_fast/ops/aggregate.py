@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_float, check_int
+from jaxrl_fast.errors import ConfigError, check_float, check_int, optional
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
 SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
@@ -25,9 +25,8 @@ def spread(count: int) -> str:
 
 def few(count: int) -> list[str]:
     """Return a note for tables of bootstrap intervals of few values, as a list of lines."""
-    return (
-        [f"an interval of fewer than {SURE} seeds holds less than 95%"] if 1 < count < SURE else []
-    )
+    note = f"an interval of fewer than {SURE} seeds holds less than 95%"
+    return [note] if 1 < count < SURE else []
 
 
 def interval(values: Any) -> tuple[float, float, float]:
@@ -68,11 +67,7 @@ def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def frame(rows: Sequence[dict[str, Any]]) -> Any:
     """Return a pandas DataFrame of rows. Raises MissingExtraError without pandas."""
-    try:
-        import pandas
-    except ImportError as error:
-        raise MissingExtraError("a frame of results", "pandas") from error
-    return pandas.DataFrame(rows)
+    return optional("pandas", "a frame of results", "pandas").DataFrame(rows)
 
 
 def _scores(scores: Any, argument: str = "scores") -> np.ndarray:
@@ -131,10 +126,8 @@ def bootstrap(
 
 def _wins(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return the tasks' mean of P(a > b) + P(a = b) / 2 for [..., runs, tasks]: Mann-Whitney."""
-    above = (
-        (a[..., :, None, :] > b[..., None, :, :]) + 0.5 * (a[..., :, None, :] == b[..., None, :, :])
-    )
-    return above.mean(axis=(-3, -2, -1))
+    a, b = a[..., :, None, :], b[..., None, :, :]
+    return ((a > b) + 0.5 * (a == b)).mean(axis=(-3, -2, -1))
 
 
 def win_rate(a: Any, b: Any) -> float:

@@ -146,10 +146,8 @@ class Normal(NamedTuple):
         return jnp.sum(-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi), axis=-1)
 
     def entropy(self) -> jax.Array:
-        per_axis = (
-            jnp.broadcast_to(self.log_std, self.mean.shape) + 0.5 * math.log(2 * math.pi * math.e)
-        )
-        return jnp.sum(per_axis, axis=-1)
+        log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
+        return jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
 
 class TanhNormal(NamedTuple):
@@ -216,10 +214,9 @@ def from_outputs(space: Space, out: jax.Array, log_std: jax.Array | None = None,
 
 def entropy(dist: Any, key: jax.Array) -> jax.Array:
     """Return the entropy in nats [...]; estimated with one sample without a closed form."""
-    return (
-        dist.entropy(random.normal(key, dist.mean.shape)) if isinstance(dist, TanhNormal)
-        else dist.entropy()
-    )
+    if isinstance(dist, TanhNormal):
+        return dist.entropy(random.normal(key, dist.mean.shape))
+    return dist.entropy()
 
 
 def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> jax.Array:

@@ -249,10 +249,8 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
 
     def flat(x):
-        x = (
-            x if x.dtype == jnp.float32
-            else jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
-        )
+        if x.dtype != jnp.float32:
+            x = jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
         return x.reshape(*batch, -1)
 
     def shaped(part, like):

@@ -123,9 +123,8 @@ def text_of_schedule(made: Any) -> str:
     if made.__name__ == "<lambda>" and len(held) == 1:
         maker, held = "constant_schedule", {"value": next(iter(held.values()))}
     if "interpolate_fn" in held:
-        held["interpolate_type"] = (
-            "linear" if "linear" in held["interpolate_fn"].__name__ else "cosine"
-        )
+        linear = "linear" in held["interpolate_fn"].__name__
+        held["interpolate_type"] = "linear" if linear else "cosine"
         held["boundaries_and_scales"] = dict(zip(held["boundaries"], held["scales"], strict=True))
     # a cosine's function converts them to floats at its first call
     held = {k: int(v) if k.endswith("_steps") and v == int(v) else v for k, v in held.items()}

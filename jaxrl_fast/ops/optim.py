@@ -156,11 +156,9 @@ def check_optimizer(name: str, optimizer: Any) -> Optimizer:
     """Raise ConfigError for anything but an `Optimizer`: optax's own updates have another sign."""
     if not isinstance(optimizer, Optimizer):
         what = f"the optimizer {type(optimizer).__name__}"
-        valid = (
-            "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or "
-            "stock(optax.adamw) for optax's"
-        )
-        raise ConfigError(name, what, valid)
+        raise ConfigError(name, what,
+                          "an optimizer of jaxrl_fast.ops.optim: adam(), radam(), rmsprop(), or "
+                          "stock(optax.adamw) for optax's")
     return optimizer
 
 

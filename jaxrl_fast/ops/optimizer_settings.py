@@ -66,10 +66,9 @@ class Schedule:
                 else self.source)(step)
 
     def __str__(self) -> str:
-        return (
-            self.source if isinstance(self.source, str)
-            else getattr(self.source, "__qualname__", repr(self.source))
-        )
+        if isinstance(self.source, str):
+            return self.source
+        return getattr(self.source, "__qualname__", repr(self.source))
 
 
 def schedule_setting(name: str, value: Any) -> Any:
@@ -135,16 +134,14 @@ def _canonical(value: Any) -> Any:
                              f"{optax_text.first_parameter(function)!r}")
         if function.__name__ in optax_text.names():
             try:
-                return (
-                    optax_text.text_of_call(function.__name__, keywords) if keywords
-                    else function.__name__
-                )
+                if keywords:
+                    return optax_text.text_of_call(function.__name__, keywords)
+                return function.__name__
             except (ValueError, TypeError, SyntaxError):
                 pass
-    return (
-        Partial(function, tuple(keywords.items())) if isinstance(value, functools.partial)
-        else value
-    )
+    if isinstance(value, functools.partial):
+        return Partial(function, tuple(keywords.items()))
+    return value
 
 
 @functools.lru_cache(256)

@@ -109,9 +109,8 @@ def returns_so_far(
 
     def terms():
         fresh = jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])  # the row before ended
-        return (
-            jnp.concatenate([reward[:1] + discount * before, reward[1:]]), discount * (1.0 - fresh)
-        )
+        first = reward[:1] + discount * before
+        return jnp.concatenate([first, reward[1:]]), discount * (1.0 - fresh)
 
     so_far = _recursion(step, before, (reward, done), terms)
     return jnp.where(done[-1], 0.0, so_far[-1]), so_far

@@ -104,14 +104,12 @@ def pieces(run: Run, state: RunState, t: int) -> dict[str, Piece]:
     def with_rows(turn, given, carry):
         given = _twice(given)
         rows = jax.eval_shape(lambda: turn(tree.take(given, 0), (carry, None), at)[1])
-        return Piece(
-            turn, given, (carry, jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows))
-        )
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), rows)
+        return Piece(turn, given, (carry, zeros))
 
     # other rows in every turn, as in a run: those of the last turn are in the processor's caches
-    plans = jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(
-        at + jnp.arange(PLANS)
-    )
+    following = at + jnp.arange(PLANS)
+    plans = jax.jit(jax.vmap(lambda t: iteration.draw(run, state.key, t)[1:]))(following)
     return {
         ENVIRONMENT: with_rows(environments, (draws.rollout, played.steps.action), actor.env),
         POLICY: with_rows(policy, (state.agent, seen, draws.rollout.act), actor.carry),

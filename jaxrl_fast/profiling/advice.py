@@ -13,21 +13,11 @@ from typing import Any
 from jaxrl_fast import scopes
 from jaxrl_fast.engine.grid import ahead_of
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.profiling import hlo
-from jaxrl_fast.profiling.parts import (
-    ACTORS,
-    ARITHMETIC,
-    HOST,
-    IDLE,
-    LEARNER,
-    LOOPS,
-    PROGRAM,
-    WAITING,
-    Profile,
-)
+from jaxrl_fast.profiling import hlo, parts
 
 LEAST_GAIN = 1.05
-ROLLOUT = (scopes.ENVIRONMENT, scopes.RESET, scopes.PREPROCESS, scopes.POLICY, scopes.STORE, LOOPS)
+ROLLOUT = (scopes.ENVIRONMENT, scopes.RESET, scopes.PREPROCESS, scopes.POLICY, scopes.STORE,
+           parts.LOOPS)
 UPDATES = (scopes.SAMPLE, hlo.FORWARD, hlo.BACKWARD, scopes.OPTIMIZER)
 
 
@@ -50,7 +40,7 @@ class Suggestion:
 class Case:
     """What rules look at. platform: JAX's; env_settings: of the environment, by name."""
 
-    profile: Profile
+    profile: parts.Profile
     prepared: Prepared
     platform: str
     env_settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -61,12 +51,12 @@ class Case:
 
     @property
     def on_host(self) -> bool:
-        return ACTORS in self.profile.sides
+        return parts.ACTORS in self.profile.sides
 
     @property
     def side(self) -> str:
         """Return the side whose parts are the program's: its own, or the learner's."""
-        return LEARNER if self.on_host else PROGRAM
+        return parts.LEARNER if self.on_host else parts.PROGRAM
 
     def share(self, *names: str, side: str | None = None) -> float:
         return self.profile.share(*names, side=side or self.side)
@@ -97,9 +87,10 @@ def advise(case: Case, rules: Sequence[Rule] | None = None) -> tuple[Suggestion,
 def more_environments(case: Case) -> Iterable[Suggestion]:
     """A step's fixed cost is shared by more environments."""
     if case.on_host:
-        share = case.share(scopes.POLICY, side=ACTORS) * (1 - case.share(hlo.FORWARD, hlo.BACKWARD))
+        acts = case.share(scopes.POLICY, side=parts.ACTORS)
+        share = acts * (1 - case.share(hlo.FORWARD, hlo.BACKWARD))
     else:
-        share = case.share(*ROLLOUT, IDLE)
+        share = case.share(*ROLLOUT, parts.IDLE)
     count = 2 * case.algo.num_envs
     text = (
         f"stepping and acting take {share:.0%}; {count} environments share each step's fixed cost"
@@ -176,7 +167,7 @@ def precision(case: Case) -> Iterable[Suggestion]:
     limits = case.profile.limits
     products = limits.products if limits else {}
     exact = products.get("float32", 0.0)
-    bound_by_products = [p for p in case.profile.side(case.side) if p.roof == ARITHMETIC]
+    bound_by_products = [p for p in case.profile.side(case.side) if p.roof == parts.ARITHMETIC]
     share = sum(part.share for part in bound_by_products)
     for kind, rate in products.items():
         if kind in ("tf32", "bf16") and rate > 1.5 * exact and case.algo.precision == "highest":
@@ -198,7 +189,7 @@ def layout(case: Case) -> Iterable[Suggestion]:
 @rule
 def longer_chunks(case: Case) -> Iterable[Suggestion]:
     """The host waits for the device too often."""
-    share = case.share(HOST)
+    share = case.share(parts.HOST)
     if not case.on_host:
         text = f"the host's loop takes {share:.0%}; fewer calls of the program"
         flags = ("--chunk-seconds", f"{4 * case.prepared.config.chunk_seconds:g}")
@@ -210,7 +201,7 @@ def ahead(case: Case) -> Iterable[Suggestion]:
     """Actors play while the learner learns."""
     config, algo = case.prepared.config, case.algo
     if case.on_host and not ahead_of(config, algo) and algo.takes_older_rollouts:
-        waits = case.share(WAITING)
+        waits = case.share(parts.WAITING)
         text = f"the learner waits {waits:.0%} and the actors wait for it: let them play at once"
         yield Suggestion("ahead", text, ("--ahead", "1"), 1 / max(waits, 1 - waits, 0.01))
 
@@ -219,8 +210,8 @@ def ahead(case: Case) -> Iterable[Suggestion]:
 def actors(case: Case) -> Iterable[Suggestion]:
     """Two groups of environments: one steps while the policy acts for the other."""
     if case.on_host and case.prepared.config.actors == 1 and case.algo.num_envs >= 2:
-        steps = case.share(scopes.ENVIRONMENT, side=ACTORS)
-        acts = case.share(scopes.POLICY, side=ACTORS)
+        steps = case.share(scopes.ENVIRONMENT, side=parts.ACTORS)
+        acts = case.share(scopes.POLICY, side=parts.ACTORS)
         text = f"environments take {steps:.0%} of the actors and the policy {acts:.0%}, in turns"
         yield Suggestion("actors", text, ("--actors", "2"), amdahl(min(steps, acts)))
 
@@ -229,7 +220,7 @@ def actors(case: Case) -> Iterable[Suggestion]:
 def processes(case: Case) -> Iterable[Suggestion]:
     """Environments in processes of their own."""
     if case.on_host and case.env_settings.get("vectorization") == "sync":
-        steps = case.share(scopes.ENVIRONMENT, side=ACTORS)
+        steps = case.share(scopes.ENVIRONMENT, side=parts.ACTORS)
         text = f"environments take {steps:.0%} of the actors, one after another"
         flags = ("--env.vectorization", "async")
         yield Suggestion("vectorization", text, flags, amdahl(steps, 2), same=True)

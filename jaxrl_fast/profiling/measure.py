@@ -71,10 +71,9 @@ def with_scopes() -> Iterator[None]:
 def check(config: RunConfig) -> None:
     """Raise ConfigError for an offline run."""
     if config.offline:
-        valid = (
-            "below 1 for a profile: an offline run steps no environment, its updates are all of it"
-        )
-        raise ConfigError("experience_fraction", config.experience_fraction, valid)
+        raise ConfigError("experience_fraction", config.experience_fraction,
+                          "below 1 for a profile: an offline run steps no environment, its updates "
+                          "are all of it")
 
 
 def measure(

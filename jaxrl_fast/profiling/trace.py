@@ -9,9 +9,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import tempfile
-import time
+import timeit
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,10 +98,9 @@ def read(folder: Path) -> Trace:
 def _lines(data: Any) -> list[list[Event]]:
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
-    found = [line for plane in devices for line in _device_lines(plane)]
-    return (
-        found or [events for plane in planes for line in plane.lines if (events := _events(line))]
-    )
+    if found := [line for plane in devices for line in _device_lines(plane)]:
+        return found
+    return [events for plane in planes for line in plane.lines if (events := _events(line))]
 
 
 def _device_lines(plane: Any) -> list[list[Event]]:
@@ -168,20 +167,13 @@ class Overhead(NamedTuple):
     around: float = 0.0
 
 
-def overhead(clock: Callable[[], float] = time.perf_counter) -> Overhead:
+def overhead() -> Overhead:
     """Return what recording costs in a thread of a CPU, by a small loop with and without."""
     turns, calls = CALIBRATION
     loop = jax.jit(lambda x: jax.lax.fori_loop(0, turns, lambda i, y: jnp.tanh(y @ x), x))
     x = jnp.full((8, 8), 0.1)
-
-    def shortest() -> float:
-        taken = []
-        for _ in range(calls):
-            began = clock()
-            loop(x).block_until_ready()
-            taken.append(clock() - began)
-        return min(taken)
-
+    call = lambda: loop(x).block_until_ready()
+    shortest = lambda: min(timeit.repeat(call, repeat=calls, number=1))
     shortest()  # compiles
     alone = shortest()
     with tempfile.TemporaryDirectory() as folder:

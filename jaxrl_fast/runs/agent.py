@@ -47,9 +47,8 @@ class Agent:
         self, algo: Algorithm, env: Environment, config: RunConfig, state: Any,
         iteration: int = 0, score: float | None = None
     ):
-        self.algo, self.config, self.state, self.iteration = (
-            tree.as_float32(algo), config, state, iteration
-        )
+        self.algo, self.config = tree.as_float32(algo), config
+        self.state, self.iteration = state, iteration
         self.env, self.score = env, score
         self._carry: Carry | None = None
         self._drawn = 0  # actions that `predict` has drawn
@@ -62,9 +61,8 @@ class Agent:
 
     @env.setter
     def env(self, env: Environment) -> None:
-        self._env, self._origin, self.environment = (
-            env, registry.describe(env), registry.name_of(env)
-        )
+        self._env, self._origin = env, registry.describe(env)
+        self.environment = registry.name_of(env)
 
     @property
     def spec(self) -> EnvSpec:
@@ -159,9 +157,8 @@ class Agent:
         seen, single, stacked = self._read(obs, mode, key)
         state = self.init_carry(batch_size(seen)) if state is None else state
         check_carry(state, seen)
-        state = (
-            state if episode_start is None else self.restart(state, np.atleast_1d(episode_start))
-        )
+        if episode_start is not None:
+            state = self.restart(state, np.atleast_1d(episode_start))
         state, action = self._step(state, seen, stacked, mode, key)
         action = jax.tree.map(np.asarray, action)
         self._check_finite(seen, action)

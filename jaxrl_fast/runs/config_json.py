@@ -48,10 +48,8 @@ def _trained_class(entry: dict[str, Any]) -> type:
     written = entry.get("class")
     if written is None or entry["name"] in ALGORITHMS:
         known = algorithm_class(entry["name"])
-        moved = (
-            written == f"__main__:{known.__qualname__}"
-            and not known.__module__.startswith("jaxrl_fast.")
-        )
+        moved = written == f"__main__:{known.__qualname__}"
+        moved = moved and not known.__module__.startswith("jaxrl_fast.")
         # moved: from a user's script to a module
         if moved or written in (None, values.path_of(known)):
             return known
@@ -146,9 +144,8 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
     if not isinstance(selection, (dict, type(None))):
         raise ConfigError("run.selection", selection, "the settings of PBT or of Halving, or None")
     with values.reading("run", entry):
-        return RunConfig(
-            **entry | ({"selection": _decode_selection(selection)} if selection else {})
-        )
+        own = {"selection": _decode_selection(selection)} if selection else {}
+        return RunConfig(**entry | own)
 
 
 def load(path: str | Path,
@@ -184,7 +181,5 @@ def decode(content: dict[str, Any],
     if not isinstance(needed, (list, tuple)) or not all(isinstance(m, str) for m in needed):
         raise ConfigError("imports", needed, "a list of module names")
     imports.check_known(needed, "imports")
-    return (
-        decode_algorithm(content["algorithm"]), decode_environment(content["environment"]),
-        decode_run(content["run"])
-    )
+    algo, env = decode_algorithm(content["algorithm"]), decode_environment(content["environment"])
+    return algo, env, decode_run(content["run"])

@@ -17,10 +17,9 @@ from jaxrl_fast.runs import config_json as configs
 
 def described(prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError for other values."""
-    return (
-        prepared if prepared.content is not None
-        else dataclasses.replace(prepared, content=describe(prepared))
-    )
+    if prepared.content is not None:
+        return prepared
+    return dataclasses.replace(prepared, content=describe(prepared))
 
 
 def describe(run: Any) -> dict[str, Any]:

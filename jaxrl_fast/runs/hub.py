@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError, brief
+from jaxrl_fast.errors import ConfigError, RunError, brief, optional
 from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs.agent import Agent
@@ -36,11 +36,7 @@ def repository(argument: str, text: Any) -> tuple[str, str | None]:
 
 
 def _library() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise MissingExtraError("a model hub", "hub") from error
-    return huggingface_hub
+    return optional("huggingface_hub", "a model hub", "hub")
 
 
 def fetch(argument: str, text: str) -> Path:
@@ -51,12 +47,11 @@ def fetch(argument: str, text: str) -> Path:
     name, revision = repository(argument, text)
     library = _library()
     try:
-        folder = Path(
-            library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER))
-        )
+        there = library.snapshot_download(name, revision=revision, allow_patterns=list(FOLDER))
     except Exception as error:
         raise ConfigError(argument, text,
                           f"a repository that can be read ({brief(error)})") from error
+    folder = Path(there)
     missing = [file for file in FOLDER if not (folder / file).is_file()]
     if missing:
         raise ConfigError(argument, text,

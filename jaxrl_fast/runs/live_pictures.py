@@ -49,14 +49,12 @@ class LivePictures:
         self, run: Result, sinks: Sequence[Sink], filming: Filming,
         run_time: Callable[[], float] | None = None, now: Callable[[], float] = time.monotonic,
     ):  # fmt: skip
-        wanted = (
-            run.config.pictures and run.config.video_every is None and not distributed.several()
-        )
+        wanted = run.config.pictures and run.config.video_every is None
+        wanted = wanted and not distributed.several()
         self.cells = [sink for sink in sinks if isinstance(sink, NotebookSink)] if wanted else []
         self.run, self.filming, self._now = run, filming, now
-        self._run_time = (
-            run_time or (time.process_time if jax.default_backend() == "cpu" else time.monotonic)
-        )
+        on_cpu = jax.default_backend() == "cpu"
+        self._run_time = run_time or (time.process_time if on_cpu else time.monotonic)
         self._begun, self._next, self.spent = self._run_time(), now() + filming.apart, 0.0
         stills = backend_of(run.env).stills
         self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
@@ -101,10 +99,9 @@ class LivePictures:
     def _still(self, member: int, text: str) -> Callable[[], Picture | None] | None:
         """Return a function that draws the first environment of a member, None without pictures."""
         run = self.run
-        lane = (
-            (int(np.flatnonzero(run.lanes.members == member)[0]),) if run.population.size > 1
-            else ()
-        )
+        lane = ()
+        if run.population.size > 1:
+            lane = (int(np.flatnonzero(run.lanes.members == member)[0]),)
         draw = backend_of(run.env).still(run.env, run.state.env, (*lane, 0))
         return draw and (lambda: _png(draw(), f"an environment in training at {text}"))
 

@@ -25,7 +25,6 @@ from jaxrl_fast.runs import hub
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
-from jaxrl_fast.runs.dependencies import DEPENDENCIES
 from jaxrl_fast.runs.export import safetensors
 from jaxrl_fast.runs.reading import read_member
 from jaxrl_fast.runs.result import AnyResult, Result
@@ -66,10 +65,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     run: a result of `train`, or a run directory, for its last checkpoint.
     """
     if isinstance(run, (str, Path)):
-        run, _, config, state, rows, iterations, _ = read_member(run, ("last",), member, modules)
-        if iterations is None:  # a checkpoint without them, of an older version
-            grid = plan_grid(run.algo, config)
-            iterations = grid.warmup + rows * grid.row
+        run, _, _, state, _, iterations, _ = read_member(run, ("last",), member, modules)
         return replay_after(run, state.memory, iterations)
     if not isinstance(run, AnyResult):
         raise expected("run", "a run directory, or what jf.train returned", repr(run)[:100])
@@ -109,33 +105,32 @@ def resume(
     for name in host:
         check_choice("resume", name, HOST)
     return run_so_far(lambda: resume_run(
-        path, total_steps=total_steps, horizon=horizon, modules=modules,
-        hooks=hooks, sinks=sinks, tensorboard=tensorboard,
-        progress=shows(progress), devices=devices, mesh=mesh, **host,
+        path, Around(hooks, sinks, tensorboard, shows(progress)), total_steps=total_steps,
+        horizon=horizon, modules=modules, devices=devices, mesh=mesh, **host,
     ))  # fmt: skip
 
 
-def resume_run(path: str | Path, argument: str = "path", part: bool = False,
-               **settings: Any) -> Result | SeedsInTurn:
+def resume_run(
+    path: str | Path, around: Around = Around(), argument: str = "path", part: bool = False,
+    **settings: Any,
+) -> Result | SeedsInTurn:  # fmt: skip
     """Resume for callers that stop with the run: Ctrl-C always raises `Interrupted`.
 
-    argument: `path` in errors. part: of a run that has warned of its horizon.
+    argument: `path` in errors. part: of a run that has warned of its horizon. settings: as in
+    `resume`.
     """
     if isinstance(path, (str, Path)):  # before the first process finds it missing and others do not
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in another folder
     with folders.held(argument, path):
-        return _resume(path, argument, part, **settings)
+        return _resume(path, around, argument, part, **settings)
 
 
-def _resume(
-    path, argument, part, total_steps=None, horizon=None, modules=(),
-    hooks=(), sinks=(), tensorboard=True, progress=False,
-    devices=None, mesh=None, dependencies=DEPENDENCIES, **host,
-):  # fmt: skip
+def _resume(path, around, argument, part, total_steps=None, horizon=None, modules=(),
+            devices=None, mesh=None, **host):  # fmt: skip
     """Resume from a locked folder."""
-    check_hooks(hooks)
+    check_hooks(around.hooks)
     algo, env, config, content = configs.load(path, tuple(modules))
     config = elsewhere(config, devices, mesh)
     spread_members(env, config)  # before a checkpoint read starts JAX's backend
@@ -147,12 +142,9 @@ def _resume(
             if v is not None}
     new = dataclasses.replace(config, **host, **ends, **rows)
     if in_turn(env, config):
-        more = {"modules": modules, "hooks": hooks, "tensorboard": tensorboard,
-                "progress": progress, "devices": devices,
-                "mesh": mesh, "dependencies": dependencies} | host  # fmt: skip
+        more = {"modules": modules, "devices": devices, "mesh": mesh} | host
         about = {name: content[name] for name in ("preset", "imports") if name in content}
-        return _resume_in_turn(path, prepare(algo, env, new, about), sinks, more)
-    sinks = sinks(new) if callable(sinks) else sinks
+        return _resume_in_turn(path, around, prepare(algo, env, new, about), more)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         distributed.on_first(checkpoints.check_own)
         find = lambda: checkpoints.read(
@@ -163,7 +155,7 @@ def _resume(
             raise ConfigError(argument, str(path),
                               "a run that has saved a checkpoint; start it again instead")
         with checkpoints.reading("last", number):
-            last = saved(number, checkpoints.meta("last", number), grid)
+            last = saved(number, checkpoints.meta("last", number))
     if total_steps is not None and all(last.progress.reached):
         new = dataclasses.replace(new, target_return=None)
     prepared = prepare(algo, env, new, size=len(last.members))
@@ -172,8 +164,7 @@ def _resume(
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if not part:
         _warn_of_horizon(new)
-    return run_prepared(prepared, lambda: RunDir(path),
-                        Around(hooks, sinks, tensorboard, progress, dependencies), last)
+    return run_prepared(prepared, lambda: RunDir(path), around, last)
 
 
 def _warn_of_horizon(config: RunConfig) -> None:
@@ -186,27 +177,26 @@ def _warn_of_horizon(config: RunConfig) -> None:
         )
 
 
-def _resume_in_turn(path: Path, prepared: Prepared, sinks: Any,
+def _resume_in_turn(path: Path, around: Around, prepared: Prepared,
                     more: dict[str, Any]) -> SeedsInTurn:
     """Resume seeds that take turns: ended ones stay. more: other arguments of `resume_run`."""
-    make_sinks, rundir = sinks_of_each(sinks), RunDir(path)
+    make_sinks, rundir = sinks_of_each(around.sinks), RunDir(path)
     trained = ended_seeds(path, prepared, more["modules"])
     if len(trained) < prepared.config.seeds:
         _warn_of_horizon(prepared.config)
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
-        folder = seed_folder(path, part.config.seed)
+        folder, its = seed_folder(path, part.config.seed), around._replace(sinks=sinks)
         if not RunDir(folder).resumable:
             folders.discard(folder)
-            return begin(part, folder, more["hooks"], sinks, more["tensorboard"], more["progress"],
-                         dependencies=more["dependencies"])
+            return begin(part, folder, its)
         old = configs.read_config(folder)["run"]
         given = lambda name: (
             None if getattr(part.config, name) == old.get(name) else getattr(part.config, name)
         )
-        return resume_run(folder, part=True, total_steps=given("total_steps"),
-                          horizon=given("horizon"), sinks=sinks, **more)
+        return resume_run(folder, its, part=True, total_steps=given("total_steps"),
+                          horizon=given("horizon"), **more)
 
-    run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, more["progress"], trained)
+    run = SeedsInTurn(prepared, rundir, train_seed, make_sinks, around.progress, trained)
     rundir.update(prepared)
     return run.train()

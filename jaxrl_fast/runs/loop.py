@@ -169,9 +169,8 @@ class Trainer:
         run.progress.part = {}
         found = []
         for i in range(n):
-            sums = lanes.by_member(
-                lanes.population.members(jax.tree.map(lambda x, i=i: x[..., i], metrics))
-            )
+            one = jax.tree.map(lambda x, i=i: x[..., i], metrics)
+            sums = lanes.by_member(lanes.population.members(one))
             found.append(measure(run.grid.env_steps(start + i + 1), sums, lanes.settings))
         return found
 

@@ -55,10 +55,8 @@ class Video(NamedTuple):
     def of(cls, film: Film, name: str = "") -> Video:
         """Return a film at its own speed. Raises ConfigError if the environment has no pictures."""
         if not film.frames:
-            drawn = (
-                "one that is drawn: by `render` of a jf.Env, or Gymnasium's render_mode 'rgb_array'"
-            )
-            raise ConfigError("environment", name, drawn)
+            raise ConfigError("environment", name, "one that is drawn: by `render` of a jf.Env, or "
+                                                   "Gymnasium's render_mode 'rgb_array'")
         stride, fps = pace(film.step_seconds, len(film.frames))
         return cls(film.frames[::stride], fps)
 

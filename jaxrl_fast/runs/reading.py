@@ -123,10 +123,8 @@ def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int],
     rows = meta["best_rows"] if best else meta["rows"]
     scores = meta.get("best_scores") if best else _result(rundir).get("eval_return")
     score = scores[member] if scores and member < len(scores) else None
-    return (
-        dataclasses.replace(run, algo=bound), env, config, state, rows, meta.get("iterations"),
-        score
-    )
+    run = dataclasses.replace(run, algo=bound)
+    return run, env, config, state, rows, meta.get("iterations"), score
 
 
 def _agent(algo: Algorithm, key: jax.Array) -> Any:

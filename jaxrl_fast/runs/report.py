@@ -67,10 +67,8 @@ class Subject:
             self.algo._repr_html_(), self.env._repr_html_(),
             html.block("run", html.settings(self.config)),
         ]  # fmt: skip
-        return (
-            wide("".join(known))
-            + html.folded("config.json", code(json.dumps(self.content, indent=2)))
-        )
+        content = code(json.dumps(self.content, indent=2))
+        return wide("".join(known)) + html.folded("config.json", content)
 
     def memory(self) -> str:
         """Return the memory plan's table of a run on a CPU, for this machine; "" for other runs."""
@@ -150,9 +148,8 @@ def _numbers(subject: Subject, rows: list[dict[str, Any]],
     run, found = subject.content["run"], {}
     scores = [x for x in result.get("eval_return") or () if x is not None]
     if scores:
-        found[f"final return{span(np.array(scores)).replace(',', ':', 1)}"] = (
-            f"{np.mean(scores):,.4g}"
-        )
+        interval = span(np.array(scores)).replace(",", ":", 1)
+        found[f"final return{interval}"] = f"{np.mean(scores):,.4g}"
     if result.get("best_eval_return") is not None:
         found["best evaluation"] = f"{result['best_eval_return']:,.4g}"
     last = rows[-1] if rows else {}

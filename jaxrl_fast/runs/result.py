@@ -46,10 +46,8 @@ class AnyResult:
             else [f"final return of {len(scores)} members{span(scores)}"]
         )
         picture = svg.image(svg.learning_curve({"": rows})) if rows else ""
-        parts = (
-            self.algo._repr_html_(), self.env._repr_html_(),
-            html.block("run", html.settings(self.config))
-        )
+        run = html.block("run", html.settings(self.config))
+        parts = self.algo._repr_html_(), self.env._repr_html_(), run
         return html.block(title, html.lines(*facts, *several), picture, *parts)
 
     def _told(self) -> tuple[str, str, str]:
@@ -60,10 +58,9 @@ class AnyResult:
         which = which if len(seeds) == 1 else f"{len(seeds)} members, {which}"
         lost = f", {len(self.lost)} of them lost" if self.lost else ""
         known = scores is not None and np.isfinite(scores).any()
-        final = (
-            f"mean return {np.nanmean(scores):,.4g} at the end" if known
-            else "not evaluated at the end"
-        )
+        final = "not evaluated at the end"
+        if known:
+            final = f"mean return {np.nanmean(scores):,.4g} at the end"
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.out.path}" if self.out else "in memory"
         return (
@@ -157,10 +154,9 @@ class Result(AnyResult):
     @property
     def steps_per_second(self) -> float:
         """Return the environment steps of all members per second of training."""
-        return (
-            self.progress.train_steps / self.progress.train_seconds if self.progress.train_seconds
-            else 0.0
-        )
+        if self.progress.train_seconds:
+            return self.progress.train_steps / self.progress.train_seconds
+        return 0.0
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -178,10 +174,9 @@ class Result(AnyResult):
 
     @property
     def over(self) -> bool:
-        at_target = (
-            self.config.target_return is not None and all(self.reached[i] for i in self.live)
-        )
-        return self.rows >= self.grid.rows or self.stop_requested or at_target
+        if self.rows >= self.grid.rows or self.stop_requested:
+            return True
+        return self.config.target_return is not None and all(self.reached[i] for i in self.live)
 
     def setup(self, member: int = 0) -> tuple[Algorithm, Environment]:
         chosen = {name: float(values[member]) for name, values in self.lanes.settings.items()}

@@ -58,10 +58,8 @@ class RunDir:
 
     @property
     def in_turn(self) -> bool:
-        return (
-            (self.path / "config.json").is_file()
-            and any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
-        )
+        seeds = any(p.is_dir() for p in self.path.glob(f"{SEED}*"))
+        return seeds and (self.path / "config.json").is_file()
 
     @classmethod
     def create(cls, path: Path, prepared: Prepared) -> RunDir:
@@ -207,10 +205,9 @@ def run_path(argument: str, path: Any) -> Path:
 
 def whole_run(path: Path) -> Path:
     """Return the run directory to resume: for a seed in turn, the directory of all seeds."""
-    return (
-        path.parent if path.name.startswith(SEED) and (path.parent / "config.json").is_file()
-        else path
-    )
+    if path.name.startswith(SEED) and (path.parent / "config.json").is_file():
+        return path.parent
+    return path
 
 
 def check_free(path: Path) -> None:
@@ -259,11 +256,9 @@ def check_outside(path: Path, argument: str = "out") -> None:
     for folder in dict.fromkeys((*path.absolute().parents, *Path(os.path.realpath(path)).parents)):
         what = _held_by(folder)
         if what:
-            valid = (
-                f"a folder outside of other runs, such as {folder.parent / path.name}: {folder} is "
-                f"that of {what}"
-            )
-            raise ConfigError(argument, str(path), valid)
+            raise ConfigError(argument, str(path),
+                              "a folder outside of other runs, such as "
+                              f"{folder.parent / path.name}: {folder} is that of {what}")
 
 
 def _held_by(folder: Path) -> str | None:

@@ -123,6 +123,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
     prepared: with the new end. Raises ConfigError for a seed's folder that cannot be part of it.
     """
     ended, config = {}, prepared.config
+    planned = config.total_steps, config.horizon
     for seed in config.member_seeds():
         folder = seed_folder(path, seed)
         check_folder(folder)
@@ -132,9 +133,7 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
         if (folder / "config.json").is_file():
             check_seed(folder, prepared.algo, prepared.env, seed, modules)
         result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
-        same = lambda run: (
-            (run["total_steps"], run.get("horizon")) == (config.total_steps, config.horizon)
-        )
+        same = lambda run: (run["total_steps"], run.get("horizon")) == planned
         if result and (result.lost or same(configs.read_config(folder)["run"])):
             ended[seed - config.seed] = result
         elif RunDir(folder).resumable:

@@ -53,11 +53,9 @@ class SeedsInTurn(AnyResult):
     def __getattr__(self, name: str) -> Any:
         if hasattr(type(self), name):  # a property of ours that failed
             return object.__getattribute__(self, name)
-        hint = (
-            ": a hook gets the Result of each seed, which has it"
-            if hasattr(Result, name) or name in _OF_A_SEED
-            else ""
-        )
+        hint = ""
+        if hasattr(Result, name) or name in _OF_A_SEED:
+            hint = ": a hook gets the Result of each seed, which has it"
         raise AttributeError(f"seeds that trained one after another have no {name!r}{hint}")
 
     def _done(self) -> str:
@@ -228,10 +226,9 @@ class SeedsInTurn(AnyResult):
         """Return one seed's current agent. member: None: the best of the final evaluations."""
         here = [*sorted(self.trained), *([self._member_going] if self.going else [])]
         if member is None and here:
-            scores = (
-                np.full(self.config.seeds, -np.inf) if self.eval_return is None
-                else self.eval_return
-            )
+            scores = self.eval_return
+            if scores is None:
+                scores = np.full(self.config.seeds, -np.inf)
             member = max(here, key=lambda m: np.nan_to_num(scores[m], nan=-np.inf))
         if member is not None:
             check_int("member", member, 0, self.config.seeds - 1)

@@ -89,9 +89,7 @@ def _fit(name: str, tree: Any, like: Any) -> Any:
     both = [path for path in wanted if path in found]
     for path in both:
         want, got = wanted[path], found[path]
-        floats = (
-            jnp.issubdtype(want.dtype, jnp.floating) and jnp.issubdtype(got.dtype, jnp.floating)
-        )
+        floats = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (want, got))
         if want.shape != got.shape or not (floats or want.dtype == got.dtype):
             raise expected(f"{name}{path}", shown(want), shown(got))
         if floats and not np.isfinite(got).all():

@@ -105,48 +105,43 @@ def start(
     if out == AUTO:
         out = numbered("runs", algo.name, registry.name_of(env), f"s{prepared.config.seed}")
         distributed.on_first(lambda: check_outside(out))
-    source = (
-        None if isinstance(settings.get("start_from"), (str, Path)) else settings.get("start_from")
-    )
-    return begin(prepared, out, hooks, sinks, tensorboard, progress, source, dependencies)
+    source = settings.get("start_from")
+    source = None if isinstance(source, (str, Path)) else source
+    return begin(prepared, out, Around(hooks, sinks, tensorboard, progress, dependencies), source)
 
 
 class Around(NamedTuple):
-    """What a user puts around a run, see `train`; `sinks` are made."""
+    """What a user puts around a run, see `train`."""
 
     hooks: Sequence[Hook] = ()
-    sinks: Sequence[Sink] = ()
+    sinks: Sequence[Sink] | Sinks = ()
     tensorboard: bool = True
     progress: bool = False
     dependencies: Dependencies = DEPENDENCIES
 
 
 def begin(
-    prepared: Prepared, out: Path | None, hooks=(), sinks=(), tensorboard: bool = True,
-    progress: bool = False,
-    source: Any = None, dependencies: Dependencies = DEPENDENCIES,
-) -> Result | SeedsInTurn:  # fmt: skip
+    prepared: Prepared, out: Path | None, around: Around = Around(), source: Any = None
+) -> Result | SeedsInTurn:
     """Start a prepared run. source: the object of `start_from`, unless it is a directory."""
     create = None
     if out is not None:
         prepared = check_out(out, prepared)
         create = lambda: distributed.on_first(lambda: RunDir.create(out, prepared)) or RunDir(out)
     if not in_turn(prepared.env, prepared.config):
-        sinks = sinks(prepared.config) if callable(sinks) else sinks
-        around = Around(hooks, sinks, tensorboard, progress, dependencies)
         return run_prepared(prepared, create, around, source=source)
-    make_sinks, rundir = sinks_of_each(sinks), None
+    make_sinks, rundir = sinks_of_each(around.sinks), None
 
     def train_seed(part: Prepared, sinks: Sequence[Sink]) -> Result:
         folder = rundir and seed_folder(rundir.path, part.config.seed)
-        return begin(part, folder, hooks, sinks, tensorboard, progress, source, dependencies)
+        return begin(part, folder, around._replace(sinks=sinks), source)
 
     try:
         with contextlib.ExitStack() as stack:
             if create:
                 rundir = create()
                 stack.callback(rundir.release)
-            return SeedsInTurn(prepared, rundir, train_seed, make_sinks, progress).train()
+            return SeedsInTurn(prepared, rundir, train_seed, make_sinks, around.progress).train()
     except BaseException:
         if rundir:
             rundir.discard()
@@ -168,15 +163,16 @@ def check_out(out: Path, prepared: Prepared) -> Prepared:
 
 
 def run_prepared(
-    prepared: Prepared, open_rundir: Callable[[], RunDir] | None,
-    around: Around, saved: Saved | None = None,
-    source: Any = None,
+    prepared: Prepared, open_rundir: Callable[[], RunDir] | None, around: Around,
+    saved: Saved | None = None, source: Any = None,
 ) -> Result:  # fmt: skip
     """Build a run, restore `saved` if given, train it to its end, and close its resources.
 
     `open_rundir()` is called once the run is known to fit the device, so a refused run leaves no
     files; neither does a failure before the first row.
     """
+    if callable(around.sinks):
+        around = around._replace(sinks=around.sinks(prepared.config))
     videos.check(prepared.config)
     if not around.hooks:  # hooks may add the metric to the log
         check_metric(prepared)

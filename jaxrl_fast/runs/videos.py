@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ import numpy as np
 
 from jaxrl_fast import distributed, tree
 from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.envs.host.aside import aside
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result
@@ -30,16 +30,7 @@ def check(config: RunConfig) -> None:
 
 def on_thread(function: Callable, *args: Any) -> futures.Future:
     """Call a function on a daemon thread: an executor's would hold a process that wants to end."""
-    future: futures.Future = futures.Future()
-
-    def work() -> None:
-        try:
-            future.set_result(function(*args))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=work, name="video", daemon=True).start()
-    return future
+    return aside(lambda: function(*args), name="video")[0]
 
 
 class Filming(NamedTuple):

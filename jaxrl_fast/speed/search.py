@@ -13,7 +13,6 @@ from jaxrl_fast.errors import ConfigError, UserError, one_line
 from jaxrl_fast.speed.trials import LEAST, Measure, Trial
 
 Log = Callable[[str], None]
-MEASURE = Measure()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,15 +36,14 @@ class Tried:
 
 
 def search(
-    prepared: Prepared, log: Log, other_numbers: bool = False, measure: Measure | None = None
+    prepared: Prepared, log: Log, other_numbers: bool = False, measure: Measure = Measure()
 ) -> tuple[Tuned, list[Tried]]:
     """Return the best settings and all that were tried.
 
     Two runs are held at a time. other_numbers: take also what rounds or draws otherwise. Raises
     ConfigError if there is nothing to try or no room for two.
     """
-    tried, measure = [], measure or MEASURE
-    found = choices(prepared, other_numbers)
+    tried, found = [], choices(prepared, other_numbers)
     if not found:
         valid = f"one with a choice among {', '.join(CHOICES if other_numbers else SAME)}"
         run = f"{prepared.bound.name} on {prepared.env.spec.name}"
@@ -66,8 +64,7 @@ def search(
                     log(str(tried[-1]))
                     continue
                 held.add(trial)
-                tried.append(compared(measure, best, trial, tries, same,
-                                      other_numbers))
+                tried.append(compared(measure, best, trial, tries, same, other_numbers))
                 log(str(tried[-1]))
                 left, faster = trial, tried[-1].speed
                 if faster is not None and faster >= LEAST:

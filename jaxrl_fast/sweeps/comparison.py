@@ -97,10 +97,8 @@ def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
         lines = [["", "IQM", "95% interval", "seeds", "steps", "P(better than next)"]]
         for row in own:
             better = "-" if row["better"] is None else f"{row['better']:.2f}"
-            better += (
-                "" if row["better_low"] is None
-                else f" ({span(row['better_low'], row['better_high'])})"
-            )
+            if row["better_low"] is not None:
+                better += f" ({span(row['better_low'], row['better_high'])})"
             iqm = "nan" if row["iqm"] is None else f"{row['iqm']:.2f}"
             lines.append([row["run"], iqm, span(row["low"], row["high"]),
                           str(row["seeds"]), f"{row['env_steps']:,}", better])

@@ -17,9 +17,8 @@ from jaxrl_fast.sweeps.shown import best_rows, short
 def draw(result: SweepResult) -> list[Path]:
     """Draw every plot that the sweep has data for; return their paths."""
     made = [curves(result)]
-    varied = (
-        [name for name in result.names if len({repr(c[name]) for c in result.configurations}) > 1]
-    )
+    tried = {name: {repr(c[name]) for c in result.configurations} for name in result.names}
+    varied = [name for name, values in tried.items() if len(values) > 1]
     moved = any("parent" in row for seeds in result.rows for rows in seeds for row in rows)
     if result.content["base"]["run"]["selection"] and moved:
         return [*made, *(schedule(result, name) for name in result.names)]

@@ -117,11 +117,8 @@ def _lineage(result: SweepResult) -> str:
         "on.</p>"
     )
     table = wide(html.table(rows[:MOST_ROWS], ("steps", "member", "goes on with", *result.names)))
-    return (
-        told
-        + (html.folded(f"the {'first ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)}",
-                       table))
-    )
+    title = f"the {'first ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)}"
+    return told + html.folded(title, table)
 
 
 def _reproduce(path: Path, content: dict[str, Any]) -> str:

@@ -96,9 +96,8 @@ class SweepResult:
     def ranking(self) -> list[int]:
         """Return configurations, best first, by IQM over seeds; unscored last, by steps."""
         middle = np.nan_to_num([iqm(x) for x in self.scores], nan=-np.inf)
-        return sorted(
-            range(len(middle)), key=lambda c: (-middle[c], *(-x for x in self._last(c)), c)
-        )
+        place = lambda c: (-middle[c], *(-x for x in self._last(c)), c)
+        return sorted(range(len(middle)), key=place)
 
     def _last(self, configuration: int) -> tuple[float, float]:
         """Return (env_steps, return) of the last row in which a member ended an episode."""
@@ -131,11 +130,9 @@ class SweepResult:
         for rank, (c, after) in enumerate(itertools.zip_longest(order, order[1:]), 1):
             low, high = bootstrap(scores[c])
             why = sorted({self.lost[c, s] for s in range(len(self.seeds)) if (c, s) in self.lost})
-            better = (
-                win_rate(scores[c], scores[after])
-                if after is not None and np.isfinite(scores[after]).all()
-                else math.nan
-            )
+            better = math.nan
+            if after is not None and np.isfinite(scores[after]).all():
+                better = win_rate(scores[c], scores[after])
             rows.append({
                 "rank": rank, "configuration": c, **self.configurations[c], "iqm": iqm(scores[c]),
                 "low": low, "high": high, "better_than_next": better,
@@ -205,9 +202,8 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
     lost: dict[tuple[int, int], str] = {}
     for index, part in enumerate(content["parts"]):
         folder = part_folder(path, index)
-        logged = (
-            read_jsonl(folder / "metrics.jsonl") if (folder / "metrics.jsonl").is_file() else []
-        )
+        log = folder / "metrics.jsonl"
+        logged = read_jsonl(log) if log.is_file() else []
         ended = (folder / "result.json").is_file()
         result = RunDir(folder).result() if ended else {}
         size = len(part["configurations"]) * part["seeds"]
@@ -219,18 +215,14 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
         reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps"
                    for x in result.get("lost") or ()}
         for member, score in enumerate(scores):
-            c, s = (
-                part["configurations"][member // part["seeds"]],
-                part["seed"] - run["seed"] + member % part["seeds"]
-            )
+            c = part["configurations"][member // part["seeds"]]
+            s = part["seed"] - run["seed"] + member % part["seeds"]
             final[c, s] = math.nan if score is None else score
             own = lambda x, m=member: [x[m]] if isinstance(x, list) else x
             rows[c][s] = [{name: own(x) for name, x in row.items()} for row in logged]
             if score is None:
-                lost[c, s] = (
-                    reasons.get(member) or _dropped(logged, member)
-                    or ("no score" if ended else "not trained yet")
-                )
+                why = reasons.get(member) or _dropped(logged, member)
+                lost[c, s] = why or ("no score" if ended else "not trained yet")
     return SweepResult(path, content, configurations, seeds, final, lost, rows)
 
 

@@ -27,9 +27,8 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
     NaN for lost or dropped members, and for all if no episode has ended. A member without an ended
     episode counts by its last value, else by the median. Raises ConfigError for an unknown metric.
     """
-    history, lanes, metric = (
-        [*run.history, *rows], np.arange(run.config.members), metric_of(selection, run.config)
-    )
+    history, lanes = [*run.history, *rows], np.arange(run.config.members)
+    metric = metric_of(selection, run.config)
     later = metric == "eval_return" and run.grid.eval_rows  # its first evaluation may come later
     if not later and not any(metric in r.metrics for r in history):
         known = sorted({name for r in history for name in r.metrics})
@@ -53,10 +52,9 @@ def fitness_since_last(selection: Any, run: Any, rows: Sequence[Measured]) -> np
 
 def metric_of(selection: Any, config: Any) -> str:
     """Return the metric of comparison: offline, evaluations replace `episode_return`."""
-    return (
-        "eval_return" if config.offline and selection.metric == "episode_return"
-        else selection.metric
-    )
+    if config.offline and selection.metric == "episode_return":
+        return "eval_return"
+    return selection.metric
 
 
 def check_metric(selection: Any, config: Any) -> None:

@@ -37,7 +37,7 @@ from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Stopped
-from jaxrl_fast.runs.train import at_start, begin
+from jaxrl_fast.runs.train import Around, at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
@@ -200,11 +200,14 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
             where = f"; {population}" if len(population.devices) > 1 else ""
             print(f"part {i + 1} of {len(parts)}: {_summary(part, sweep.configurations)}{where}",
                   flush=True)
+        around = Around(sweep.hooks, progress=progress)
         try:
             if cut_off:
-                resume_run(folder, hooks=sweep.hooks, progress=progress, **place or {})
+                resume_run(folder, around, **place or {})
             else:
-                _train_part(folder, sweep, part, progress)
+                if distributed.is_first():
+                    folders.discard(folder)
+                begin(_prepared(sweep, part), folder, around)
         except Stopped as stopped:  # within the part, or before it was compiled
             raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0),
                               "sweep") from None
@@ -212,12 +215,6 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
             if sweep.config.on_nan != "mark":
                 raise
             warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
-
-
-def _train_part(folder: Path, sweep: Sweep, part: Part, progress: bool) -> None:
-    if distributed.is_first():
-        folders.discard(folder)
-    begin(_prepared(sweep, part), folder, sweep.hooks, progress=progress)
 
 
 def _prepared(sweep: Sweep, part: Part, outline: bool = False) -> Prepared:

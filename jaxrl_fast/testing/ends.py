@@ -63,10 +63,9 @@ def _reward(batch: Any) -> Any:
 
 
 def _stored(plain: np.ndarray, moved: np.ndarray) -> bool:
-    return (
-        str(plain.dtype) in EXACT
-        and bool((moved.astype(np.float64) - plain.astype(np.float64) == OFFSET).any())
-    )
+    if str(plain.dtype) not in EXACT:
+        return False
+    return bool((moved.astype(np.float64) - plain.astype(np.float64) == OFFSET).any())
 
 
 def _judge_windows(batch: Window, plain: Window, moved: Window,

@@ -82,10 +82,8 @@ def check(env: HostEnv, num_envs: int, num_steps: int) -> tuple[int, int, int, i
         assert np.isfinite(step.reward).all() and np.isfinite(step.score).all(), (
             f"finite: a reward of step {i} is not"
         )
-        done, real = (
-            step.terminated | step.truncated,
-            np.ones(num_envs, bool) if step.real is None else step.real
-        )
+        done = step.terminated | step.truncated
+        real = np.ones(num_envs, bool) if step.real is None else step.real
         assert not (step.terminated & step.truncated).any(), (
             "ends: `terminated` and `truncated` are both set"
         )

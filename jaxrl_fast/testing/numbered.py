@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -41,9 +42,8 @@ def blocks(rows: Any, count: int, offset: int, ends: jax.Array) -> Any:
     an episode does not end twice.
     """
     num_steps, num_envs = jax.tree.leaves(rows)[0].shape[:2]
-    number = (
-        1 + offset + np.arange(count * num_steps * num_envs).reshape(count, num_steps, num_envs)
-    )
+    shape = count, num_steps, num_envs
+    number = 1 + offset + np.arange(math.prod(shape)).reshape(shape)
     others = itertools.cycle(range(3, MOST + 1))
 
     def fill(path, x):
@@ -95,9 +95,8 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
     )
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(plain),
                             jax.tree.leaves(moved), strict=True):
-        name, match = (
-            jax.tree_util.keystr(path).lstrip(".") or "the batch", _match(path, row_leaves)
-        )
+        name = jax.tree_util.keystr(path).lstrip(".") or "the batch"
+        match = _match(path, row_leaves)
         if match is None or _names(path)[0] == "cut_obs":  # of truncated rows alone, see `ends`
             continue
         row, own = match
@@ -113,9 +112,8 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
             np.ones(lead, bool) if real is None else real if axes == 1
             else np.broadcast_to(real[:, :, None], lead)
         )
-        counted = (
-            counted & (np.arange(lead[0]) >= ready - 1).reshape((-1,) + (1,) * (len(lead) - 1))
-        )
+        complete = np.arange(lead[0]) >= ready - 1
+        counted = counted & complete.reshape((-1,) + (1,) * (len(lead) - 1))
         lost = counted & ~came.reshape((*lead, -1)).all(axis=-1)
         if lost.any():
             raise AssertionError(

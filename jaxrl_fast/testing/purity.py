@@ -18,17 +18,14 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
     numbers: dict[Any, int] = {}
 
     def variable(v: Any) -> str:
-        return (
-            f"{v.val!r}" if isinstance(v, core.Literal)
-            else f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
-        )
+        if isinstance(v, core.Literal):
+            return f"{v.val!r}"
+        return f"{numbers.setdefault(v, len(numbers))}:{v.aval}"
 
     def parameter(x: Any) -> str:
         if isinstance(x, core.ClosedJaxpr):
-            return (
-                digest(x.jaxpr, known)
-                + "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
-            )
+            consts = "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
+            return digest(x.jaxpr, known) + consts
         if isinstance(x, core.Jaxpr):
             return digest(x, known)
         if isinstance(x, (tuple, list)):
@@ -80,8 +77,6 @@ def differing(a: Any, b: Any) -> str | None:
 
 def as_data(x: Any) -> Any:
     """Return keys as their words, other arrays as they are."""
-    return (
-        jax.random.key_data(x)
-        if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
-        else x
-    )
+    if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key):
+        return jax.random.key_data(x)
+    return x

@@ -249,16 +249,30 @@ def middle(n):
     return np.broadcast_to((np.arange(n) + 0.5) / n, (ROWS, n))
 
 
+def drawing(fractions):
+    """IQN that takes its fractions from a list."""
+
+    @jf.settings
+    class Drawing(jf.IQN):
+        def predict(self, params, obs, key):
+            taus = jnp.asarray(fractions.pop(0))
+            return self.quantiles(params, obs, taus), taus
+
+    return Drawing
+
+
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("cls", [jf.C51, jf.QRDQN, jf.IQN])
-def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatch):
+def test_distributional_updates_equal_numpy(cls, dueling, clock, rng):
     """Double, three-step, weighed: the loss, and what becomes the priority."""
     sizes = {jf.C51: dict(num_atoms=7, v_min=-4.0, v_max=3.0),
              jf.QRDQN: dict(num_quantiles=5, kappa=0.7),
              jf.IQN: dict(num_fractions=5, num_act_fractions=6, num_cosines=4,
                           kappa=0.7)}[cls]  # fmt: skip
     common = {f.name: getattr(BASE, f.name) for f in dataclasses.fields(jf.DQN) if f.name != "spec"}
-    algo = cls(**common | dict(dueling=dueling) | sizes).bind(SPEC)
+    fractions = []
+    made = drawing(fractions) if cls is jf.IQN else cls
+    algo = made(**common | dict(dueling=dueling) | sizes).bind(SPEC)
     shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
     agent, rows, batch = algo.init(jax.random.key(0)), np.arange(ROWS), window(rng)
     params, target = jax.tree.map(shake, agent.params), jax.tree.map(shake, agent.target)
@@ -266,8 +280,7 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatc
         loss, priority = categorical(algo, params, target, batch)
     else:
         drawn = rng.uniform(size=(ROWS, 5)).astype(np.float32)
-        monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform",
-                            lambda key, shape: jnp.asarray(drawn))
+        fractions += [drawn, drawn]
         z = functools.partial(at_fractions, algo)
         taus, act = (middle(5), middle(5)) if cls is jf.QRDQN else (drawn, middle(6))
         best = z(params, batch.boot_obs, act).mean(-1).argmax(1)
@@ -281,7 +294,7 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng, monkeypatc
 
 
 @pytest.mark.parametrize("cls", [jf.QRDQN, jf.IQN])
-def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng, monkeypatch):
+def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng):
     """Every quantile takes the policy of their means at the fractions drawn; the bonus is of those
     that actions use."""
     sizes = {jf.QRDQN: dict(num_quantiles=5),
@@ -289,7 +302,9 @@ def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng, monkeypatch):
     alpha, tau, clip = 0.8, 0.7, -1.2
     soft = dict(munchausen=True, munchausen_alpha=alpha, munchausen_temperature=tau,
                 munchausen_clip=clip)
-    algo = cls(hidden=(), discount=0.9, kappa=0.7, **sizes | soft).bind(SPEC)
+    fractions = []
+    made = drawing(fractions) if cls is jf.IQN else cls
+    algo = made(hidden=(), discount=0.9, kappa=0.7, **sizes | soft).bind(SPEC)
     shake = lambda p: p + 0.5 * rng.normal(size=p.shape).astype(np.float32)
     agent, rows, batch = algo.init(jax.random.key(0)), np.arange(ROWS), window(rng)
     agent = agent._replace(params=jax.tree.map(shake, agent.params),
@@ -299,8 +314,7 @@ def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng, monkeypatch):
                            steps=np.ones(ROWS, np.int32), boot=boot)
     # in the order in which they are drawn
     boot_taus, taus = rng.uniform(size=(2, ROWS, 5)).astype(np.float32)
-    monkeypatch.setattr("jaxrl_fast.algorithms.iqn.random.uniform",
-                        lambda *_, left=[boot_taus, taus]: jnp.asarray(left.pop(0)))
+    fractions += [boot_taus, taus]
     act = middle(6)
     if cls is jf.QRDQN:
         boot_taus = taus = act = middle(5)

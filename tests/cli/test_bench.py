@@ -12,10 +12,10 @@ from jaxrl_fast.bench.race import Loop
 
 @pytest.fixture
 def small(monkeypatch):
-    """One row of two loops, and no cache setting of the process is changed."""
+    """One more row, of two loops, and no cache setting of the process is changed."""
     loop = lambda name: Loop(name, 10, lambda: lambda: None)
     make = lambda options, notes: [loop("jaxrl_fast"), loop("other")]
-    monkeypatch.setattr(rows, "ROWS", {"tiny": rows.Row("nothing", make)})
+    monkeypatch.setitem(rows.ROWS, "tiny", rows.Row("nothing", make))
 
 
 def test_a_comparison_and_its_files(run_cli, small, tmp_path):
@@ -29,7 +29,7 @@ def test_a_comparison_and_its_files(run_cli, small, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (("tini",), "row must be one of tiny, got 'tini'; did you mean 'tiny'?"),
+        (("tini",), ", tiny, got 'tini'; did you mean 'tiny'?"),
         (("--turns", "0"), "--turns must be between 1 and 100"),
         (("--scale", "nan"), "--scale must be between 0.001 and 100"),
         (("--rejax", "/nowhere"), "--rejax must be the folder of a checkout"),

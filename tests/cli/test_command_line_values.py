@@ -12,7 +12,6 @@ import pytest
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli.ladder import command as cli_ladder
 
 NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none",
               "nan", "-inf", "1e999",
@@ -53,7 +52,6 @@ COMMANDS = [
 def offline(tmp_path, monkeypatch, nothing_compiles):
     """An empty working directory, in which nothing may be compiled."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delattr(cli_ladder, "climb")
     return tmp_path
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import numpy as np
 import pytest
 
-from jaxrl_fast.doctor import child, picture
+from jaxrl_fast.cli.doctor import examine
+from jaxrl_fast.doctor import picture
 from jaxrl_fast.doctor.facts import Backend, Cache, Limits
 
 LIMITS = Limits("cpu", {"float32": 1e11}, 1e10, 1e-5, 2e-5, 1e-6)
@@ -18,20 +20,20 @@ GOOD = {"backend": Backend("cpu", ("cpu",)), "cache": CACHE, "limits": LIMITS}
 @pytest.mark.parametrize(
     ("cache", "code"), [(CACHE, 0), (Cache("/c", error="Permission denied"), 1)]
 )
-def test_something_wrong_is_exit_code_1(cache, code, run_cli, monkeypatch):
-    monkeypatch.setattr(child, "examine", lambda environment: GOOD | {"cache": cache})
-    ended, out, err = run_cli("doctor", "--json")
+def test_something_wrong_is_exit_code_1(cache, code, capsys):
+    with pytest.raises(SystemExit, match="1") if code else contextlib.nullcontext():
+        examine(["--json"], lambda environment: GOOD | {"cache": cache})
+    out, err = capsys.readouterr()
     read = json.loads(out)
-    assert (ended, read["ok"], err) == (code, code == 0, "")
+    assert (read["ok"], err) == (code == 0, "")
     assert read["facts"]["limits"]["products"] == {"float32": 1e11}
     assert ("cache_writable" in [one["name"] for one in read["advice"]]) == bool(code)
 
 
-def test_the_picture_shows_the_lowest_limit(run_cli, monkeypatch, tmp_path):
-    monkeypatch.setattr(child, "examine", lambda environment: GOOD)
+def test_the_picture_shows_the_lowest_limit(run_cli, capsys, tmp_path):
     file = tmp_path / "limits.png"
-    code, _, err = run_cli("doctor", "--picture", str(file))
-    assert code == 0 and f"picture: {file}" in err and file.stat().st_size > 5_000
+    examine(["--picture", str(file)], lambda environment: GOOD)
+    assert f"picture: {file}" in capsys.readouterr().err and file.stat().st_size > 5_000
     starts, memory, arithmetic = picture.reachable(LIMITS, np.array([6.0, 60.0])).values()
     assert starts == pytest.approx([432 / (1e-6 / 3), 432_000 / (1e-6 / 3)])
     assert memory == pytest.approx([1e10, 1e11]) and list(arithmetic) == [1e11, 1e11]

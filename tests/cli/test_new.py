@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -175,7 +176,7 @@ def test_what_a_help_says_to_try_has_flags_of_the_command(command):
 def test_a_help_is_coloured_on_a_terminal(run_cli, monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\033" not in run_cli("eval", "--help")[1]
-    monkeypatch.setattr(help.sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     shown = help.first_screen("jaxrl-fast eval RUN", "Play.", runs.EVAL)
     assert "\033[1mflags of the command\033[0m" in shown and "\033[36m--episodes INT\033[0m" in shown
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from jaxrl_fast.speed import search, trials
+from jaxrl_fast.cli import command, tune_speed
+from jaxrl_fast.speed.trials import Measure
 
 SMALL = (
     "--algo.hidden", "8", "--algo.num-envs", "4", "--algo.num-steps", "8", "--total-steps", "4e3",
@@ -23,23 +24,31 @@ def cache(tmp_path, monkeypatch, compile_cache):
 
 
 @pytest.fixture
-def measured(monkeypatch):
-    """measured(ratio, **how): the search compares trials so."""
-    return lambda ratio, **how: monkeypatch.setattr(search, "MEASURE",
-                                                    trials.Measure(ratio=ratio, **how))
+def tune(cache, capsys):
+    """tune(words, ratio, **how): what the command prints if the search compares trials so."""
+
+    def call(words, ratio, **how):
+        run = command.describe([*words, *TUNE, "--busy"], "tune-speed",
+                               ["--busy", "--other-numbers", "--no-donate"], tune_speed.OPTIONS,
+                               ("out", "resume"))
+        tune_speed.tune(*run, measure=Measure(ratio=ratio, **how))
+        printed = capsys.readouterr()
+        assert not printed.err
+        return printed.out
+
+    return call
 
 
 def unroll(run):
     return json.loads((run / "config.json").read_text())["run"]["unroll"]
 
 
-def test_runs_take_what_was_found_and_keep_it(run_cli, cache, measured, tmp_path):
+def test_runs_take_what_was_found_and_keep_it(run_cli, cache, tune, tmp_path):
     unrolled = lambda trial: trial.prepared.config.unroll
     gain = lambda best, trial: 1.48 if (unrolled(best), unrolled(trial)) == (None, 2) else 1.0
-    measured(gain, equal=lambda best, trial: True)
-    flags = ("--busy", "--picture", "t.png")
-    code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, *flags)
-    assert (code, err) == (0, "") and (tmp_path / "t.png").exists()
+    words = "a2c", "CartPole-v1", "--picture", "t.png"
+    out = tune(words, gain, equal=lambda best, trial: True)
+    assert (tmp_path / "t.png").exists()
     assert "unroll = 2: 1.48 times as fast" in out and "kept in" in out
     (file,) = (cache / "tuned").iterdir()
     code, out, _ = run_cli("train", "a2c", "CartPole-v1", *SMALL, "--out", "tuned")
@@ -53,23 +62,20 @@ def test_runs_take_what_was_found_and_keep_it(run_cli, cache, measured, tmp_path
     assert code == 0 and unroll(tmp_path / "tuned") == 2
 
 
-def test_nothing_faster_is_kept(run_cli, cache, measured):
-    measured(lambda best, trial: 1.0, equal=lambda best, trial: True)
-    code, out, _ = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
-    assert code == 0 and "none of 6 choices is faster" in out and not (cache / "tuned").exists()
+def test_nothing_faster_is_kept(cache, tune):
+    out = tune(("a2c", "CartPole-v1"), lambda best, trial: 1.0, equal=lambda best, trial: True)
+    assert "none of 6 choices is faster" in out and not (cache / "tuned").exists()
 
 
-def test_other_numbers_are_taken_if_asked_for(run_cli, cache, measured):
+def test_other_numbers_are_taken_if_asked_for(run_cli, cache, tune):
     shuffled = lambda trial: trial.prepared.bound.shuffle == "swap"
     gain = lambda best, trial: 1.2 if shuffled(trial) and not shuffled(best) else 1.0
-    measured(gain)
     # nothing else is left to try
     flags = "--unroll", "1", "--chunk-seconds", "0.5", "--no-donate", "--no-parallel-loops"
     code, _, err = run_cli("tune-speed", "ppo", "CartPole-v1", *TUNE, *flags, "--busy")
     assert code == 2 and "run must be one with a choice" in err
-    found = *flags, "--busy", "--other-numbers"
-    code, out, _ = run_cli("tune-speed", "ppo", "CartPole-v1", *TUNE, *found)
-    assert code == 0 and "1.20 times the speed, other numbers" in out
+    assert "1.20 times the speed, other numbers" in tune(
+        ("ppo", "CartPole-v1", *flags, "--other-numbers"), gain)
     code, out, _ = run_cli("train", "ppo", "CartPole-v1", *SMALL, *flags, "--out", "run")
     assert code == 0 and "speed: algo.shuffle = swap: 1.20 times as fast, other numbers" in out
     config = json.loads((cache.parent / "run" / "config.json").read_text())

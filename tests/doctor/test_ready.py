@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jaxrl_fast.doctor import ready
+from jaxrl_fast import runtime
 from jaxrl_fast.doctor.facts import Backend, Card, Machine
 from jaxrl_fast.doctor.ready import check_cache, check_flags, check_idle
 from jaxrl_fast.errors import ConfigError
@@ -32,22 +32,19 @@ def test_a_busy_device_is_refused_with_the_flag_that_allows_it(found, platform, 
 
 
 def test_a_flag_that_xla_does_not_know_is_named_with_the_line_to_type(monkeypatch):
-    monkeypatch.setattr(ready.runtime, "backend_started", lambda: False)
     found = Backend("cpu", unknown_flags=("--xla_b",))
-    monkeypatch.setattr(ready, "without_unknown", lambda environment: found)
-    monkeypatch.setattr(ready, "takes_flags", lambda: False)
-    hangs = ready.runtime.vmap_hangs_on_cpu()
-    monkeypatch.setenv("XLA_FLAGS", f"{ready.runtime.HANG_FLAG}=false" if hangs else "")
-    check_flags()  # no flag of the user's
+    check = lambda started=False: check_flags(lambda: started, lambda: False, lambda _: found)
+    hangs = runtime.vmap_hangs_on_cpu()
+    monkeypatch.setenv("XLA_FLAGS", f"{runtime.HANG_FLAG}=false" if hangs else "")
+    check()  # no flag of the user's
     monkeypatch.setenv("XLA_FLAGS", "--xla_a=1 --xla_b")
     message = "flags and values that this XLA knows, got '--xla_b': export XLA_FLAGS='--xla_a=1'"
     with pytest.raises(ConfigError, match=message):
-        check_flags()
+        check()
     monkeypatch.setenv("XLA_FLAGS", "--xla_b")
     with pytest.raises(ConfigError, match="unset XLA_FLAGS goes on without"):
-        check_flags()
-    monkeypatch.setattr(ready.runtime, "backend_started", lambda: True)
-    check_flags()  # it knows them
+        check()
+    check(started=True)  # it knows them
 
 
 def test_a_cache_that_cannot_be_written(tmp_path):

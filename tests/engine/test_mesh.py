@@ -30,7 +30,7 @@ import jax, numpy as np
 from jaxrl_fast.envs.physics import api as physics
 
 # each device's two environments are stepped one after the other
-physics.BLOCK_BYTES, physics.BLOCK_ENVS = 1, 1
+physics.PhysicsEnv.block_bytes, physics.PhysicsEnv.block_envs = 1, 1
 ALL = (
     r"= (\\S+) (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter|"
     r"collective-broadcast)\\((.*)"

@@ -170,15 +170,15 @@ def test_no_leaf_of_the_state_is_weakly_typed(name):
     assert not any(x.weak_type for x in jax.tree.leaves(made.run))
 
 
-@pytest.mark.parametrize(("cores", "everything", "beside"),
+@pytest.mark.parametrize(("count", "everything", "beside"),
                          [(2, False, False), (4, False, True), (2, True, True)])
-def test_programs_compiled_before_the_first_update(cores, everything, beside, monkeypatch):
+def test_programs_compiled_before_the_first_update(count, everything, beside, cores, monkeypatch):
     """On few cores not the evaluation: the updates would wait for it. And what runs once is
     compiled quickly."""
     options, compile = [], jax.stages.Lowered.compile
     seen = lambda lowered, given=None: (options.append(given), compile(lowered, given))[1]
     monkeypatch.setattr(jax.stages.Lowered, "compile", seen)
-    monkeypatch.setattr(runtime, "cpu_count", lambda: cores)
+    cores(count)
     made, _ = build("dqn")
     made.compile(made.population.keys(range(made.population.size)), everything)
     assert list(made.memory_analysis()) == ["init", "warmup", "chunk", *["evaluate"] * beside]

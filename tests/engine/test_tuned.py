@@ -67,10 +67,10 @@ def test_the_length_of_a_chunk_is_no_part_of_the_program(cache):
     assert found == FOUND and (after.config.unroll, after.config.chunk_seconds) == (4, 0.1)
 
 
-def test_another_device_does_not_share_it(cache, monkeypatch):
+def test_another_device_does_not_share_it(cache, cores):
     tuned.keep(prepared(), FOUND)
     run = prepared()
-    monkeypatch.setattr(tuned.runtime, "cpu_count", lambda: 99)
+    cores(99)
     assert tuned.find(run) is None
 
 

@@ -4,7 +4,6 @@ physics."""
 from __future__ import annotations
 
 import collections
-import contextlib
 import functools
 import itertools
 import warnings
@@ -15,14 +14,13 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from helpers.ball import ToyEnv, toy
+from helpers.ball import Ball, ToyEnv, toy
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.envs import tracing, wrappers
 from jaxrl_fast.envs.api import Drawing
-from jaxrl_fast.envs.physics import api as physics
 from jaxrl_fast.envs.physics import randomize
 from jaxrl_fast.envs.probes import control as probes
 from jaxrl_fast.errors import ConfigError
@@ -391,16 +389,21 @@ def test_few_resets_on_a_cpu_run_in_turn():
 
 
 @pytest.mark.parametrize("settings", [{}, {"resets": "every_step"}, {"randomized": MASS}])
-def test_the_physics_is_traced_once(settings, monkeypatch):
+def test_the_physics_is_traced_once(settings):
     """Seconds of each run's start, and first states, pools, rollouts and questions of shape all ask
     for it. A run on a CPU traces for a CPU alone."""
     traced = collections.Counter()
-    for name in ("reset", "step"):
-        whole = getattr(type(toy().env), name)
-        counted = lambda self, *args, name=name, whole=whole: (traced.update([name]),
-                                                               whole(self, *args))[1]
-        monkeypatch.setattr(type(toy().env), name, counted)
-    env, algo = toy(**settings), jf.PPO(num_envs=4, num_steps=6, hidden=(4,))
+
+    class Counted(Ball):
+        def reset(self, rng):
+            traced.update(["reset"])
+            return super().reset(rng)
+
+        def step(self, state, action):
+            traced.update(["step"])
+            return super().step(state, action)
+
+    env, algo = toy(ball=Counted, **settings), jf.PPO(num_envs=4, num_steps=6, hidden=(4,))
     made = traced.copy()
     with lowering.known("cpu"):
         jax.jit(jf.make_train(algo, env, 96)).trace(jax.random.key(0))
@@ -419,33 +422,26 @@ def test_the_physics_is_traced_once(settings, monkeypatch):
 )
 def test_blocks_of_environments(num_envs, size, block):
     """A divisor of their number, at most as many as fit; all at once where no divisor is of use."""
-    assert physics._block(num_envs, size) == block
+    assert toy()._block(num_envs, size) == block
 
 
-traced_apart = jax.make_user_context(None)  # functions are traced anew for each of its values
+def blocks(n):
+    """The environment, of which at most n are stepped together."""
+
+    class Blocks(ToyEnv):
+        block_bytes, block_envs = 1, n
+
+    return Blocks
 
 
-@pytest.fixture
-def blocks(monkeypatch):
-    """blocks(n): n environments at most are stepped together."""
-    with contextlib.ExitStack() as stack:
-
-        def most(n):
-            monkeypatch.setattr(physics, "BLOCK_BYTES", 1)
-            monkeypatch.setattr(physics, "BLOCK_ENVS", n)
-            stack.enter_context(traced_apart(object()))
-
-        yield most
-
-
-def test_blocks_do_not_change_results(blocks):
-    env, actions = toy(randomized=MASS, reset_pool=5), jax.random.uniform(
-        jax.random.key(3), (30, 6, 1))
-    want = play(env, actions)
+def test_blocks_do_not_change_results():
+    actions = jax.random.uniform(jax.random.key(3), (30, 6, 1))
+    want = play(toy(randomized=MASS, reset_pool=5), actions)
     assert want[2].terminated.any() and want[2].truncated.any()
     for least, loops in ((6, 0), (3, 1), (2, 1)):
-        blocks(least)
-        lowered = jax.jit(lambda state, action: env.transition((), state, action)).trace(
+        env = toy(randomized=MASS, reset_pool=5, kind=blocks(least))
+        step = lambda state, action, env=env: env.transition((), state, action)
+        lowered = jax.jit(step).trace(
             env.init(jax.random.key(0), 6)[0], actions[0]
         )
         assert (
@@ -455,28 +451,27 @@ def test_blocks_do_not_change_results(blocks):
                      want)
 
 
-def test_gradients_flow_through_blocks(blocks):
-    env = toy(randomized=MASS)  # so each environment has a slope of its own
-    state, action = env.init(jax.random.key(0), 6)[0], jnp.full((6, 1), 0.1)
-    slope = lambda action: jax.grad(
-        lambda action: env.transition((), state, action)[1].next_obs.sum())(action)
-    want = jax.jit(slope)(action)
+def test_gradients_flow_through_blocks():
+    # so each environment has a slope of its own
+    whole, apart = (toy(randomized=MASS, kind=kind) for kind in (ToyEnv, blocks(2)))
+    state, action = whole.init(jax.random.key(0), 6)[0], jnp.full((6, 1), 0.1)
+    slope = lambda env: jax.jit(jax.grad(
+        lambda action: env.transition((), state, action)[1].next_obs.sum()))
+    want = slope(whole)(action)
     assert len(set(want[:, 0].tolist())) == 6
-    blocks(2)
-    assert "stablehlo.while" in jax.jit(slope).lower(action).as_text()
-    np.testing.assert_allclose(jax.jit(slope)(action), want, rtol=1e-6)
+    assert "stablehlo.while" in slope(apart).lower(action).as_text()
+    np.testing.assert_allclose(slope(apart)(action), want, rtol=1e-6)
 
 
-def test_each_device_has_its_own_blocks(blocks, monkeypatch):
+def test_each_device_has_its_own_blocks(monkeypatch):
     """What is divided over three devices is stepped by blocks of three times as many; the
     environment is made once for each."""
     env = wrappers.wrap(toy(), action_repeat=2)
     assert env.on_device(1) is env and env.on_device(3).env is env.on_device(3).env is not env.env
     assert toy().on_device(3).spec == toy().spec
-    blocks(2)
     shapes, scan = [], jax.lax.map
     monkeypatch.setattr(jax.lax, "map", lambda f, xs: (shapes.append(xs[0].shape), scan(f, xs))[1])
-    env, actions = toy(), jnp.full((12, 1), 0.1)
+    env, actions = toy(kind=blocks(2)), jnp.full((12, 1), 0.1)
     state = jax.eval_shape(lambda: env.init(jax.random.key(0), 12)[0])
     # five devices cannot share twelve environments
     for parts, shape in ((1, (6, 2)), (3, (2, 6)), (5, (6, 2)), (24, (6, 2))):

@@ -77,8 +77,7 @@ class ToyEnv(physics.PhysicsEnv):
 
 
 def toy(randomized: Any = "", randomize_warmup: int = 0, kind: type[ToyEnv] = ToyEnv,
-        **settings: Any) -> ToyEnv:
-    ball = Ball()
+        ball: type[Ball] = Ball, **settings: Any) -> ToyEnv:
     settings = {"episode_length": 20, "resets": "pool", "reset_pool": 0} | settings
     settings |= {"randomize": randomized, "randomize_warmup": randomize_warmup}
-    return kind("toy/ball", ball, action=Box(-1.0, 1.0, (1,)), **settings)
+    return kind("toy/ball", ball(), action=Box(-1.0, 1.0, (1,)), **settings)

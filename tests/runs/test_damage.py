@@ -4,7 +4,6 @@ another agent than the one that was saved. Nothing is trained."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -62,7 +61,6 @@ def made(tmp_path_factory) -> Path:
 def run(made, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(made, tmp_path / "runs")
-    monkeypatch.setattr(importlib.import_module("jaxrl_fast.runs.load"), "run_prepared", reached)
     return tmp_path / "runs" / "run"
 
 
@@ -72,7 +70,7 @@ def reached(*_):
 
 def resume(run: Path) -> None:
     with pytest.raises(Reached):
-        jf.resume(run, 512, horizon=512)
+        jf.resume(run, 512, horizon=512, sinks=reached)
     RunDir(run).history(256)
 
 

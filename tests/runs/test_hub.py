@@ -93,8 +93,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def remote(tmp_path, monkeypatch):
     """The repositories of a hub that `huggingface_hub` talks to."""
-    monkeypatch.setattr(Hub, "repositories", {})
-    monkeypatch.setattr(Hub, "private", {})
+    Hub.repositories, Hub.private = {}, {}
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

@@ -22,7 +22,7 @@ from jaxrl_fast.logs.notebook import NotebookSink
 from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.live_pictures import EPISODE, STILL, LivePictures, Picture
 from jaxrl_fast.runs.load import resume_run
-from jaxrl_fast.runs.train import start
+from jaxrl_fast.runs.train import Around, start
 from jaxrl_fast.runs.videos import FILMING, Filming
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
@@ -102,7 +102,7 @@ def test_an_interrupted_run_with_pictures_resumes_exactly(shell, unbroken, tmp_p
         with pytest.raises(KeyboardInterrupt):
             tools.train("ppo", tmp_path / "run", hooks=[stop], chunk_seconds=1e-9,
                         progress=True, pictures=True, dependencies=ALWAYS)
-        resumed = resume_run(tmp_path / "run", progress=True, dependencies=ALWAYS)
+        resumed = resume_run(tmp_path / "run", Around(progress=True, dependencies=ALWAYS))
     finally:
         signal.signal(signal.SIGINT, old)
     assert len({name for _, name, _ in shell.pictures}) == 2

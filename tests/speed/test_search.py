@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine import tuned
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
@@ -63,14 +64,13 @@ def test_choices_with_other_numbers(algo, env, expected):
             assert tuned.given(with_settings(run, {name: value})) == {name: value}
 
 
-def test_environments_on_the_host_step_in_processes_or_fewer_threads(monkeypatch):
+def test_environments_on_the_host_step_in_processes_or_fewer_threads(cores):
     choice = {"env.vectorization": ["async"]}
     assert choices(prepared(env="gym:CartPole-v1")) == choice | LAST
     run = with_settings(prepared(env="gym:CartPole-v1"), {"env.vectorization": "async"})
     assert run.env.vectorization == "async" and choices(run) == LAST
-    monkeypatch.setattr(tuned.runtime, "cpu_count", lambda: 8)
-    monkeypatch.setattr(tuned.registry, "settings_of", lambda name: {"num_threads": 0})
-    assert choices(prepared(env="gym:CartPole-v1")) == {"env.num_threads": [1, 2, 4]} | LAST
+    cores(8)
+    assert choices(prepared(env="ale:Pong")) == {"env.num_threads": [1, 2, 4]} | LAST
 
 
 def test_a_run_without_a_choice_is_refused():
@@ -163,11 +163,9 @@ def test_noise_is_not_taken():
     assert search(prepared(), print, measure=Measure(Fake, lambda a, b: 1.02))[0].settings == {}
 
 
-def test_two_runs_need_the_memory_of_two(monkeypatch):
+def test_two_runs_need_the_memory_of_two():
     run = prepared()
-    plan = type(run.plan)
-    monkeypatch.setattr(plan, "need", property(lambda self: 3 * 2**30))
-    run.plan.__dict__["have"] = 5 * 2**30
-    valid = "memory must be at most the 5.0 GiB of the device for two runs"
+    have = run.plan.__dict__["have"] = run.plan.need * 5 // 3
+    valid = f"memory must be at most the {gib(have)} of the device for two runs"
     with pytest.raises(ConfigError, match=valid):
         search(run, print)

@@ -8,6 +8,7 @@ import functools
 import itertools
 import json
 import shutil
+import sys
 import types
 from unittest import mock
 
@@ -781,7 +782,10 @@ def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swep
 @pytest.mark.parametrize("watched", [True, False])
 def test_progress_is_shown_in_a_notebook_or_on_a_terminal(watched, tmp_path, capsys, monkeypatch):
     """A sweep and a resumed run show their progress in a notebook or on a terminal."""
-    monkeypatch.setattr("jaxrl_fast.logs.terminal.is_watched", lambda stream: watched)
+    if watched:
+        monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    else:
+        monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
     jf.sweep(algo, jf.make("CartPole-v1"), 256, grid={"algo.discount": [0.9, 0.99]}, seeds=1,
              out=tmp_path / "sweep", eval_episodes=2, pictures=False)

@@ -92,9 +92,8 @@ class ActorCritic:
         out = forward(self.heads["policy"], params["policy"], features)
         space = self.spec.action
         if not isinstance(space, Box):
-            return distributions.from_outputs(
-                space, out, mask=action_mask(self.spec.observation, obs)
-            )
+            mask = action_mask(self.spec.observation, obs)
+            return distributions.from_outputs(space, out, mask=mask)
         log_std = params.get("log_std")
         if self.state_dependent_std:
             out, log_std = jnp.split(out, 2, axis=-1)

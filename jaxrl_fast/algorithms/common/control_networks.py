@@ -41,11 +41,8 @@ class ControlNetworks:
         """Draw {"actor", "critics"} for observations like the batch `obs`."""
         x = {"action": jnp.zeros((1, math.prod(self.spec.action.shape)), jnp.float32),
              "observation": obs}
-        parts = (
-            {"actor": (self.actor, obs)}
-            | {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
-        )
-        made = initialize_parts(key, parts)
+        parts = {f"critic{i}": (self.critic, x) for i in range(self.num_critics)}
+        made = initialize_parts(key, {"actor": (self.actor, obs)} | parts)
         critics = [made[f"critic{i}"] for i in range(self.num_critics)]
         return {"actor": made["actor"], "critics": jax.tree.map(lambda *x: jnp.stack(x), *critics)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -10,20 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent, normalize
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.common.normalize import (
-    Rewards,
-    init_moments,
-    normalize_obs,
-    update_moments,
-)
+from jaxrl_fast.algorithms.common.normalize import Normalized, Rewards
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import as_network, make_torso
-from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
+from jaxrl_fast.ops import distributions, optim
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 from jaxrl_fast.types import Clock, Trajectory
 
@@ -38,7 +32,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class PolicyGradient(Algorithm):
+class PolicyGradient(Normalized, descent.Descent):
     """A stochastic policy trained on rollouts; subclasses write `prepare` and `update`."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
@@ -73,12 +67,8 @@ class PolicyGradient(Algorithm):
     """a CNN sees pixels as (pixel - image_mean) / image_scale"""
     image_scale: float = setting(0.0, low=0, static=True)
     """divisor of pixels; 0: their range, to [0, 1]"""
-    normalize_reward: bool = setting(False, kw_only=True)
+    normalize_reward: bool = setting(False)
     """rewards over the running deviation of the discounted return, clipped to +-10"""
-    optimizer: str | Callable[..., Any] | None = setting(
-        None, convert=optimizer_setting, kw_only=True
-    )
-    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
     num_envs: int = setting(16)
     """environments stepped together"""
     num_steps: int = setting(128)
@@ -117,7 +107,6 @@ class PolicyGradient(Algorithm):
                               f"False with one row in a minibatch: {why}")
 
     def bind(self, spec):
-        check_descends(self.optimizer, self.learning_rate)
         for name in ("squash", "state_dependent_std"):
             if getattr(self, name) and not isinstance(spec.action, Box):
                 raise ConfigError(name, True, f"False for {spec.name}: only a Box has a Gaussian, "
@@ -137,28 +126,17 @@ class PolicyGradient(Algorithm):
     @property
     def networks(self) -> ActorCritic:
         """Return the networks of policy and value."""
-        torso, value_torso = (
-            make_torso(
-                self.network, self.spec.observation, hidden, self.activation,
-                image=(self.image_mean, self.image_scale)
-            )
-            for hidden in (self.hidden, self.value_hidden or self.hidden)
-        )
+        image = self.image_mean, self.image_scale
+        made = lambda hidden: make_torso(self.network, self.spec.observation, hidden,
+                                         self.activation, image=image)
+        torso, value_torso = made(self.hidden), made(self.value_hidden or self.hidden)
         gaussian = self.initial_log_std, self.state_dependent_std, self.squash
         return ActorCritic(self.spec, torso, value_torso, self.shared_torso,
                            *gaussian, self.precision)
 
-    @property
-    def default_optimizer(self) -> optim.Optimizer:
-        """Return the algorithm's own optimizer, clipping included."""
-        raise NotImplementedError
-
     def init(self, key: jax.Array) -> Agent:
-        obs = stacking.example(self.spec)
-        moments = init_moments(self.normalize_observations, obs)
-        return self.begin(
-            self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
-        )
+        moments, obs = self.begin_moments()
+        return self.begin(self.networks.init(key, obs), moments)
 
     def begin(self, params, moments=()):
         opt_state = descent.init_optimizer(self, params, self.networks.layers)
@@ -172,14 +150,10 @@ class PolicyGradient(Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
-        dist = self.networks.policy(agent.params,
-                                    normalize_obs(self.spec.observation, agent.moments, obs))
+        dist = self.networks.policy(agent.params, self.seen(agent, obs))
         if mode == "random":
-            return (
-                carry,
-                distributions.random_action(noise, space, action_mask(self.spec.observation, obs)),
-                (dist, ())
-            )
+            mask = action_mask(self.spec.observation, obs)
+            return carry, distributions.random_action(noise, space, mask), (dist, ())
         action = dist.mode() if mode == "greedy" else dist.sample(noise)
         if isinstance(dist, distributions.TanhNormal):  # keep the draw: tanh cannot be inverted
             return carry, space.from_unit(dist.squash(action)), (dist, action)
@@ -187,9 +161,6 @@ class PolicyGradient(Algorithm):
 
     observe = normalize.observe_rewards
     seam = normalize.seam_rewards
-
-    def finish(self, agent, rows):
-        return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
     def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
         """Return the learner's rewards: normalised if set, then scaled."""
@@ -202,20 +173,35 @@ class PolicyGradient(Algorithm):
                                                     left, 1.0)
 
 
+@tree.settings
+class WithRMSProp(PolicyGradient):
+    """The part of A2C and IMPALA, which step by RMSProp."""
+
+    normalize_advantage: bool = setting(False)
+    """zero mean and unit variance in every update"""
+    rmsprop: bool = setting(True)
+    """RMSProp instead of Adam"""
+    rms_decay: float = setting(0.99, low=0, high=1)
+    """decay of RMSProp's mean of squares"""
+    optimizer_epsilon: float = setting(1e-5, low=0, open_low=True)
+    """epsilon of RMSProp (within the root) or Adam"""
+
+    @property
+    def default_optimizer(self):
+        if self.rmsprop:
+            return optim.rmsprop(self.max_grad_norm, self.optimizer_epsilon, self.rms_decay)
+        return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
+
+
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
     """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
-    action = (
-        steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
-    )
-    action = drawn if isinstance(dist, distributions.TanhNormal) else action
+    action = steps.action
+    if isinstance(dist, distributions.TanhNormal):
+        action = drawn
+    elif isinstance(space, Box):
+        action = action.reshape(steps.reward.shape + (-1,))
     return action, dist.log_prob(action)
-
-
-def check_minibatches(algo: Any, items: int, of: str) -> None:
-    """Raise ConfigError unless `num_minibatches` divides the number of shuffled items."""
-    if items % algo.num_minibatches:
-        raise ConfigError("num_minibatches", algo.num_minibatches, f"a divisor of {of} = {items}")
 
 
 def approx_kl(ratio: jax.Array, log_ratio: jax.Array) -> jax.Array:

@@ -140,9 +140,7 @@ def head() -> str:
 
 def line(climb: Climb, first: Climb) -> str:
     show = lambda x, spec: format(x, spec) if math.isfinite(x) else "-"
-    minutes = (
-        f"{climb.solved / 60:.1f}" if climb.solved is not None else f"> {climb.seconds / 60:.1f}"
-    )
+    minutes = f"> {climb.seconds / 60:.1f}" if climb.solved is None else f"{climb.solved / 60:.1f}"
     book = "{} steps/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
     return (
         f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} "
@@ -177,9 +175,8 @@ def draw(climbs: Sequence[Climb], path: Path) -> Path:
     if scored:
         below = canvas.add_subplot(2, 1, 2)
         for i in scored:
-            minutes, scores = (
-                [t / 60 for t, _, _ in climbs[i].curve], [score for *_, score in climbs[i].curve]
-            )
+            minutes = [t / 60 for t, _, _ in climbs[i].curve]
+            scores = [score for *_, score in climbs[i].curve]
             below.plot(minutes, scores, **look(i), label=climbs[i].rung.name)
         style(below, "minutes", f"score, last {GAMES} games")
         below.axhline(SOLVED, color="#c9ccd3", lw=1)

@@ -145,9 +145,8 @@ def needs(rung: Rung) -> str | None:
         return "torch"
     if rung.environment.startswith("envpool:"):
         return None if there("envpool") else "envpool"
-    return (
-        None if there("ale_py") and (there("cv2") or WRAPPED not in rung.environment) else "atari"
-    )
+    native = WRAPPED not in rung.environment
+    return None if there("ale_py") and (native or there("cv2")) else "atari"
 
 
 def check(minutes: float | None, seed: int) -> None:

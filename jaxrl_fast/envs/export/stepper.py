@@ -69,10 +69,8 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
         else:
             fresh, first = start(words, carry.at)
         seen, obs = tree.where(mask, (first, first), (seen, obs))
-        return (
-            tree.where(mask, fresh._replace(at=()), carry._replace(at=()))._replace(at=carry.at),
-            seen, obs
-        )
+        new = tree.where(mask, fresh._replace(at=()), carry._replace(at=()))
+        return new._replace(at=carry.at), seen, obs
 
     def refill(words, number):
         key = random.keys_at(_key(words), number, 1)[0]
@@ -145,9 +143,8 @@ class Stepper:
         words = lambda: rng.integers(0, 2**32, 2, np.uint32)
         if mask is not None:
             self.over = self.over & ~mask
-            self.carry, self.seen, self.obs = self.programs.restart(
-                self.carry, self.seen, self.obs, words(), mask
-            )
+            begun = self.programs.restart(self.carry, self.seen, self.obs, words(), mask)
+            self.carry, self.seen, self.obs = begun
             return self.obs
         if seeded or self.carry is None:
             self.root, self.block, self.left, at = words(), 0, 0, np.int32(0)

@@ -57,10 +57,9 @@ def to_gymnasium(
     )
     check_choice("autoreset_mode", mode, MODES)
     if render_mode not in (None, "rgb_array") or (render_mode and not env.drawing):
-        valid = (
-            "None or 'rgb_array'" if env.drawing
-            else f"None for {env.spec.name}, which cannot be drawn"
-        )
+        valid = "None or 'rgb_array'"
+        if not env.drawing:
+            valid = f"None for {env.spec.name}, which cannot be drawn"
         raise ConfigError("render_mode", render_mode, valid)
     if num_envs is None:
         if mode != MODES[0]:

@@ -71,7 +71,6 @@ def gymnax() -> types.ModuleType:
 def knows(name: str) -> bool:
     """Return whether a user registered `name` in gymnax; does not import it."""
     registration = sys.modules.get("gymnax.registration")
-    return (
-        registration is not None and name in registration._registry
-        and name not in registration._BUILTIN_ENV_IDS
-    )
+    if registration is None or name not in registration._registry:
+        return False
+    return name not in registration._BUILTIN_ENV_IDS

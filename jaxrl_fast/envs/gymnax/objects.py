@@ -40,11 +40,9 @@ def _six(name: str, found: Any) -> tuple:
     """Return (obs, state, reward, done or terminated, truncated or None, info)."""
     size = len(found) if isinstance(found, (tuple, list)) else 0
     if size not in (5, 6):
-        valid = (
-            "(obs, state, reward, done, info) or (obs, state, reward, terminated, truncated, info)"
-        )
-        raise ConfigError(f"{name}: step_env", f"{size} values" if size
-                          else type(found).__name__, valid)
+        raise ConfigError(f"{name}: step_env", f"{size} values" if size else type(found).__name__,
+                          "(obs, state, reward, done, info) or (obs, state, reward, terminated, "
+                          "truncated, info)")
     return tuple(found) if size == 6 else (*found[:4], None, found[4])
 
 
@@ -170,16 +168,14 @@ def adapt(env: Any, name: str, **settings: Any) -> OwnGymnaxEnv:
 def _as_given(space: Space, own: Any, given: Any) -> Space:
     """Return our space, with integers if the environment declares and returns them."""
     if isinstance(space, Dict):
-        inner = (
-            own.spaces if isinstance(own.spaces, dict)
-            else {str(i): s for i, s in enumerate(own.spaces)}
-        )
+        inner = own.spaces
+        if not isinstance(own.spaces, dict):
+            inner = {str(i): s for i, s in enumerate(own.spaces)}
         at = given if isinstance(given, dict) else {str(i): x for i, x in enumerate(given)}
         return Dict(tuple((k, _as_given(child, inner[k], at[k])) for k, child in space.items))
-    whole = (
-        isinstance(space, Box) and hasattr(given, "dtype")
-        and all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
-    )
+    if not isinstance(space, Box) or not hasattr(given, "dtype"):
+        return space
+    whole = all(np.dtype(x.dtype).kind in "iu" for x in (own, given))
     return dataclasses.replace(space, dtype=np.dtype(given.dtype)) if whole else space
 
 

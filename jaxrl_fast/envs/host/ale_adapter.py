@@ -94,9 +94,8 @@ class AleEnv(HostEnv):
             picture = Box(0, 255, (self.img_height, self.img_width, 1 if self.grayscale else 3),
                           np.uint8)
             limit = -(-self.max_num_frames_per_episode // self.frameskip)
-            action, shape = (
-                own_form(env.single_action_space), (1, *picture.shape[: 2 if self.grayscale else 3])
-            )
+            action = own_form(env.single_action_space)
+            shape = (1, *picture.shape[: 2 if self.grayscale else 3])
             seen = Own(picture, shape, np.dtype(np.uint8), channels_first=self.grayscale)
             return EnvSpec(self.name, picture, action.space, limit, own_observation=seen,
                            own_action=action)
@@ -115,9 +114,8 @@ class AleVector(Vector):
     def __init__(self, vector: Any, seed: int, shape: tuple[int, int, int], name: str):
         # stacks of one, whose axis comes first
         self.encode = lambda obs: np.array(obs).reshape(-1, *shape)
-        self.vector, self.seed, self.num_envs, self.lives = (
-            vector, seed % 2**31, vector.num_envs, None
-        )
+        self.vector, self.num_envs = vector, vector.num_envs
+        self.seed, self.lives = seed % 2**31, None
         self.decode, self.name = own_form(vector.single_action_space).decode, name
 
     @guarded
@@ -136,10 +134,9 @@ class AleVector(Vector):
         obs, reward = self.encode(obs), exact(reward, np.float32, "rewards")
         terminated, truncated = ends(terminated, truncated)
         ended = terminated | truncated
-        successors = (
-            put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended])) if ended.any()
-            else obs
-        )
+        successors = obs
+        if ended.any():
+            successors = put(obs, ended, self.encode(np.asarray(info["final_obs"])[ended]))
         self.lives, self.shown = np.array(info["lives"]), successors
         # after an end they are the new game's
         lives = {"lives": np.where(ended, np.nan, self.lives)}

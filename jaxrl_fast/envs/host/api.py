@@ -140,11 +140,9 @@ def _wrap(env: HostEnv, **settings: Any) -> HostEnv:
     common = {name: getattr(env, name, usual) for name, usual in wrappers.COMMON.items()} | settings
     for name in ("action_repeat", "sticky_actions", "time_limit"):
         if common[name] != wrappers.COMMON[name]:
-            valid = (
-                f"{wrappers.COMMON[name]} on the host: use the environment's own settings "
-                "(`jaxrl-fast train ... --help`)"
-            )
-            raise ConfigError(f"env.{name}", common[name], valid)
+            raise ConfigError(f"env.{name}", common[name],
+                              f"{wrappers.COMMON[name]} on the host: use the environment's own "
+                              "settings (`jaxrl-fast train ... --help`)")
     checked = wrappers.Common(**common)
     env = dataclasses.replace(env, **{name: getattr(checked, name)
                                       for name in ("stack", "reward_scale", "reward_clip")})

@@ -9,8 +9,8 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 
-def aside(f: Callable[[], Any],
-          then: Callable[[], None] = lambda: None) -> tuple[Future, threading.Thread]:
+def aside(f: Callable[[], Any], then: Callable[[], None] = lambda: None,
+          name: str = "environments") -> tuple[Future, threading.Thread]:
     """Run f() in a daemon thread, then `then()` -> (its future, the thread)."""
     future: Future = Future()
 
@@ -21,7 +21,7 @@ def aside(f: Callable[[], Any],
             future.set_exception(error)
         then()
 
-    thread = threading.Thread(target=run, name="environments", daemon=True)
+    thread = threading.Thread(target=run, name=name, daemon=True)
     thread.start()
     return future, thread
 

@@ -174,9 +174,8 @@ class EnvPoolVector(Vector):
         ids = info["env_id"]
         arrays = [self.encode(obs), *arrays]
         numbers = flat({k: v for k, v in info.items() if k not in _NOT_NUMBERS}, len(ids))
-        info = (
-            {"ids": ids, "numbers": numbers} | ({"lives": info["lives"]} if "lives" in info else {})
-        )
+        lives = {"lives": info["lives"]} if "lives" in info else {}
+        info = {"ids": ids, "numbers": numbers} | lives
         if (np.diff(ids) > 0).all():  # mostly: saves a copy of every picture
             return (*arrays, info)
         order = np.argsort(ids)

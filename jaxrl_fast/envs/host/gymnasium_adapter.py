@@ -160,9 +160,8 @@ class GymnasiumEnv(HostEnv):
 
     def _found(self) -> EnvSpec:
         if self.vectorization == "native":  # need not be copies of the single environment
-            env, limit = (
-                self._make(1, {}), self.max_episode_steps or _spec_of(self.id).max_episode_steps
-            )
+            env = self._make(1, {})
+            limit = self.max_episode_steps or _spec_of(self.id).max_episode_steps
             spaces = env.single_observation_space, env.single_action_space
         else:
             env, limit = self._single()

@@ -50,11 +50,9 @@ class Copies:
             copy.deepcopy(env).close()
         except Exception as error:
             kind = type(env.unwrapped).__name__
-            valid = (
-                f"a function that makes one, such as `lambda: {kind}(...)`: it cannot be copied "
-                f"({error!r})"
-            )
-            raise ConfigError("environment", name, valid) from error
+            raise ConfigError("environment", name,
+                              f"a function that makes one, such as `lambda: {kind}(...)`: it "
+                              f"cannot be copied ({error!r})") from error
 
     def __call__(self) -> Any:
         return copy.deepcopy(self.env)

@@ -113,9 +113,7 @@ def _warn_of_wide(name: str, space: Any) -> None:
 def spec_of(name: str, observation: Any, action: Any, limit: int | None,
             smallest: int = PICTURE) -> EnvSpec:
     """Return the spec of an environment with these spaces."""
-    seen, done = (
-        own_form(observation, smallest, f"{name}: observation_space"),
-        own_form(action, name=f"{name}: action_space")
-    )
+    seen = own_form(observation, smallest, f"{name}: observation_space")
+    done = own_form(action, name=f"{name}: action_space")
     _warn_of_wide(name, observation)
     return EnvSpec(name, seen.space, done.space, limit, own_observation=seen, own_action=done)

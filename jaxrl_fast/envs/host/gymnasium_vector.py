@@ -91,9 +91,8 @@ class GymnasiumVector(Vector):
             found, self.pending = self.vector.step(self.pending), None
         obs, reward, terminated, truncated, info = found
         before, obs = self.obs, self.encode(obs)
-        reward, (terminated, truncated) = (
-            np.array(exact(reward, np.float32, "rewards")), ends(terminated, truncated)
-        )
+        reward = np.array(exact(reward, np.float32, "rewards"))
+        terminated, truncated = ends(terminated, truncated)
         ended, successors = terminated | truncated, obs
         if self.mode == "SAME_STEP" and ended.any():
             last = [info["final_obs"][i] for i in np.flatnonzero(ended)]
@@ -105,9 +104,8 @@ class GymnasiumVector(Vector):
             real = ~self.resetting
             if self.resetting.any():
                 successors = put(successors, self.resetting, take(before, self.resetting))
-                reward, truncated = (
-                    np.where(real, reward, np.float32(0)), truncated | self.resetting
-                )
+                reward = np.where(real, reward, np.float32(0))
+                truncated = truncated | self.resetting
             self.resetting = ended
         self.obs, self.over = obs, over
         info = self._numbers(info, ended, real) if info else {}
@@ -155,10 +153,9 @@ class GymnasiumVector(Vector):
             found = self.vector.render()
         except NotImplementedError:
             return None
-        return (
-            None if found is None
-            else np.asarray(found[0] if isinstance(found, (tuple, list)) else found)
-        )
+        if found is None:
+            return None
+        return np.asarray(found[0] if isinstance(found, (tuple, list)) else found)
 
 
 def innermost(env: Any) -> Any:

@@ -40,7 +40,7 @@ class Checked(gymnasium.Wrapper):
                 and isinstance(found[1], dict)):
             raise misfit("what reset returns", "two values (observation, info), info a dict",
                          _form(found))
-        return _copied(self._seen, found[0], ""), found[1]
+        return _copied(self._seen, found[0], "observations"), found[1]
 
     def step(self, action: Any) -> tuple:
         found = self.env.step(action)
@@ -55,7 +55,7 @@ class Checked(gymnasium.Wrapper):
             terminated = _scalar(terminated, bool, "terminated")
         if type(truncated) is not bool:
             truncated = _scalar(truncated, bool, "truncated")
-        return _copied(self._seen, obs, ""), reward, terminated, truncated, info
+        return _copied(self._seen, obs, "observations"), reward, terminated, truncated, info
 
 
 def _form(found: Any) -> str:
@@ -65,30 +65,26 @@ def _form(found: Any) -> str:
     return f"{len(found)} values" + (f", the last {type(found[-1]).__name__}" if found else "")
 
 
-def _copied(space: Any, observation: Any, where: str) -> Any:
+def _copied(space: Any, observation: Any, name: str) -> Any:
     if isinstance(space, spaces.Dict):
         if not isinstance(observation, dict) or not observation.keys() >= space.spaces.keys():
             got = (
                 f"a dict with {', '.join(map(str, observation))}" if isinstance(observation, dict)
                 else _form(observation)
             )
-            raise misfit(f"observations{where}",
-                         f"a dict with {', '.join(map(str, space.spaces))}", got)
-        return {key: _copied(inner, observation[key], f"{where}[{key!r}]")
+            raise misfit(name, f"a dict with {', '.join(map(str, space.spaces))}", got)
+        return {key: _copied(inner, observation[key], f"{name}[{key!r}]")
                 for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
-            raise misfit(f"observations{where}", f"a tuple of {len(space.spaces)} values",
-                         _form(observation))
-        return tuple(_copied(inner, observation[i], f"{where}[{i}]")
+            raise misfit(name, f"a tuple of {len(space.spaces)} values", _form(observation))
+        return tuple(_copied(inner, observation[i], f"{name}[{i}]")
                      for i, inner in enumerate(space.spaces))
     found = np.array(observation)
     if found.shape != space.shape:
-        raise ValueError(f"observations{where} of shape {list(found.shape)}, where their space has "
+        raise ValueError(f"{name} of shape {list(found.shape)}, where their space has "
                          f"{list(space.shape)}")
-    return (
-        found if found.dtype == space.dtype else exact(found, space.dtype, f"observations{where}")
-    )
+    return found if found.dtype == space.dtype else exact(found, space.dtype, name)
 
 
 # types that need no check

@@ -65,9 +65,8 @@ class Acrobot(Env):
     def transition(self, noise, state, action):
         physics, time = state
         torque = (action - 1).astype(jnp.float32)
-        theta1, theta2, vel1, vel2 = self._runge_kutta(
-            tuple(physics[..., i] for i in range(4)), torque
-        )
+        angles = tuple(physics[..., i] for i in range(4))
+        theta1, theta2, vel1, vel2 = self._runge_kutta(angles, torque)
         theta1, theta2 = _wrap(theta1), _wrap(theta2)
         vel1 = jnp.clip(vel1, -self.max_vel_1, self.max_vel_1)
         vel2 = jnp.clip(vel2, -self.max_vel_2, self.max_vel_2)

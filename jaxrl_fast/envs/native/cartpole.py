@@ -70,9 +70,8 @@ class CartPole(Env):
         theta, theta_dot = theta + self.tau * theta_dot, theta_dot + self.tau * theta_acc
         obs = jnp.stack([x, x_dot, theta, theta_dot], axis=-1)
         time = time + 1
-        terminated = (
-            (jnp.abs(x) > self.x_threshold) | (jnp.abs(theta) > self.theta_threshold_radians)
-        )
+        gone = jnp.abs(x) > self.x_threshold
+        terminated = gone | (jnp.abs(theta) > self.theta_threshold_radians)
         truncated = time >= self.max_steps_in_episode
         return (obs, time), Outcome(obs, jnp.ones_like(x), terminated, truncated)
 

@@ -60,9 +60,8 @@ class Pendulum(Env):
         torque = jnp.clip(action[..., 0], -self.max_torque, self.max_torque)
         angle = (theta + math.pi) % (2 * math.pi) - math.pi
         reward = -(angle**2 + 0.1 * speed**2 + 0.001 * torque**2)
-        acceleration = (
-            3 * self.g / (2 * self.l) * jnp.sin(theta) + 3.0 / (self.m * self.l**2) * torque
-        )
+        weight = 3 * self.g / (2 * self.l) * jnp.sin(theta)
+        acceleration = weight + 3.0 / (self.m * self.l**2) * torque
         speed = jnp.clip(speed + acceleration * self.dt, -self.max_speed, self.max_speed)
         physics, time = jnp.stack([theta + speed * self.dt, speed], axis=-1), time + 1
         terminated = jnp.zeros(time.shape, bool)

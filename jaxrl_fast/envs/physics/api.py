@@ -26,9 +26,6 @@ from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import EnvSpec, Outcome
 
-# bytes of states and actions that fit a core's cache, and environments in any case
-BLOCK_BYTES, BLOCK_ENVS = 200_000, 64
-
 
 class Setting(NamedTuple):
     default: Any
@@ -80,6 +77,8 @@ class PhysicsEnv(Env):
 
     physics_field = ""  # of the environment's State
     model_attribute = ""  # the environment's physical model
+    # bytes of states and actions that fit a core's cache, and environments in any case
+    block_bytes, block_envs = 200_000, 64
 
     def __init_subclass__(cls):
         super().__init_subclass__()
@@ -96,9 +95,8 @@ class PhysicsEnv(Env):
         if reset_pool and resets == "every_step":
             raise ConfigError("env.reset_pool", reset_pool,
                               "0 with env.resets = 'every_step', which has no pool")
-        self.env, self.resets = (
-            env, EveryStep() if resets == "every_step" else Pool(int(reset_pool))
-        )
+        self.env = env
+        self.resets = EveryStep() if resets == "every_step" else Pool(int(reset_pool))
         # devices that divide the environments; itself for other numbers of them
         self._parts, self._divided = 1, {}
         # The parts of a State, by tracing alone: an eager reset takes seconds.
@@ -114,11 +112,9 @@ class PhysicsEnv(Env):
 
     @property
     def drawing(self):
+        seconds = float(self.env.dt) if hasattr(self.env, "dt") else None
         plain = super().drawing
-        return (
-            plain
-            and plain._replace(step_seconds=float(self.env.dt) if hasattr(self.env, "dt") else None)
-        )
+        return plain and plain._replace(step_seconds=seconds)
 
     def on_device(self, parts=1):
         if parts == self._parts:
@@ -180,7 +176,7 @@ class PhysicsEnv(Env):
         num_envs, ends = leaves[0].shape[0], None
         # an evaluation's episodes may not divide
         parts = self._parts if num_envs % self._parts == 0 else 1
-        block = parts * _block(num_envs // parts, sum(x.nbytes for x in leaves) // num_envs)
+        block = parts * self._block(num_envs // parts, sum(x.nbytes for x in leaves) // num_envs)
 
         def at_once(*leaves):
             nonlocal ends
@@ -201,6 +197,13 @@ class PhysicsEnv(Env):
         out = lowering.by_platform(special, at_once, *leaves)
         return jax.tree.unflatten(ends, out)
 
+    def _block(self, num_envs: int, size: int) -> int:
+        """Return the environments of `size` bytes that a core steps together."""
+        most = max(self.block_envs, self.block_bytes // size)
+        block = max(b for b in range(1, min(num_envs, most) + 1) if num_envs % b == 0)
+        # smaller ones are not worth their loop
+        return block if 4 * block >= self.block_envs else num_envs
+
     def _trial(self, model: Any, key: jax.Array) -> Any:
         """Return observations, rewards and ends of some steps with another model, for a check."""
         env = self._on(model)
@@ -208,9 +211,8 @@ class PhysicsEnv(Env):
         start = tree.strong(jax.tree.map(jnp.asarray, (getattr(new, self.physics_field), new.info)))
 
         def step(carry, _):
-            *carry, obs, reward, done = self._step_one(
-                env, *carry, jnp.zeros(self.spec.action.shape)
-            )
+            still = jnp.zeros(self.spec.action.shape)
+            *carry, obs, reward, done = self._step_one(env, *carry, still)
             return tuple(carry), (obs, reward, done)
 
         return new.obs, jax.lax.scan(step, start, length=2)[1]  # two stand for any number
@@ -246,13 +248,6 @@ def _reset_one(env: PhysicsEnv, key: jax.Array, t: jax.Array) -> tuple[PhysicsSt
 def _step_one(env: PhysicsEnv, varied: list[jax.Array], physics: Any,
               info: Any, action: jax.Array) -> Any:
     return env._step_one(env._with(varied), physics, info, action)
-
-
-def _block(num_envs: int, size: int) -> int:
-    """Return the environments of `size` bytes that a core steps together."""
-    most = max(BLOCK_ENVS, BLOCK_BYTES // size)
-    block = max(b for b in range(1, min(num_envs, most) + 1) if num_envs % b == 0)
-    return block if 4 * block >= BLOCK_ENVS else num_envs  # smaller ones are not worth their loop
 
 
 def check_number(argument: str, value: Any, low: float = -math.inf, open_low: bool = False) -> None:

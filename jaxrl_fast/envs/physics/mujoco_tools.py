@@ -79,9 +79,8 @@ def _renderer(model: Any) -> tuple[Any, Any, Any] | None:
         return None
     # a camera that follows the body, else the default one
     names = [model.camera(i).name for i in range(model.ncam)]
-    following = (
-        [i for i in range(model.ncam) if model.cam_mode[i] != mujoco.mjtCamLight.mjCAMLIGHT_FIXED]
-    )
+    fixed = mujoco.mjtCamLight.mjCAMLIGHT_FIXED
+    following = [i for i in range(model.ncam) if model.cam_mode[i] != fixed]
     camera = following[0] if following else (0 if names else -1)
     return renderer, mujoco.MjData(model), camera
 

@@ -69,10 +69,9 @@ def parse(value: Any, warmup: int, model: Any) -> Callable[[jax.Array, Any, jax.
     check_int("env.randomize_warmup", warmup, low=0)
     if callable(value) or value == "":
         if warmup:
-            valid = (
-                "0 with a function, which gets t itself" if callable(value)
-                else "0 without env.randomize"
-            )
+            valid = "0 without env.randomize"
+            if callable(value):
+                valid = "0 with a function, which gets t itself"
             raise ConfigError("env.randomize_warmup", warmup, valid)
         return value or None
     if not isinstance(value, str):
@@ -134,11 +133,9 @@ class Randomizer:
         new = function(key, model, t)
         shapes = lambda tree: [np.shape(x) for x in jax.tree.leaves(tree)]
         if jax.tree.structure(new) != self._structure or shapes(new) != shapes(model):
-            valid = (
-                "a function that returns the model that it was given, changed, its leaves of the "
-                "same shapes"
-            )
-            raise ConfigError("env.randomize", function, valid)
+            raise ConfigError("env.randomize", function,
+                              "a function that returns the model that it was given, changed, its "
+                              "leaves of the same shapes")
         closed = jax.make_jaxpr(lambda key, t: jax.tree.leaves(function(key, model, t)))(key, t)
         drawn = depends_on_inputs(closed.jaxpr)
         if not any(drawn):
@@ -168,10 +165,10 @@ class Randomizer:
             if name in inert:
                 raise ConfigError("env.randomize", name, inert[name])
         key = jax.random.key_data(jax.random.key(0))
+        varied = [jnp.asarray(self._leaves[i]) for i in self._places]
+        seen = lambda varied: jax.tree.leaves(trial(self.put(varied), key))
         try:
-            closed = jax.make_jaxpr(lambda varied: jax.tree.leaves(trial(self.put(varied), key)))(
-                [jnp.asarray(self._leaves[i]) for i in self._places]
-            )
+            closed = jax.make_jaxpr(seen)(varied)
         except (jax.errors.JAXTypeError, TypeError) as error:
             valid = f"leaves that this backend can vary: {first_line(error)}"
             raise ConfigError("env.randomize", ", ".join(names), valid) from None

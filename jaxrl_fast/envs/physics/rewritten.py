@@ -78,9 +78,8 @@ def _scan(eqn: core.JaxprEqn, given: list) -> list:
                      [*params["jaxpr"].consts, *given[:consts]], strict=True))
     known, before, inside, names = {*fixed}, [], [], {}
     for one in _flat(jaxpr.eqns, names):
-        ready = (
-            not one.effects and all(isinstance(x, core.Literal) or x in known for x in one.invars)
-        )
+        constant = all(isinstance(x, core.Literal) or x in known for x in one.invars)
+        ready = constant and not one.effects
         (before if ready else inside).append(one)
         known.update(one.outvars if ready else ())
     _run(before, fixed)

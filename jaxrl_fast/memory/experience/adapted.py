@@ -78,10 +78,8 @@ def outline_experience(path: str | Path, memory: Ring, fraction: float) -> Fille
 def _as_it_is(memory: Ring, data: Filled, fraction: float) -> bool:
     """Return whether `with_experience` takes `data` in its own layout."""
     if fraction == 0:
-        same = (
-            successors_of(data.rows) is None
-            or data.memory.truncation_interval == memory.truncation_interval
-        )
+        same = data.memory.truncation_interval == memory.truncation_interval
+        same = same or successors_of(data.rows) is None
         return same and layout(data.memory) == layout(memory)
     whole = isinstance(data.memory, TransitionMemory)  # stacks, and successors
     kind = UniformMemory if whole else type(data.memory)
@@ -107,11 +105,9 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
     rows = in_columns(rows, memory.num_envs)
     left = int((~rows.truncated).sum())
     if not left:
-        what = (
-            f"fewer: nothing is left of {steps:,} steps of experience that are divided among so "
-            "many"
-        )
-        raise ConfigError("num_envs", memory.num_envs, what)
+        raise ConfigError("num_envs", memory.num_envs,
+                          f"fewer: nothing is left of {steps:,} steps of experience that are "
+                          "divided among so many")
     if left < 0.9 * steps:
         text = (
             f"experience: {left:,} of {steps:,} steps are left, divided among {memory.num_envs} "
@@ -122,11 +118,9 @@ def _newest(memory: Ring, rows: Row | Transition) -> Row:
     most = memory.length - memory.n_step - memory.stack - memory.num_steps
     time = len(rows.reward)
     if most < 1:
-        valid = (
-            f"more: {memory.length} rows of each environment hold a block, n_step and stack and no "
-            "experience"
-        )
-        raise ConfigError("buffer_size", memory.capacity, valid)
+        raise ConfigError("buffer_size", memory.capacity,
+                          f"more: {memory.length} rows of each environment hold a block, n_step "
+                          "and stack and no experience")
     if time > most:
         kept, of = most * memory.num_envs, time * memory.num_envs
         text = f"experience: the newest {kept:,} of {of:,} rows fit the replay (buffer_size)"

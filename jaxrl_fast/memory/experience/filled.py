@@ -164,11 +164,9 @@ def fill(memory: Ring, rows: Row | Transition) -> Filled:
         after += -(before + time + after) % memory.num_steps
         rows = extend(cut_off(jax.tree.map(np.asarray, rows)), after, before)
     elif not isinstance(memory, TransitionMemory) or time % memory.num_steps:
-        what = (
-            f"a TransitionMemory whose num_steps divides {time} for shuffled transitions (see "
-            "`hold`)"
-        )
-        raise ConfigError("memory", memory, what)
+        raise ConfigError("memory", memory,
+                          f"a TransitionMemory whose num_steps divides {time} for shuffled "
+                          "transitions (see `hold`)")
     blocks = rows.reward.shape[0] // memory.num_steps
     if blocks > memory.num_blocks:
         need = blocks * memory.num_steps * envs
@@ -182,9 +180,8 @@ def _write(memory: Ring, rows: Any) -> Any:
     blocks = jax.tree.map(lambda x: x.reshape((-1, memory.num_steps, *x.shape[1:])), rows)
     count = blocks.reward.shape[0]
     start = tree.strong(memory.init(tree.take(blocks, 0)))
-    return jax.lax.fori_loop(
-        0, count, lambda i, mem: memory.add(mem, tree.take(blocks, i), i), start
-    )
+    add = lambda i, mem: memory.add(mem, tree.take(blocks, i), i)
+    return jax.lax.fori_loop(0, count, add, start)
 
 
 def as_rows(transitions: Transition) -> Row:

@@ -54,9 +54,8 @@ def reading(path: Path, checked: bool = False,
     except Exception as error:  # orbax raises plain ones too
         failed()
         cause = error.__cause__ or error
-        lasting = (
-            isinstance(cause, FileNotFoundError) or (checked and not isinstance(cause, OSError))
-        )
+        torn = checked and not isinstance(cause, OSError)
+        lasting = torn or isinstance(cause, FileNotFoundError)
         raise DamagedError(path, error.valid if isinstance(error, ConfigError)
                            else reason_of(error), lasting) from error
 
@@ -97,10 +96,8 @@ class Quiet:
 def _of_orbax(unraisable: Any) -> bool:
     """Return whether an error is of an abandoned read or write of orbax."""
     code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
-    late = (
-        isinstance(unraisable.exc_value, RuntimeError)
-        and str(unraisable.exc_value) == "Event loop is closed"
-    )
+    late = isinstance(unraisable.exc_value, RuntimeError)
+    late = late and str(unraisable.exc_value) == "Event loop is closed"
     return late or (code is not None and "orbax" in code.co_filename)
 
 
@@ -109,7 +106,6 @@ def _shown(record: logging.LogRecord) -> bool:
     if "exception was never retrieved" not in record.getMessage():
         return True
     frames = traceback.walk_tb(record.exc_info[2]) if record.exc_info else ()
-    return (
-        "orbax" not in record.getMessage()
-        and not any("orbax" in frame.f_code.co_filename for frame, _ in frames)
-    )
+    if "orbax" in record.getMessage():
+        return False
+    return not any("orbax" in frame.f_code.co_filename for frame, _ in frames)

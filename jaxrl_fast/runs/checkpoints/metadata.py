@@ -10,21 +10,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.files import forms
 from jaxrl_fast.logs.reports import Reported
 from jaxrl_fast.types import Mean
 
 _WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
 _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
-FORMS = {  # per kind; older versions lack keys with a question mark
-    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED,
-             "train_seconds": forms.NUMBER,
-             "train_steps": int, "iterations?": int, "part?": {"*": list},
-             "seconds?": {"*": forms.NUMBER},
-             "names?": {"*": str}, "reports?": [str], **_WHO},
+FORMS = {  # per kind
+    "last": {"rows": int, "iterations": int, "part": {"*": list}, "reached": _REACHED,
+             "seconds": {"*": forms.NUMBER}, "train_seconds": forms.NUMBER, "train_steps": int,
+             "names": {"*": str}, "reports": [str], **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER,
-             "best_scores?": (forms.SCORES, type(None)), **_WHO},
+             "best_scores": (forms.SCORES, type(None)), **_WHO},
 }  # fmt: skip
 
 
@@ -84,16 +81,14 @@ class Saved(NamedTuple):
     settings: dict[str, np.ndarray]  # [members]
 
 
-def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
-    """Read the metadata of `last`. grid: the run's; a new end moves neither rows nor warm-up."""
-    rows = int(meta["rows"])
+def saved(number: int, meta: Mapping[str, Any]) -> Saved:
+    """Read the metadata of `last`."""
     progress = Progress(
-        rows, int(meta.get("iterations", grid.warmup + rows * grid.row)),
-        {name: Mean(*np.float32(mean)) for name, mean in meta.get("part", {}).items()},
-        {name: float(x) for name, x in meta.get("seconds",
-                                                {"train": meta["wall_seconds"]}).items()},
+        int(meta["rows"]), int(meta["iterations"]),
+        {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()},
+        {name: float(x) for name, x in meta["seconds"].items()},
         float(meta["train_seconds"]), int(meta["train_steps"]), list(meta["reached"]),
-        Reported(dict(meta.get("names", {})), list(meta.get("reports", ()))),
+        Reported(dict(meta["names"]), list(meta["reports"])),
     )  # fmt: skip
     lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
     settings = {name: np.asarray(values, np.float32) for name, values in meta["settings"].items()}
@@ -106,11 +101,9 @@ def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
     twice = len(set(lanes)) < len(lanes)
     if not lanes or twice or min(lanes) < 0 or (members is not None and max(lanes) >= members):
         return f"lanes are {lanes}" + (f" of {members} members" if members else "")
-    lists = (
-        {"reached": meta.get("reached"), "best_scores": meta.get("best_scores")} | meta["settings"]
-    )
+    lists = {name: meta.get(name) for name in ("reached", "best_scores")} | meta["settings"]
     short = [name for name, values in lists.items() if values is not None
              and len(values) <= max(lanes)]
-    return (
-        f"{short[0]} has {len(lists[short[0]])} values, not one for each member" if short else None
-    )
+    if not short:
+        return None
+    return f"{short[0]} has {len(lists[short[0]])} values, not one for each member"

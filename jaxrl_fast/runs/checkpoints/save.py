@@ -36,9 +36,8 @@ class Saver:
 
     def restore(self, saved: Saved) -> None:
         """Read the state from `last` and the score to beat from `best`; cut the log there."""
-        run, lanes, programs, population = (
-            self.run, self.run.lanes, self.run.lanes.programs, self.run.population
-        )
+        run, lanes, population = self.run, self.run.lanes, self.run.population
+        programs = lanes.programs
         like = jax.eval_shape(programs.unpadded, lanes.state)
         lanes.state = None  # a second one may not fit
         if population.size in (1, population.padded):

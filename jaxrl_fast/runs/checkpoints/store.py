@@ -15,7 +15,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, WriteError
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
-from jaxrl_fast.runs.checkpoints import errors, older_states
+from jaxrl_fast.runs.checkpoints import errors
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import FORMS, misfit_of_lanes
 
@@ -89,10 +89,8 @@ class Checkpoints:
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
             self._drop_damaged(which)
-            state, meta = (
-                ocp.args.StandardSave(_without_empty(state)),
-                ocp.args.JsonSave({"format": FORMAT, **meta})
-            )
+            state = ocp.args.StandardSave(_without_empty(state))
+            meta = ocp.args.JsonSave({"format": FORMAT, **meta})
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
 
     def pass_over(self, which: str, number: int) -> None:
@@ -129,10 +127,9 @@ class Checkpoints:
         for path in (self.folder, *kinds,
                      *(kind / str(n) for kind in kinds for n in self.numbers(kind.name))):
             if path.is_symlink():
-                valid = (
-                    "a folder in the run, not a link, to resume it: copy the link's target there"
-                )
-                raise ConfigError("checkpoint", str(path), valid)
+                raise ConfigError("checkpoint", str(path),
+                                  "a folder in the run, not a link, to resume it: copy the link's "
+                                  "target there")
 
     def read(self, order: Sequence[str], attempt: Callable[[str, int], T]) -> T | None:
         """Return attempt(kind, number) of the newest whole checkpoint, kinds in order, or None.
@@ -173,7 +170,7 @@ class Checkpoints:
         return None
 
     def verify(self, which: str, iteration: int) -> None:
-        """Raise DamagedError for a changed file. Checkpoints of older versions lack checksums."""
+        """Raise DamagedError for a changed file, if the checkpoint has checksums."""
         path = self.folder / which / str(iteration)
         with errors.reading(path, checked=True):
             verify_checksums(path)
@@ -199,11 +196,8 @@ class Checkpoints:
 
         with self.reading(which, iteration):
             manager = self._manager(which)
-            form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
-            state = older_states.completed(
-                _with_empty(manager.restore(iteration, args=args)["state"], form), like
-            )
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(like)))
+            state = _with_empty(manager.restore(iteration, args=args)["state"], like)
             for (path, want), got in zip(jax.tree.leaves_with_path(like),
                                          jax.tree.leaves(state), strict=True):
                 if want.shape != got.shape or want.dtype != got.dtype:

@@ -13,7 +13,7 @@ import jax
 from jax.extend import core
 from jax.interpreters import partial_eval
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, brief
+from jaxrl_fast.errors import ConfigError, brief, optional
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs.export.policy import batch_of, policy_of
 
@@ -26,10 +26,7 @@ def export(agent: Agent, path: Path) -> None:
 
     Raises ConfigError for a policy with an operation that jax2onnx does not know.
     """
-    try:
-        from jax2onnx import to_onnx
-    except ImportError as error:
-        raise MissingExtraError("an export to ONNX", "onnx") from error
+    to_onnx = optional("jax2onnx", "an export to ONNX", "onnx").to_onnx
     policy = policy_of(agent)
     paths, structure = jax.tree.flatten_with_path(policy.observation)
     names = ["observation" + "".join(f".{part.key}" for part in where) for where, _ in paths]
@@ -86,9 +83,8 @@ def _evaluated(jaxpr: Any, consts: Any, arrays: Any) -> list[Any]:
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *arrays), strict=True))
     read = lambda x: x.val if isinstance(x, core.Literal) else known[x]
     for equation in jaxpr.eqns:
-        values, name, parameters = (
-            [*map(read, equation.invars)], equation.primitive.name, equation.params
-        )
+        values, parameters = [*map(read, equation.invars)], equation.params
+        name = equation.primitive.name
         inner = parameters.get("jaxpr", parameters.get("call_jaxpr"))
         if name == "platform_index":
             found = [next(i for i, names in enumerate(parameters["platforms"]) if names is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy as np
 
 from jaxrl_fast import runtime
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.errors import ConfigError, MissingExtraError, check_choice, first_line
+from jaxrl_fast.errors import ConfigError, check_choice, first_line, optional
 from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
@@ -26,15 +27,12 @@ if TYPE_CHECKING:
 FILE = "policy.safetensors"
 FOLDER = (FILE, "config.json")  # what an exported folder holds
 # the key "exported"
-EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}
+EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum": [(int, str)]}
 
 
 def _library() -> Any:
-    try:
-        import safetensors.numpy
-    except ImportError as error:
-        raise MissingExtraError("a policy in safetensors", "safetensors") from error
-    return safetensors
+    optional("safetensors.numpy", "a policy in safetensors", "safetensors")
+    return sys.modules["safetensors"]
 
 
 def export(agent: Agent, path: Path) -> None:
@@ -77,9 +75,8 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
-    about, wrong = (
-        content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
-    )
+    about = content.get("exported")
+    wrong = forms.misfit(about, EXPORTED, "exported")
     if wrong:
         raise ConfigError("config", str(path / "config.json"),
                           f"that of an exported policy; in this file {wrong}")
@@ -96,13 +93,11 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE))
                     for part in Given._fields))
     given = fitted(given, algo)
-    if about.get("checksum", (found := checksum(path / FILE))) != found:  # older exports have none
+    if about["checksum"] != checksum(path / FILE):
         raise ConfigError("run", str(path / FILE),
                           "the file that was exported; its checksum differs")
-    return (
-        algo, env, config, algo.begin(*jax.tree.map(jax.numpy.asarray, given)), about["iteration"],
-        about["score"]
-    )
+    agent = algo.begin(*jax.tree.map(jax.numpy.asarray, given))
+    return algo, env, config, agent, about["iteration"], about["score"]
 
 
 def _tree(found: dict[str, np.ndarray], like: Any, file: str) -> Any:
