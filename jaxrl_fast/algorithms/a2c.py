@@ -8,6 +8,7 @@ import jax
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import WithRMSProp, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
@@ -51,7 +52,9 @@ class A2C(WithRMSProp):
 
     def prepare(self, agent, trajectory) -> Rows:
         """Compute values and advantages of the whole rollout in one batch."""
-        value_of = lambda obs: self.networks.value(agent.params, self.seen(agent, obs))
+        value_of = lambda obs: self.networks.value(
+            agent.params, normalize_obs(self.spec.observation, agent.moments, obs)
+        )
         steps, obs = trajectory.steps, stacking.observations(trajectory, self.spec.stack)
         value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
         reward = self.learned_reward(agent, steps.reward)
@@ -64,7 +67,8 @@ class A2C(WithRMSProp):
         networks, bonus = self.networks, self.entropy_weight(clock)
 
         def loss_fn(params):
-            dist, value = networks.policy_and_value(params, self.seen(agent, batch.obs))
+            obs = normalize_obs(self.spec.observation, agent.moments, batch.obs)
+            dist, value = networks.policy_and_value(params, obs)
             log_prob = dist.log_prob(batch.action)
             advantage = batch.advantage
             if self.normalize_advantage:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import check_bounded
 from jaxrl_fast.algorithms.common.descent import Descent, gradient_step, init_optimizer
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
@@ -83,7 +84,7 @@ class APG(Descent, PolicySearch):
         space = self.spec.action
         if mode == "random":
             return carry, distributions.random_action(noise, space), ()
-        out = self.outputs(agent.params, self.seen(agent, obs))
+        out = self.outputs(agent.params, normalize_obs(self.spec.observation, agent.moments, obs))
         if mode == "sample" and self.stochastic:
             out = out + jnp.exp(agent.params["log_std"]) * noise
         return carry, space.from_unit(jnp.tanh(out)), ()

@@ -77,8 +77,9 @@ class CrossQ(SAC):
 
     def learn_critics(self, agent, clock, batch, obs, boot_obs, key):
         """Update the critics on (s, a) and (s', a') in one normalised pass (section 4)."""
-        output = self.networks.actor_output(agent.params["actor"], boot_obs)
-        boot_action, log_prob = self.sample(output, key)
+        boot_action, log_prob = self.sample(
+            self.networks.actor_output(agent.params["actor"], boot_obs), key
+        )
         action = jnp.concatenate([self.spec.action.to_unit(batch.action), boot_action])
         x = {"action": action,
              "observation": jax.tree.map(lambda *x: jnp.concatenate(x), obs, boot_obs)}

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step
 from jaxrl_fast.algorithms.common.minibatches import Minibatches
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import WithRMSProp, approx_kl, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, losses, returns, stacking
@@ -71,13 +72,15 @@ class IMPALA(Minibatches, WithRMSProp):
     def update(self, agent, batch, key, clock):
         """Take one step on a batch [T, b]."""
         networks, bonus = self.networks, self.entropy_weight(clock)
-        value_of = lambda obs: networks.value(agent.params, self.seen(agent, obs))  # no gradient
+        normalized = lambda obs: normalize_obs(self.spec.observation, agent.moments, obs)
+        value_of = lambda obs: networks.value(agent.params, normalized(obs))  # [b], no gradient
         successors = lambda t: batch.next_obs if t is None else tree.take(batch.next_obs, t)
 
         def loss_fn(params):
-            evaluate = lambda obs: networks.policy_and_value(params, self.seen(agent, obs))
             # step by step: modules take one batch axis, and b may be divided over devices
-            dist, value = jax.vmap(evaluate)(batch.obs)
+            dist, value = jax.vmap(lambda obs: networks.policy_and_value(params, normalized(obs)))(
+                batch.obs
+            )
             log_prob = dist.log_prob(batch.action)
             baseline, log_ratio = jax.lax.stop_gradient((value, log_prob - batch.log_prob))
             ratio = jnp.exp(log_ratio)

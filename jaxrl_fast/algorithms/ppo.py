@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step
 from jaxrl_fast.algorithms.common.minibatches import Minibatches
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
@@ -66,7 +67,9 @@ class PPO(Minibatches, PolicyGradient):
 
     def prepare(self, agent, trajectory) -> Rows:
         """Compute log-probabilities, values and advantages of the whole rollout in one batch."""
-        value_of = lambda obs: self.networks.value(agent.params, self.seen(agent, obs))
+        value_of = lambda obs: self.networks.value(
+            agent.params, normalize_obs(self.spec.observation, agent.moments, obs)
+        )
         obs = stacking.observations(trajectory, self.spec.stack)
         action, log_prob = sampled_actions(trajectory, self.spec.action)
         value, next_value = returns.rollout_values(value_of, trajectory, obs, self.spec.stack)
@@ -100,7 +103,9 @@ class PPO(Minibatches, PolicyGradient):
         networks, bonus = self.networks, self.entropy_weight(clock)
 
         def loss_fn(params):
-            evaluate = lambda obs: networks.policy_and_value(params, self.seen(agent, obs))
+            evaluate = lambda obs: networks.policy_and_value(
+                params, normalize_obs(self.spec.observation, agent.moments, obs)
+            )
             # step by step: modules take one batch axis, and b may be divided over devices
             dist, value = (jax.vmap(evaluate) if self.recompute_advantage else evaluate)(batch.obs)
             target, advantage = self.targets(batch, value)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.control import ActorCritics
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.errors import ConfigError, is_number
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
@@ -80,9 +81,11 @@ class SAC(ActorCritics):
 
     def update(self, agent, batch, key, clock):
         target_key, actor_key = random.split(key)
-        obs, boot_obs = self.seen(agent, batch.obs), self.seen(agent, batch.boot_obs)
-        learned = self.learn_critics(agent, clock, batch, obs, boot_obs, target_key)
-        agent, metrics, priority = learned
+        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x)
+                         for x in (batch.obs, batch.boot_obs))
+        agent, metrics, priority = self.learn_critics(
+            agent, clock, batch, obs, boot_obs, target_key
+        )
         agent, more = self.delayed(agent, clock,
                                    lambda: self.update_policy(agent, clock, obs, actor_key))
         return agent, metrics | more, priority
@@ -97,8 +100,9 @@ class SAC(ActorCritics):
 
     def target(self, agent: Agent, batch: Any, boot_obs: Any, key: jax.Array) -> jax.Array:
         """Return r + gamma (min Q'(s', a') - alpha log pi), a' ~ pi (eq. 3 and 5 of 2018b)."""
-        output = self.networks.actor_output(agent.params["actor"], boot_obs)
-        action, log_prob = self.sample(output, key)
+        action, log_prob = self.sample(
+            self.networks.actor_output(agent.params["actor"], boot_obs), key
+        )
         return self.backup(agent, batch,
                            self.networks.critic_output(agent.target, boot_obs, action), log_prob)
 

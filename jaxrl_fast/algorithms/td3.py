@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.control import ActorCritics
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim, returns
 from jaxrl_fast.types import Clock, Mean
@@ -59,7 +60,8 @@ class TD3(ActorCritics):
         return action if greedy else jnp.clip(action + self.exploration_noise * noise, -1.0, 1.0)
 
     def update(self, agent, batch, key, clock):
-        obs, boot_obs = self.seen(agent, batch.obs), self.seen(agent, batch.boot_obs)
+        obs, boot_obs = (normalize_obs(self.spec.observation, agent.moments, x)
+                         for x in (batch.obs, batch.boot_obs))
         target = jax.lax.stop_gradient(self.target(agent, batch, boot_obs, key))
         agent, metrics, priority = self.update_critics(agent, clock, obs, batch, target)
         agent, more = self.delayed(agent, clock, lambda: self.update_policy(agent, clock, obs))

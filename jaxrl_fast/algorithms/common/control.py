@@ -13,19 +13,19 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, check_bounded
 from jaxrl_fast.algorithms.common import descent
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
-from jaxrl_fast.algorithms.common.normalize import Normalized
+from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.algorithms.common.replay import Replay
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense, as_network, check_widths, make_torso
-from jaxrl_fast.ops import distributions, lowering, optim
+from jaxrl_fast.ops import distributions, lowering, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
 
 
 @tree.settings
-class ActorCritics(Normalized, Replay, descent.Descent):
+class ActorCritics(Replay, descent.Descent):
     """Actor and critics on actions in [-1, 1]^d; the replay keeps the action's own bounds.
 
     params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
@@ -121,8 +121,9 @@ class ActorCritics(Normalized, Replay, descent.Descent):
 
     def init_networks(self, key: jax.Array) -> tuple[dict[str, Any], Any]:
         """Return ({"actor", "critics"}, moments of the observations)."""
-        moments, obs = self.begin_moments()
-        return self.networks.init(key, obs), moments
+        obs = stacking.example(self.spec)
+        moments = init_moments(self.normalize_observations, obs)
+        return self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
 
     def init_carry(self, num_envs):
         """Return the last noise of each environment; 0 means none."""
@@ -137,12 +138,16 @@ class ActorCritics(Normalized, Replay, descent.Descent):
                           rho * carry + jnp.sqrt(1.0 - jnp.square(rho)) * noise)
         if mode == "random":
             return noise, distributions.random_action(noise, self.spec.action), ()
-        action = self.choose(agent.params["actor"], self.seen(agent, obs), noise, mode == "greedy")
+        obs = normalize_obs(self.spec.observation, agent.moments, obs)
+        action = self.choose(agent.params["actor"], obs, noise, mode == "greedy")
         return noise, self.spec.action.from_unit(action), ()
 
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
         """Return the action in [-1, 1]^d."""
         raise NotImplementedError
+
+    def finish(self, agent, rows):
+        return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
     @property
     def default_optimizer(self):

@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import action_mask
+from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -74,7 +75,7 @@ class Evolution(PolicySearch):
         space, mask = self.spec.action, action_mask(self.spec.observation, obs)
         if mode == "random":
             return carry, distributions.random_action(noise, space, mask), ()
-        obs = self.seen(agent, obs)
+        obs = normalize_obs(self.spec.observation, agent.moments, obs)
         if agent.candidates == ():
             out = self.outputs(agent.params, obs)
         else:

@@ -9,29 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.ops import returns, stacking
+from jaxrl_fast.ops import returns
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
 from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import Timestep, Trajectory
-
-
-class Normalized:
-    """The part of algorithms with the setting `normalize_observations`; agents hold `moments`."""
-
-    def begin_moments(self) -> tuple[Any, Any]:
-        """Return (empty statistics, () if not wanted; an observation as networks take it)."""
-        obs = stacking.example(self.spec)
-        moments = init_moments(self.normalize_observations, obs)
-        return moments, normalize_obs(self.spec.observation, moments, obs)
-
-    def seen(self, agent: Any, obs: Any) -> Any:
-        """Return observations as the networks take them."""
-        return normalize_obs(self.spec.observation, agent.moments, obs)
-
-    def finish(self, agent, rows):
-        return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
 
 def init_moments(wanted: bool, obs: Any) -> Any:

@@ -12,11 +12,16 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent, normalize
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.common.normalize import Normalized, Rewards
+from jaxrl_fast.algorithms.common.normalize import (
+    Rewards,
+    init_moments,
+    normalize_obs,
+    update_moments,
+)
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import as_network, make_torso
-from jaxrl_fast.ops import distributions, optim
+from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 from jaxrl_fast.types import Clock, Trajectory
@@ -32,7 +37,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class PolicyGradient(Normalized, descent.Descent):
+class PolicyGradient(descent.Descent):
     """A stochastic policy trained on rollouts; subclasses write `prepare` and `update`."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
@@ -135,8 +140,11 @@ class PolicyGradient(Normalized, descent.Descent):
                            *gaussian, self.precision)
 
     def init(self, key: jax.Array) -> Agent:
-        moments, obs = self.begin_moments()
-        return self.begin(self.networks.init(key, obs), moments)
+        obs = stacking.example(self.spec)
+        moments = init_moments(self.normalize_observations, obs)
+        return self.begin(
+            self.networks.init(key, normalize_obs(self.spec.observation, moments, obs)), moments
+        )
 
     def begin(self, params, moments=()):
         opt_state = descent.init_optimizer(self, params, self.networks.layers)
@@ -150,7 +158,8 @@ class PolicyGradient(Normalized, descent.Descent):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
-        dist = self.networks.policy(agent.params, self.seen(agent, obs))
+        dist = self.networks.policy(agent.params,
+                                    normalize_obs(self.spec.observation, agent.moments, obs))
         if mode == "random":
             mask = action_mask(self.spec.observation, obs)
             return carry, distributions.random_action(noise, space, mask), (dist, ())
@@ -161,6 +170,9 @@ class PolicyGradient(Normalized, descent.Descent):
 
     observe = normalize.observe_rewards
     seam = normalize.seam_rewards
+
+    def finish(self, agent, rows):
+        return agent._replace(moments=update_moments(agent.moments, rows.obs))
 
     def learned_reward(self, agent: Agent, reward: jax.Array) -> jax.Array:
         """Return the learner's rewards: normalised if set, then scaled."""
@@ -196,11 +208,10 @@ class WithRMSProp(PolicyGradient):
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
     """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
-    action = steps.action
-    if isinstance(dist, distributions.TanhNormal):
-        action = drawn
-    elif isinstance(space, Box):
-        action = action.reshape(steps.reward.shape + (-1,))
+    action = (
+        steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
+    )
+    action = drawn if isinstance(dist, distributions.TanhNormal) else action
     return action, dist.log_prob(action)
 
 

@@ -9,7 +9,7 @@ import jax
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, Algorithm
-from jaxrl_fast.algorithms.common.normalize import Normalized, update_moments
+from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.networks import Dense, apply_parts, as_network, initialize_parts, make_torso
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class PolicySearch(Normalized, Algorithm):
+class PolicySearch(Algorithm):
     """Policy search by whole rollouts. The agent has `params` ({"torso", "head"}) and `moments`."""
 
     whole_rollouts: ClassVar[bool] = True
@@ -60,7 +60,9 @@ class PolicySearch(Normalized, Algorithm):
 
     def init_policy(self, key: jax.Array) -> tuple[Any, Any]:
         """Return (params, observation moments; () without normalisation)."""
-        moments, obs = self.begin_moments()
+        obs = stacking.example(self.spec)
+        moments = init_moments(self.normalize_observations, obs)
+        obs = normalize_obs(self.spec.observation, moments, obs)
         return initialize_parts(key, {"policy": (self.networks, obs)})["policy"], moments
 
     def outputs(self, params: Any, obs: Any) -> jax.Array:
