@@ -7,9 +7,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import agent_step
+from jaxrl_fast.algorithms.common.descent import agent_step, rmsprop_or_adam
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.algorithms.common.policy_gradient import WithRMSProp, sampled_actions
+from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, sampled_actions
 from jaxrl_fast.fields import setting
 from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import distributions, losses, returns, stacking
@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class A2C(WithRMSProp):
+class A2C(PolicyGradient):
     """Advantage actor-critic (Mnih et al. 2016, algorithm S3): one step a short rollout.
 
     Advantages are n-step returns or GAE.
@@ -42,6 +42,14 @@ class A2C(WithRMSProp):
     """the optimizer's step size"""
     gae_lambda: float = setting(1.0, low=0, high=1)
     """lambda of the advantage estimate; 1: n-step returns to the rollout's end"""
+    normalize_advantage: bool = setting(False)
+    """zero mean and unit variance in every update"""
+    rmsprop: bool = setting(True)
+    """RMSProp instead of Adam"""
+    rms_decay: float = setting(0.99, low=0, high=1)
+    """decay of RMSProp's mean of squares"""
+    optimizer_epsilon: float = setting(1e-5, low=0, open_low=True)
+    """epsilon of RMSProp (within the root) or Adam"""
 
     @property
     def updates(self) -> int:
@@ -49,6 +57,8 @@ class A2C(WithRMSProp):
 
     def memory(self) -> RolloutMemory:
         return RolloutMemory(self.num_steps, self.num_envs, num_minibatches=1)
+
+    default_optimizer = property(rmsprop_or_adam)
 
     def prepare(self, agent, trajectory) -> Rows:
         """Compute values and advantages of the whole rollout in one batch."""
@@ -70,9 +80,10 @@ class A2C(WithRMSProp):
             obs = normalize_obs(self.spec.observation, agent.moments, batch.obs)
             dist, value = networks.policy_and_value(params, obs)
             log_prob = dist.log_prob(batch.action)
-            advantage = batch.advantage
-            if self.normalize_advantage:
-                advantage = returns.standardize(advantage)
+            advantage = (
+                returns.standardize(batch.advantage) if self.normalize_advantage
+                else batch.advantage
+            )
             policy_loss = losses.policy_gradient(log_prob, advantage)
             value_loss = losses.value_loss(value, batch.advantage + batch.value)
             policy_loss, value_loss = policy_loss.mean(), value_loss.mean()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -10,13 +11,13 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import check_bounded
-from jaxrl_fast.algorithms.common.descent import Descent, gradient_step, init_optimizer
+from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.envs.gradient import check_differentiable
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, optim
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Mean
 
@@ -30,7 +31,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class APG(Descent, PolicySearch):
+class APG(PolicySearch):
     """Analytic policy gradient (Freeman et al. 2021): backpropagation through the physics.
 
     Follows the gradient of a short rollout's mean reward; needs a differentiable environment.
@@ -39,6 +40,8 @@ class APG(Descent, PolicySearch):
     name: ClassVar[str] = "apg"
     action_spaces: ClassVar[tuple[type, ...]] = (Box,)
 
+    optimizer: str | Callable[..., Any] | None = setting(None, convert=optimizer_setting)
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
     num_envs: int = setting(16)
     """environments stepped together"""
     num_steps: int = setting(32)
@@ -59,6 +62,7 @@ class APG(Descent, PolicySearch):
     """compute each step again in the backward pass: less memory, more time"""
 
     def bind(self, spec):
+        check_descends(self.optimizer, self.learning_rate)
         check_bounded(spec, "environment", spec.name,
                       f"one that {self.name} can act in: {self.name} needs bounded actions")
         return super().bind(spec)

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
+from jaxrl_fast.algorithms.common import replay
 from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
-from jaxrl_fast.algorithms.common.replay import Replay
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -29,7 +29,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class DQN(Replay, ValueBased):
+class DQN(ValueBased):
     """Deep Q-learning (Mnih et al. 2015): replay and a target network."""
 
     name: ClassVar[str] = "dqn"
@@ -43,6 +43,18 @@ class DQN(Replay, ValueBased):
     """transitions kept"""
     learning_starts: int = setting(10_000, low=0)
     """random environment steps before the first update"""
+    n_step: int = setting(1)
+    """length of the return before the bootstrap"""
+    prioritized: bool = setting(False)
+    """sample windows by their error (Schaul et al. 2016)"""
+    priority_exponent: float = setting(0.6, low=0, high=1)
+    """alpha; 0 samples uniformly"""
+    importance_exponent: float = setting(0.4, low=0, high=1)
+    """first beta; it rises to 1 at the horizon"""
+    priority_epsilon: float = setting(1e-6, low=0, open_low=True)
+    """added to every error"""
+    truncation_interval: int = setting(0, low=0)
+    """rows of an environment that share a slot for a truncated successor; 0: by its time limit"""
     target_period: int = setting(50)
     """updates between moves of the target network"""
     target_tau: float = setting(1.0, low=0, high=1, open_low=True)
@@ -64,11 +76,17 @@ class DQN(Replay, ValueBased):
 
     def __post_init__(self):
         super().__post_init__()
+        replay.check(self)
         if self.munchausen and self.n_step > 1:
             raise ConfigError("n_step", self.n_step,
                               "1 with munchausen: its bonus belongs to each single step")
         if self.huber and not self.has_huber:
             raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
+
+    updates = property(replay.updates)
+    warmup_steps = property(replay.warmup_steps)
+    memory = replay.memory
+    prepare = replay.prepare
 
     def begin(self, params, moments=()):
         return Agent(params, tree.copy(params), init_optimizer(self, params))

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import Descent, gradient_step, init_optimizer
+from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
 from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 
 
 @tree.settings
-class OpenES(Descent, Evolution):
+class OpenES(Evolution):
     """OpenAI evolution strategy (Salimans et al. 2017): Gaussian noise, ranks of returns."""
 
     name: ClassVar[str] = "es"
 
+    optimizer: str | Callable[..., Any] | None = setting(None, convert=optimizer_setting)
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
     learning_rate: float = setting(0.01, low=0, convert=schedule_setting)
     """Adam's step size"""
     anneal_learning_rate: bool = setting(False)
     """anneal linearly to zero over the horizon"""
     weight_decay: float = setting(0.005, low=0)
     """weight decay: times the parameters, off the gradient"""
+
+    def bind(self, spec):
+        check_descends(self.optimizer, self.learning_rate)
+        return super().bind(spec)
 
     @property
     def default_optimizer(self):

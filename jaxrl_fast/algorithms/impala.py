@@ -8,11 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.common.descent import agent_step
-from jaxrl_fast.algorithms.common.minibatches import Minibatches
+from jaxrl_fast.algorithms.common.descent import agent_step, rmsprop_or_adam
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.algorithms.common.policy_gradient import WithRMSProp, approx_kl, sampled_actions
+from jaxrl_fast.algorithms.common.policy_gradient import (
+    PolicyGradient,
+    approx_kl,
+    check_minibatches,
+    sampled_actions,
+)
 from jaxrl_fast.fields import setting
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, returns, stacking
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.types import Mean
@@ -31,14 +36,13 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class IMPALA(Minibatches, WithRMSProp):
+class IMPALA(PolicyGradient):
     """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace for older rollouts.
 
     A minibatch is whole environments over a rollout; each update computes its targets.
     """
 
     name: ClassVar[str] = "impala"
-    whole_environments: ClassVar[str] = "V-trace takes whole environments"
 
     num_envs: int = setting(32)
     """environments stepped together"""
@@ -48,18 +52,42 @@ class IMPALA(Minibatches, WithRMSProp):
     """the optimizer's step size"""
     gae_lambda: float = setting(1.0, low=0, high=1)
     """lambda of V-trace; on policy, that of GAE"""
+    normalize_advantage: bool = setting(False)
+    """zero mean and unit variance in every update"""
+    rmsprop: bool = setting(True)
+    """RMSProp instead of Adam"""
+    rms_decay: float = setting(0.99, low=0, high=1)
+    """decay of RMSProp's mean of squares"""
+    optimizer_epsilon: float = setting(1e-5, low=0, open_low=True)
+    """epsilon of RMSProp (within the root) or Adam"""
     num_epochs: int = setting(1)
     """passes over a rollout"""
     num_minibatches: int = setting(1)
     """minibatches a pass; must divide num_envs"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     rho_bar: float = setting(1.0, low=0, open_low=True)
     """rho-bar: clips importance weights; decides which policy V converges to"""
     c_bar: float = setting(1.0, low=0)
     """c-bar: clips traces; decides how far corrections reach back"""
 
+    def __post_init__(self):
+        super().__post_init__()
+        check_minibatches(self, self.num_envs, "num_envs")
+
     @property
     def off_policy(self) -> bool:
         return True
+
+    @property
+    def updates(self) -> int:
+        return self.num_epochs * self.num_minibatches
+
+    def memory(self) -> RolloutMemory:
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             True, self.shuffle)
+
+    default_optimizer = property(rmsprop_or_adam)
 
     def prepare(self, agent, trajectory) -> Rows:
         """Return the rows; they do not depend on the agent, so an older one may have acted."""

@@ -9,10 +9,15 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import agent_step
-from jaxrl_fast.algorithms.common.minibatches import Minibatches
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
-from jaxrl_fast.algorithms.common.policy_gradient import PolicyGradient, approx_kl, sampled_actions
+from jaxrl_fast.algorithms.common.policy_gradient import (
+    PolicyGradient,
+    approx_kl,
+    check_minibatches,
+    sampled_actions,
+)
 from jaxrl_fast.fields import setting
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, losses, optim, returns, stacking
 from jaxrl_fast.ops.statistics import means
 from jaxrl_fast.types import Mean
@@ -39,7 +44,7 @@ class Steps(NamedTuple):
 
 
 @tree.settings
-class PPO(Minibatches, PolicyGradient):
+class PPO(PolicyGradient):
     """Proximal policy optimization (Schulman et al. 2017): a clipped policy gradient."""
 
     name: ClassVar[str] = "ppo"
@@ -48,6 +53,8 @@ class PPO(Minibatches, PolicyGradient):
     """passes over a rollout"""
     num_minibatches: int = setting(4)
     """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     clip_ratio: float = setting(0.2, low=0, open_low=True)
     """epsilon of the clipped surrogate"""
     clip_value: bool = setting(True)
@@ -57,9 +64,22 @@ class PPO(Minibatches, PolicyGradient):
     adam_epsilon: float = setting(1e-5, low=0, open_low=True)
     """epsilon of Adam"""
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.recompute_advantage:
+            check_minibatches(self, self.num_envs,
+                              "num_envs (recompute_advantage takes whole environments)")
+        else:
+            check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
+
     @property
-    def whole_environments(self) -> str:
-        return "recompute_advantage takes whole environments" if self.recompute_advantage else ""
+    def updates(self) -> int:
+        return self.num_epochs * self.num_minibatches
+
+    def memory(self) -> RolloutMemory:
+        by_env = self.recompute_advantage
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             by_env, self.shuffle)
 
     @property
     def default_optimizer(self):

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common import normalize
 from jaxrl_fast.algorithms.common.descent import agent_step, init_optimizer
-from jaxrl_fast.algorithms.common.minibatches import Minibatches
+from jaxrl_fast.algorithms.common.policy_gradient import check_minibatches
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.fields import setting
+from jaxrl_fast.memory import SHUFFLES, RolloutMemory
 from jaxrl_fast.ops import distributions, optim, returns, stacking
 from jaxrl_fast.types import Mean
 
@@ -34,7 +35,7 @@ class Rows(NamedTuple):
 
 
 @tree.settings
-class PQN(Minibatches, ValueBased):
+class PQN(ValueBased):
     """Parallelised Q-network (Gallici et al. 2024): Q(lambda) without replay.
 
     Layer norm replaces the target network, many environments replace the replay.
@@ -52,6 +53,8 @@ class PQN(Minibatches, ValueBased):
     """passes over a rollout"""
     num_minibatches: int = setting(32)
     """minibatches a pass; must divide num_envs * num_steps"""
+    shuffle: str = setting("auto", choices=SHUFFLES)
+    """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
     return_lambda: float = setting(0.65, low=0, high=1)
     """lambda of the return"""
     anneal_learning_rate: bool = setting(True)
@@ -61,9 +64,21 @@ class PQN(Minibatches, ValueBased):
     layer_norm: bool = setting(True)
     """layer norm before every activation of the torso"""
 
+    def __post_init__(self):
+        super().__post_init__()
+        check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
+
+    @property
+    def updates(self) -> int:
+        return self.num_epochs * self.num_minibatches
+
     @property
     def default_optimizer(self):
         return optim.radam(self.max_grad_norm, self.adam_epsilon)
+
+    def memory(self) -> RolloutMemory:
+        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+                             shuffle=self.shuffle)
 
     def begin(self, params, moments=()):
         rewards = normalize.Rewards.init(self.normalize_reward, self.num_envs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -10,22 +11,21 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, check_bounded
-from jaxrl_fast.algorithms.common import descent
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, check_bounded
+from jaxrl_fast.algorithms.common import descent, replay
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
-from jaxrl_fast.algorithms.common.replay import Replay
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import Dense, as_network, check_widths, make_torso
 from jaxrl_fast.ops import distributions, lowering, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import Clock, Mean
 
 
 @tree.settings
-class ActorCritics(Replay, descent.Descent):
+class ActorCritics(Algorithm):
     """Actor and critics on actions in [-1, 1]^d; the replay keeps the action's own bounds.
 
     params: {"actor": {"torso", "head"}, "critics": the same, stacked [num_critics, ...], ...}.
@@ -52,6 +52,20 @@ class ActorCritics(Replay, descent.Descent):
     """transitions kept"""
     learning_starts: int = setting(5_000, low=0)
     """random environment steps before the first update"""
+    n_step: int = setting(1)
+    """length of the return before the bootstrap"""
+    prioritized: bool = setting(False)
+    """sample windows by their error (Schaul et al. 2016)"""
+    priority_exponent: float = setting(0.6, low=0, high=1)
+    """alpha; 0 samples uniformly"""
+    importance_exponent: float = setting(0.4, low=0, high=1)
+    """first beta; it rises to 1 at the horizon"""
+    priority_epsilon: float = setting(1e-6, low=0, open_low=True)
+    """added to every error"""
+    truncation_interval: int = setting(0, low=0)
+    """rows of an environment that share a slot for a truncated successor; 0: by its time limit"""
+    optimizer: str | Callable[..., Any] | None = setting(None, convert=optimizer_setting)
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
     learning_rate: float = setting(3e-4, low=0, convert=schedule_setting)
     """Adam's step size"""
     anneal_learning_rate: bool = setting(False)
@@ -84,11 +98,13 @@ class ActorCritics(Replay, descent.Descent):
 
     def __post_init__(self):
         super().__post_init__()
+        replay.check(self)
         check_not_zero("reward_scale", self.reward_scale)
         if self.layer_norm:
             check_widths("critic_hidden", self.critic_hidden)
 
     def bind(self, spec):
+        check_descends(self.optimizer, self.learning_rate)
         check_bounded(spec, "environment", spec.name,
                       f"one that {self.name} can act in: {self.name} needs bounded actions")
         if self.normalize_observations and spec.stack > 1:
@@ -145,6 +161,11 @@ class ActorCritics(Replay, descent.Descent):
     def choose(self, params: Any, obs: Any, noise: jax.Array, greedy: bool) -> jax.Array:
         """Return the action in [-1, 1]^d."""
         raise NotImplementedError
+
+    updates = property(replay.updates)
+    warmup_steps = property(replay.warmup_steps)
+    memory = replay.memory
+    prepare = replay.prepare
 
     def finish(self, agent, rows):
         return agent._replace(moments=update_moments(agent.moments, rows.obs))

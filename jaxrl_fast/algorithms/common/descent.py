@@ -1,4 +1,4 @@
-"""The optimizer of the gradient-based algorithms, and its step."""
+"""The optimizer step of the gradient-based algorithms."""
 
 from __future__ import annotations
 
@@ -7,29 +7,9 @@ from typing import Any
 
 import jax
 
-from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import optim
-from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_of, optimizer_setting
+from jaxrl_fast.ops.optimizer_settings import optimizer_of
 from jaxrl_fast.types import Clock
-
-
-@tree.settings
-class Descent(Algorithm):
-    """An algorithm that steps down gradients; subclasses have the field `learning_rate`."""
-
-    optimizer: str | Callable[..., Any] | None = setting(None, convert=optimizer_setting)
-    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
-
-    def bind(self, spec):
-        check_descends(self.optimizer, self.learning_rate)
-        return super().bind(spec)
-
-    @property
-    def default_optimizer(self) -> optim.Optimizer:
-        """Return the algorithm's own optimizer, clipping included."""
-        raise NotImplementedError
 
 
 def chosen_optimizer(algo: Any, layers: optim.View | None = None) -> optim.Optimizer:
@@ -40,6 +20,13 @@ def chosen_optimizer(algo: Any, layers: optim.View | None = None) -> optim.Optim
     if algo.optimizer is None:
         return optim.check_optimizer("default_optimizer", algo.default_optimizer)
     return optimizer_of(algo.optimizer, getattr(algo, "max_grad_norm", None), layers)
+
+
+def rmsprop_or_adam(algo: Any) -> optim.Optimizer:
+    """Return the optimizer of an algorithm with the switch `rmsprop`."""
+    if algo.rmsprop:
+        return optim.rmsprop(algo.max_grad_norm, algo.optimizer_epsilon, algo.rms_decay)
+    return optim.adam(algo.max_grad_norm, algo.optimizer_epsilon)
 
 
 def init_optimizer(algo: Any, params: Any, layers: optim.View | None = None) -> Any:

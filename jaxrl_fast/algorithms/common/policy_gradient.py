@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, action_mask, check_bounded
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent, normalize
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
@@ -22,7 +23,7 @@ from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 from jaxrl_fast.types import Clock, Trajectory
 
@@ -37,7 +38,7 @@ class Agent(NamedTuple):
 
 
 @tree.settings
-class PolicyGradient(descent.Descent):
+class PolicyGradient(Algorithm):
     """A stochastic policy trained on rollouts; subclasses write `prepare` and `update`."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Box)
@@ -74,6 +75,8 @@ class PolicyGradient(descent.Descent):
     """divisor of pixels; 0: their range, to [0, 1]"""
     normalize_reward: bool = setting(False)
     """rewards over the running deviation of the discounted return, clipped to +-10"""
+    optimizer: str | Callable[..., Any] | None = setting(None, convert=optimizer_setting)
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
     num_envs: int = setting(16)
     """environments stepped together"""
     num_steps: int = setting(128)
@@ -112,6 +115,7 @@ class PolicyGradient(descent.Descent):
                               f"False with one row in a minibatch: {why}")
 
     def bind(self, spec):
+        check_descends(self.optimizer, self.learning_rate)
         for name in ("squash", "state_dependent_std"):
             if getattr(self, name) and not isinstance(spec.action, Box):
                 raise ConfigError(name, True, f"False for {spec.name}: only a Box has a Gaussian, "
@@ -138,6 +142,11 @@ class PolicyGradient(descent.Descent):
         gaussian = self.initial_log_std, self.state_dependent_std, self.squash
         return ActorCritic(self.spec, torso, value_torso, self.shared_torso,
                            *gaussian, self.precision)
+
+    @property
+    def default_optimizer(self) -> optim.Optimizer:
+        """Return the algorithm's own optimizer, clipping included."""
+        raise NotImplementedError
 
     def init(self, key: jax.Array) -> Agent:
         obs = stacking.example(self.spec)
@@ -185,26 +194,6 @@ class PolicyGradient(descent.Descent):
                                                     left, 1.0)
 
 
-@tree.settings
-class WithRMSProp(PolicyGradient):
-    """The part of A2C and IMPALA, which step by RMSProp."""
-
-    normalize_advantage: bool = setting(False)
-    """zero mean and unit variance in every update"""
-    rmsprop: bool = setting(True)
-    """RMSProp instead of Adam"""
-    rms_decay: float = setting(0.99, low=0, high=1)
-    """decay of RMSProp's mean of squares"""
-    optimizer_epsilon: float = setting(1e-5, low=0, open_low=True)
-    """epsilon of RMSProp (within the root) or Adam"""
-
-    @property
-    def default_optimizer(self):
-        if self.rmsprop:
-            return optim.rmsprop(self.max_grad_norm, self.optimizer_epsilon, self.rms_decay)
-        return optim.adam(self.max_grad_norm, self.optimizer_epsilon)
-
-
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
     """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
@@ -213,6 +202,12 @@ def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]
     )
     action = drawn if isinstance(dist, distributions.TanhNormal) else action
     return action, dist.log_prob(action)
+
+
+def check_minibatches(algo: Any, items: int, of: str) -> None:
+    """Raise ConfigError unless `num_minibatches` divides the number of shuffled items."""
+    if items % algo.num_minibatches:
+        raise ConfigError("num_minibatches", algo.num_minibatches, f"a divisor of {of} = {items}")
 
 
 def approx_kl(ratio: jax.Array, log_ratio: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -9,19 +10,18 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, action_mask
-from jaxrl_fast.algorithms.common.descent import Descent
+from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask
 from jaxrl_fast.algorithms.common.q_network import QNetwork
 from jaxrl_fast.fields import setting
 from jaxrl_fast.networks import as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
-from jaxrl_fast.ops.optimizer_settings import schedule_setting
+from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
 from jaxrl_fast.spaces import Discrete
 from jaxrl_fast.types import Clock
 
 
 @tree.settings
-class ValueBased(Descent):
+class ValueBased(Algorithm):
     """Action values from a torso and a head with `outputs` numbers an action."""
 
     action_spaces: ClassVar[tuple[type, ...]] = (Discrete,)
@@ -31,6 +31,8 @@ class ValueBased(Descent):
         **dict.fromkeys(("torso", "heads", "features", "head", "variables"), IN_NETWORKS),
     }  # fmt: skip
 
+    optimizer: str | Callable[..., Any] | None = setting(None, convert=optimizer_setting)
+    """optax optimizer, by name or as a function of the rate; none: the algorithm's own"""
     num_envs: int = setting(8)
     """environments stepped together"""
     num_steps: int = setting(1)
@@ -68,6 +70,10 @@ class ValueBased(Descent):
     """a CNN sees pixels as (pixel - image_mean) / image_scale"""
     image_scale: float = setting(0.0, low=0, static=True)
     """divisor of pixels; 0: their range, to [0, 1]"""
+
+    def bind(self, spec):
+        check_descends(self.optimizer, self.learning_rate)
+        return super().bind(spec)
 
     @property
     def outputs(self) -> int:
