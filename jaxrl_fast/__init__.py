@@ -13,13 +13,17 @@ Names are imported on first use, so `import jaxrl_fast` costs next to nothing.
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from jaxrl_fast import _moved
 from jaxrl_fast import runtime as _runtime
 
 __version__ = "0.1.0"
 
 _runtime.prepare_xla()
+_moved.install()
 
 _GROUPS = {  # as in docs/api.md: {heading: {name: module}}
     "Train": {
@@ -109,6 +113,17 @@ if TYPE_CHECKING:
     from jaxrl_fast.sweeps.tuning import tune
     from jaxrl_fast.tree import settings
     from jaxrl_fast.types import EnvSpec, Outcome, Timestep, Trajectory
+
+
+class _Package(ModuleType):
+    """Keeps functions such as `train` and `load` from being replaced by modules of old names."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in _NAMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

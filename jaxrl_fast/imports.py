@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from jaxrl_fast._moved import today
 from jaxrl_fast.errors import ConfigError, UserError, brief, nearest
 
 PACKAGE = __name__.partition(".")[0]
@@ -35,25 +36,6 @@ FUNCTIONS = (
 # modules that reading a run may import
 LOADED = (*LIBRARIES[1:], "envpool", "mujoco", "orbax", "ray")
 FILES = ("load", "save", "savez", "fromfile")  # functions of jax.numpy that open files
-_FOLDERS = {  # {folder: modules that config.json files of older versions name otherwise, OLD=NEW}
-    "envs.native": "acrobot breakout cartpole mountain_car pendulum draw",
-    "envs.gymnax": "gymnax_adapter=adapter gymnax_objects=objects",
-    "envs.physics": "physics=api brax_adapter playground_adapter randomize",
-    "envs.host": (
-        "host=api ale_adapter envpool_adapter gymnasium_adapter gymnasium_objects gymnasium_spaces"
-    ),
-    "envs.probes": "probes=control probes_spaces=spaces",
-}
-MOVED = {
-    f"{PACKAGE}.envs.{old}": f"{PACKAGE}.{folder}.{new or old}"
-    for folder, names in _FOLDERS.items()
-    for old, _, new in (name.partition("=") for name in names.split())
-} | {
-    f"{PACKAGE}.networks.batch_norm": f"{PACKAGE}.networks.torsos",
-    f"{PACKAGE}.optim": f"{PACKAGE}.ops.optim",
-    f"{PACKAGE}.optimizer_settings": f"{PACKAGE}.ops.optimizer_settings",
-    f"{PACKAGE}.own_spaces": f"{PACKAGE}.envs.own_spaces",
-}
 
 named: list[str] = []  # modules that the user named, for started processes
 
@@ -187,7 +169,7 @@ def look_up(path: Any, argument: str) -> tuple[Any, str]:
     if not isinstance(path, str) or not all(path.partition(":")):
         raise ConfigError(argument, path, 'a path "module:name"')
     name, _, attribute = path.partition(":")
-    name = MOVED.get(name, name)
+    name = today(name)
     check_known([name], argument, path)
     try:
         found: Any = importlib.import_module(name)

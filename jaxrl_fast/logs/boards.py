@@ -100,8 +100,9 @@ class WandbSink(Sink):
 
     A resumed run goes on in its W&B run, whose id is in `wandb.id` of the run directory. W&B cannot
     delete rows: rows that it has are not sent again. Offline, `wandb.step` holds the last one.
-    A video that comes after later rows stands at the last of them, with its own steps in the
-    caption: W&B's steps must not go back.
+    Without `wandb.id` (a run of an older version) a resume is a new W&B run in the same `group`. A
+    video that comes after later rows stands at the last of them, with its own steps in the caption:
+    W&B's steps must not go back.
 
     Args:
         project: of W&B.

@@ -65,7 +65,10 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     run: a result of `train`, or a run directory, for its last checkpoint.
     """
     if isinstance(run, (str, Path)):
-        run, _, _, state, _, iterations, _ = read_member(run, ("last",), member, modules)
+        run, _, config, state, rows, iterations, _ = read_member(run, ("last",), member, modules)
+        if iterations is None:  # a checkpoint without them, of an older version
+            grid = plan_grid(run.algo, config)
+            iterations = grid.warmup + rows * grid.row
         return replay_after(run, state.memory, iterations)
     if not isinstance(run, AnyResult):
         raise expected("run", "a run directory, or what jf.train returned", repr(run)[:100])
@@ -155,7 +158,7 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
             raise ConfigError(argument, str(path),
                               "a run that has saved a checkpoint; start it again instead")
         with checkpoints.reading("last", number):
-            last = saved(number, checkpoints.meta("last", number))
+            last = saved(number, checkpoints.meta("last", number), grid)
     if total_steps is not None and all(last.progress.reached):
         new = dataclasses.replace(new, target_return=None)
     prepared = prepare(algo, env, new, size=len(last.members))

@@ -10,18 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.files import forms
 from jaxrl_fast.logs.reports import Reported
 from jaxrl_fast.types import Mean
 
 _WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
 _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
-FORMS = {  # per kind
-    "last": {"rows": int, "iterations": int, "part": {"*": list}, "reached": _REACHED,
-             "seconds": {"*": forms.NUMBER}, "train_seconds": forms.NUMBER, "train_steps": int,
-             "names": {"*": str}, "reports": [str], **_WHO},
+FORMS = {  # per kind; older versions lack keys with a question mark
+    "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED,
+             "train_seconds": forms.NUMBER,
+             "train_steps": int, "iterations?": int, "part?": {"*": list},
+             "seconds?": {"*": forms.NUMBER},
+             "names?": {"*": str}, "reports?": [str], **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER,
-             "best_scores": (forms.SCORES, type(None)), **_WHO},
+             "best_scores?": (forms.SCORES, type(None)), **_WHO},
 }  # fmt: skip
 
 
@@ -81,14 +84,16 @@ class Saved(NamedTuple):
     settings: dict[str, np.ndarray]  # [members]
 
 
-def saved(number: int, meta: Mapping[str, Any]) -> Saved:
-    """Read the metadata of `last`."""
+def saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
+    """Read the metadata of `last`. grid: the run's; a new end moves neither rows nor warm-up."""
+    rows = int(meta["rows"])
     progress = Progress(
-        int(meta["rows"]), int(meta["iterations"]),
-        {name: Mean(*np.float32(mean)) for name, mean in meta["part"].items()},
-        {name: float(x) for name, x in meta["seconds"].items()},
+        rows, int(meta.get("iterations", grid.warmup + rows * grid.row)),
+        {name: Mean(*np.float32(mean)) for name, mean in meta.get("part", {}).items()},
+        {name: float(x) for name, x in meta.get("seconds",
+                                                {"train": meta["wall_seconds"]}).items()},
         float(meta["train_seconds"]), int(meta["train_steps"]), list(meta["reached"]),
-        Reported(dict(meta["names"]), list(meta["reports"])),
+        Reported(dict(meta.get("names", {})), list(meta.get("reports", ()))),
     )  # fmt: skip
     lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
     settings = {name: np.asarray(values, np.float32) for name, values in meta["settings"].items()}

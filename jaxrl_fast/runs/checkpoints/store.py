@@ -15,7 +15,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, WriteError
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import verify_checksums, write_checksums
-from jaxrl_fast.runs.checkpoints import errors
+from jaxrl_fast.runs.checkpoints import errors, older_states
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import FORMS, misfit_of_lanes
 
@@ -170,7 +170,7 @@ class Checkpoints:
         return None
 
     def verify(self, which: str, iteration: int) -> None:
-        """Raise DamagedError for a changed file, if the checkpoint has checksums."""
+        """Raise DamagedError for a changed file. Checkpoints of older versions lack checksums."""
         path = self.folder / which / str(iteration)
         with errors.reading(path, checked=True):
             verify_checksums(path)
@@ -196,8 +196,11 @@ class Checkpoints:
 
         with self.reading(which, iteration):
             manager = self._manager(which)
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(like)))
-            state = _with_empty(manager.restore(iteration, args=args)["state"], like)
+            form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
+            state = older_states.completed(
+                _with_empty(manager.restore(iteration, args=args)["state"], form), like
+            )
             for (path, want), got in zip(jax.tree.leaves_with_path(like),
                                          jax.tree.leaves(state), strict=True):
                 if want.shape != got.shape or want.dtype != got.dtype:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILE = "policy.safetensors"
 FOLDER = (FILE, "config.json")  # what an exported folder holds
 # the key "exported"
-EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum": [(int, str)]}
+EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}
 
 
 def _library() -> Any:
@@ -75,8 +75,9 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
-    about = content.get("exported")
-    wrong = forms.misfit(about, EXPORTED, "exported")
+    about, wrong = (
+        content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
+    )
     if wrong:
         raise ConfigError("config", str(path / "config.json"),
                           f"that of an exported policy; in this file {wrong}")
@@ -93,7 +94,7 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE))
                     for part in Given._fields))
     given = fitted(given, algo)
-    if about["checksum"] != checksum(path / FILE):
+    if about.get("checksum", (found := checksum(path / FILE))) != found:  # older exports have none
         raise ConfigError("run", str(path / FILE),
                           "the file that was exported; its checksum differs")
     agent = algo.begin(*jax.tree.map(jax.numpy.asarray, given))
