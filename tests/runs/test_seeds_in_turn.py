@@ -17,6 +17,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
@@ -545,13 +546,13 @@ def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypa
 def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):
     out = tmp_path / "run"
     env = jf.make(f"gym:{tools.ID}", fault="raises", at=60)
-    with pytest.raises(jf.envs.host.HostError,
+    with pytest.raises(HostError,
         match=rf"motor burnt out.*--resume {out} or, from Python, jf.resume\('{out}'\)\)"):
         train(env=env, out=out)
     assert RunDir(out).resumable and (seed_folder(out, 5) / "checkpoints").is_dir()
     opens = []
     env = jf.make(f"gym:{tools.ID}", fault="raises", at=1)
-    with pytest.raises(jf.envs.host.HostError, match="motor burnt out"):
+    with pytest.raises(HostError, match="motor burnt out"):
         train(env=env, out=tmp_path / "first", hooks=[lambda *a: opens.append(a)])
     assert not opens
 
