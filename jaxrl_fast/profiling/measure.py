@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -236,7 +237,13 @@ def attributed(
 def _overhead(one: Started) -> trace.Overhead:
     """Return what recording adds: on accelerators nothing, their clocks are in hardware."""
     on_cpu = one.programs.population.devices[0].platform == "cpu"
-    return trace.overhead() if on_cpu else trace.Overhead()
+    return _overhead_here() if on_cpu else trace.Overhead()
+
+
+@functools.cache
+def _overhead_here() -> trace.Overhead:
+    """Return the overhead on this machine, measured once a process."""
+    return trace.overhead()
 
 
 def _iterations_between_syncs(one: Started, timing: Timing) -> int:
