@@ -78,7 +78,7 @@ def whole(tmp_path_factory):
     """A run of three seeds in a folder."""
     run = train(out=tmp_path_factory.mktemp("whole") / "run")
     gc.collect()
-    gc.freeze()  # every seed ends with a look for garbage, which then passes over traces and imports
+    gc.freeze()  # every seed ends with a look for garbage, which passes over what is frozen
     return run
 
 
