@@ -590,14 +590,19 @@ def test_exploration_has_the_requested_correlation(mode):
     `noise_correlation`."""
     algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8,
                   exploration_noise=0.2).bind(SPEC)
-    agent = algo.init(jax.random.key(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
-    def step(carry, noise):
-        return algo.act(agent, carry, jnp.zeros((500, OBS)), noise, clock, mode)[:2]
+    @jax.jit
+    def explored(key):
+        agent = algo.init(key)
 
-    _, actions = jax.lax.scan(step, algo.init_carry(500), algo.draw(jax.random.key(1), 40, 500))
-    x = np.asarray(algo.spec.action.to_unit(actions))  # [T, 500, 2]
+        def step(carry, noise):
+            return algo.act(agent, carry, jnp.zeros((500, OBS)), noise, clock, mode)[:2]
+
+        drawn = algo.draw(jax.random.key(1), 40, 500)
+        return algo.spec.action.to_unit(jax.lax.scan(step, algo.init_carry(500), drawn)[1])
+
+    x = np.asarray(explored(jax.random.key(0)))  # [T, 500, 2]
     x = x - x.mean((0, 1))
     assert np.mean(x[1:] * x[:-1]) / np.var(x) == pytest.approx(0.8, abs=0.05)
     expected = 0.2 if mode == "sample" else 1 / np.sqrt(3)  # a uniform variable's, on [-1, 1]
