@@ -482,10 +482,10 @@ def test_each_environment_has_its_own_noise_and_greedy_actions_have_none(cls, ke
 def test_noisy_heads_on_a_plain_torso():
     """A torso may have no parameters; the heads are noisy all the same."""
     algo = dataclasses.replace(BASE, noisy=True).bind(SPEC)
-    agent, obs = algo.init(jax.random.key(0)), jnp.ones((1, OBS))
+    agent, obs = jax.jit(algo.init)(jax.random.key(0)), jnp.ones((1, OBS))
     assert "params" not in agent.params["torso"]
-    one, two = (np.asarray(algo.action_values(agent.params, obs, jax.random.key(i)))
-                for i in (0, 1))
+    values = jax.jit(algo.action_values)
+    one, two = (np.asarray(values(agent.params, obs, jax.random.key(i))) for i in (0, 1))
     assert (one != two).all()
 
 
