@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import tomllib
 from graphlib import TopologicalSorter
@@ -36,6 +37,7 @@ FILES = {
 }
 
 
+@functools.cache
 def names_imported(source: str) -> set[str]:
     """Modules and names that a file imports, inside functions too; for type checkers only does not
     count."""
@@ -77,18 +79,23 @@ def old_names(source: str) -> set[str]:
     return {name for name in found if name in _moved.MOVED and name not in FILES}
 
 
-GRAPH = {name: imports(file) for name, file in FILES.items()}
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    """{module: modules of this package that it imports}."""
+    return {name: imports(file) for name, file in FILES.items()}
+
+
 floor = lambda name: FLOOR[name.partition(".")[0]]
 
 
-def test_every_file_has_a_floor():
+def test_every_file_has_a_floor(graph):
     assert {name.partition(".")[0] for name in FILES} == FLOOR.keys()
-    assert sum(map(len, GRAPH.values())) > 100  # imports are found
+    assert sum(map(len, graph.values())) > 100  # imports are found
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_imports_from_its_floor_and_lower_floors(name):
-    above = {other for other in GRAPH[name] if floor(other) > floor(name)}
+def test_a_file_imports_from_its_floor_and_lower_floors(name, graph):
+    above = {other for other in graph[name] if floor(other) > floor(name)}
     assert not above, f"{name} (floor {floor(name)}) imports from above: {sorted(above)}"
 
 
@@ -113,19 +120,19 @@ def test_no_old_name_hides_a_file():
     assert not (_moved.MOVED.keys() & FILES.keys()) - {"envs.host", "envs.physics", "envs.probes"}
 
 
-def test_no_cycles():
+def test_no_cycles(graph):
     """Those of one floor stand in an order, imports inside functions included."""
-    TopologicalSorter({name: found - {name} for name, found in GRAPH.items()}).prepare()
+    TopologicalSorter({name: found - {name} for name, found in graph.items()}).prepare()
 
 
-def test_the_search_sees_imports():
+def test_the_search_sees_imports(graph):
     assert (
         {"algorithms.base", "engine.grid", "engine.evaluate", "engine.rollout", "tree"}
-        <= GRAPH["engine.iteration"]
+        <= graph["engine.iteration"]
     )
     # inside functions
-    assert "logs.plots" in GRAPH["runs.rundir"] and "runs.train" in GRAPH["runs.load"]
-    assert "envs.native.draw" in GRAPH["envs.native.cartpole"]
+    assert "logs.plots" in graph["runs.rundir"] and "runs.train" in graph["runs.load"]
+    assert "envs.native.draw" in graph["envs.native.cartpole"]
 
 
 IMPORT = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import json
 import os
 import subprocess
 import sys
@@ -13,42 +14,65 @@ import pytest
 from jaxrl_fast import runtime
 
 FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
-SHOW = "import os, warnings; {before}import jaxrl_fast; print(os.environ.get('XLA_FLAGS', ''))"
-IMPORTED_LATE = "import jax; jax.devices(); "
+LATE = "import jax; jax.devices(); "
+FORK = """
+import json, os, sys
+import jax, numpy  # what takes long; this package reads XLA_FLAGS when it is imported
+
+for i, (before, flags) in enumerate(json.loads(sys.argv[1])):
+    child = os.fork()  # JAX's backend has not started
+    if not child:
+        if flags is not None:
+            os.environ["XLA_FLAGS"] = flags
+        for stream, name in ((1, "out"), (2, "err")):
+            os.dup2(os.open(f"{i}.{name}", os.O_CREAT | os.O_WRONLY), stream)
+        exec(before)
+        import jaxrl_fast
+        print(os.environ.get("XLA_FLAGS", ""))
+        sys.exit()
+    assert os.waitpid(child, 0)[1] == 0, (before, flags)
+"""
+MATH = "--xla_cpu_enable_fast_math=false"
+CASES = {"none": ("", None), "own": ("", MATH), "own scheduler": ("", f"{FLAG}=true"),
+         "file": ("", "flags"), "no file": ("", "none"), "late": (LATE, None)}
 
 
-def run(before: str = "", **more: str) -> subprocess.CompletedProcess:
-    env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | more
-    code = SHOW.format(before=before)
-    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
-
-
-def test_the_flag_is_set_only_for_hanging_jaxlibs():
-    ended = run()
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory) -> dict[str, tuple[str, str]]:
+    """(XLA_FLAGS, stderr) after `import jaxrl_fast` by case, in processes that one with JAX has
+    forked."""
+    folder = tmp_path_factory.mktemp("flags")
+    (folder / "flags").write_text(f"{MATH}\n--xla_dump_to=\n")
+    env = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    ended = subprocess.run([sys.executable, "-c", FORK, json.dumps([*CASES.values()])], env=env,
+                           cwd=folder, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.split() == ([f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [])
+    read = lambda i, name: (folder / f"{i}.{name}").read_text()
+    return {case: (read(i, "out"), read(i, "err")) for i, case in enumerate(CASES)}
 
 
-def test_the_users_flags_stay():
-    ended = run(XLA_FLAGS="--xla_cpu_enable_fast_math=false")
-    assert ended.stdout.split()[0] == "--xla_cpu_enable_fast_math=false" and ended.returncode == 0
+def test_the_flag_is_set_only_for_hanging_jaxlibs(imported):
+    out, _ = imported["none"]
+    assert out.split() == ([f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [])
+
+
+def test_the_users_flags_stay(imported):
+    assert imported["own"][0].split()[0] == MATH
     if runtime.vmap_hangs_on_cpu():
-        assert run(XLA_FLAGS=f"{FLAG}=true").stdout.split() == [f"{FLAG}=true"]
+        assert imported["own scheduler"][0].split() == [f"{FLAG}=true"]
 
 
-def test_a_file_of_flags_is_read(tmp_path):
-    (tmp_path / "flags").write_text("--xla_cpu_enable_fast_math=false\n--xla_dump_to=\n")
-    ended = run(XLA_FLAGS=str(tmp_path / "flags"))
-    kept = ["--xla_cpu_enable_fast_math=false", "--xla_dump_to="]
-    set_here = [*kept, f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [str(tmp_path / "flags")]
-    assert ended.stdout.split() == set_here, ended.stderr
-    assert run(XLA_FLAGS=str(tmp_path / "none")).stdout.strip() == str(tmp_path / "none")
+def test_a_file_of_flags_is_read(imported):
+    out, err = imported["file"]
+    kept = [MATH, "--xla_dump_to="]
+    assert out.split() == ([*kept, f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else ["flags"]), err
+    assert imported["no file"][0].strip() == "none"
 
 
-def test_a_late_flag_is_a_warning():
-    ended = run(IMPORTED_LATE)
-    assert ("was started before `import jaxrl_fast`" in ended.stderr) == runtime.vmap_hangs_on_cpu()
-    assert FLAG not in ended.stdout and ended.returncode == 0
+def test_a_late_flag_is_a_warning(imported):
+    out, err = imported["late"]
+    assert ("was started before `import jaxrl_fast`" in err) == runtime.vmap_hangs_on_cpu()
+    assert FLAG not in out
 
 
 @pytest.mark.parametrize(("version", "hangs"), [

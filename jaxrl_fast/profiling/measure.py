@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -103,7 +104,7 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     recorded, call = _record(one, folder)
     iterations, one.rows = TRACES * one.rows * one.prepared.grid.row, whole
     spent = trace.pooled(recorded)
-    found = attributed(spent, _modules(spent), _overhead(one), iterations)
+    found = attributed(spent, _modules(spent), _overhead(one, spent), iterations)
     devices = one.programs.population.devices
     gap = max(0.0, call - min(each.span for each in recorded))
     apart = {HOST: min(timing.iteration, gap / _iterations_between_syncs(one, timing))}
@@ -137,7 +138,8 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
     recorded, _ = _record(one, folder)
     learner = {key: spent for key, spent in trace.pooled(recorded).items() if key[0] == LEARN}
     iterations = TRACES * one.prepared.grid.row
-    inside = attributed(learner, _modules(learner), _overhead(one), iterations)
+    overhead = _overhead(one, learner)
+    inside = attributed(learner, _modules(learner), overhead, iterations)
     shares = _clock_shares([chunk.metrics for chunk in chunks])
     each = timing.iteration
     actors = dict(zip(OF_ACTORS, (ENVIRONMENT, TRANSFER, POLICY, WAITING), strict=True))
@@ -232,10 +234,16 @@ def attributed(
     return found
 
 
-def _overhead(one: Started) -> trace.Overhead:
-    """Return what recording adds: on accelerators nothing, their clocks are in hardware."""
+def _overhead(one: Started, spent: Mapping[trace.Key, trace.Spent]) -> trace.Overhead:
+    """Return what recording adds to events: on accelerators nothing, whose clocks are hardware."""
     on_cpu = one.programs.population.devices[0].platform == "cpu"
-    return trace.overhead() if on_cpu else trace.Overhead()
+    return _overhead_here() if on_cpu and spent else trace.Overhead()
+
+
+@functools.cache
+def _overhead_here() -> trace.Overhead:
+    """Return the overhead on this machine, measured once a process."""
+    return trace.overhead()
 
 
 def _iterations_between_syncs(one: Started, timing: Timing) -> int:

@@ -388,9 +388,9 @@ def test_every_mode_acts_within_the_bounds(cls, rng, clock):
     else:
         mean, std = out[:, :ACTIONS], np.exp(np.clip(out[:, ACTIONS:], -0.5, 2.0))
         greedy, sample = np.tanh(mean), np.tanh(mean + std * noise)
+    act = jax.jit(algo.act, static_argnums=5)
     for mode, action in (("greedy", greedy), ("sample", sample), ("random", None)):
-        carry, taken, extras = algo.act(agent, algo.init_carry(len(noise)), obs, noise, clock(),
-                                        mode)
+        carry, taken, extras = act(agent, algo.init_carry(len(noise)), obs, noise, clock(), mode)
         assert (carry == noise).all() and extras == ()  # not correlated
         if mode == "sample":  # by itself, and not because the bounds clip it
             view = normalise(algo, agent.moments, obs)
@@ -486,9 +486,9 @@ def test_crossq_has_no_targets_and_acts_by_its_running_statistics(updates, clock
     assert agent.target == () and jax.tree.leaves(
         jax.eval_shape(algo.init, jax.random.key(0)).target) == []
     obs, noise = rng.normal(size=(5, OBS)).astype(np.float32), np.zeros((5, ACTIONS), np.float32)
-    act = lambda agent, obs: np.asarray(algo.act(agent, algo.init_carry(len(obs)), obs,
-                                                 noise[: len(obs)], clock(),
-        "greedy")[1])
+    play = jax.jit(lambda agent, obs: algo.act(agent, algo.init_carry(len(obs)), obs,
+                                               noise[: len(obs)], clock(), "greedy")[1])
+    act = lambda agent, obs: np.asarray(play(agent, obs))
     before = act(agent, obs)
     # whatever else is in the batch
     np.testing.assert_allclose(act(agent, obs[:1]), before[:1], rtol=1e-5)
@@ -590,14 +590,19 @@ def test_exploration_has_the_requested_correlation(mode):
     `noise_correlation`."""
     algo = jf.TD3(hidden=(4,), critic_hidden=(4,), noise_correlation=0.8,
                   exploration_noise=0.2).bind(SPEC)
-    agent = algo.init(jax.random.key(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
 
-    def step(carry, noise):
-        return algo.act(agent, carry, jnp.zeros((500, OBS)), noise, clock, mode)[:2]
+    @jax.jit
+    def explored(key):
+        agent = algo.init(key)
 
-    _, actions = jax.lax.scan(step, algo.init_carry(500), algo.draw(jax.random.key(1), 40, 500))
-    x = np.asarray(algo.spec.action.to_unit(actions))  # [T, 500, 2]
+        def step(carry, noise):
+            return algo.act(agent, carry, jnp.zeros((500, OBS)), noise, clock, mode)[:2]
+
+        drawn = algo.draw(jax.random.key(1), 40, 500)
+        return algo.spec.action.to_unit(jax.lax.scan(step, algo.init_carry(500), drawn)[1])
+
+    x = np.asarray(explored(jax.random.key(0)))  # [T, 500, 2]
     x = x - x.mean((0, 1))
     assert np.mean(x[1:] * x[:-1]) / np.var(x) == pytest.approx(0.8, abs=0.05)
     expected = 0.2 if mode == "sample" else 1 / np.sqrt(3)  # a uniform variable's, on [-1, 1]

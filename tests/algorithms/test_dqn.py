@@ -433,7 +433,8 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
     algo = dataclasses.replace(BASE, **sizes).bind(SPEC)
     never = jax.jit(dataclasses.replace(algo, reset_period=0).update)
     update, batches, key = jax.jit(algo.update), [window(rng) for _ in range(4)], jax.random.key
-    agent = algo.init(key(0))
+    init = jax.jit(algo.init)
+    agent = init(key(0))
     for i in range(3):  # nothing happens before
         plain = never(agent, batches[i], key(i), clock(i, i))[0]
         agent = update(agent, batches[i], key(i), clock(i, i))[0]
@@ -445,7 +446,7 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
     assert sorted(after.params) == ["head", "torso", "value"]
     for name in ("head", "value"):
         for fresh, other in ((after.params, trained.params),
-                             (after.params, algo.init(key(0)).params)):
+                             (after.params, init(key(0)).params)):
             assert (fresh[name]["params"]["kernel"] != other[name]["params"]["kernel"]).all()
         assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
         kernel = np.asarray(after.params[name]["params"]["kernel"])
@@ -471,7 +472,7 @@ def same(a, b):
 @pytest.mark.parametrize("cls", [jf.DQN, jf.IQN])
 def test_each_environment_has_its_own_noise_and_greedy_actions_have_none(cls, key, clock):
     algo = cls(hidden=(8,), noisy=True, epsilon_start=0.0, epsilon_end=0.0).bind(SPEC)
-    agent, envs, keys = algo.init(key), 16, 6
+    agent, envs, keys = jax.jit(algo.init)(key), 16, 6
     obs = jnp.broadcast_to(jnp.array([0.3, -0.2, 0.5]), (envs, OBS))
 
     @jax.jit
@@ -488,17 +489,17 @@ def test_each_environment_has_its_own_noise_and_greedy_actions_have_none(cls, ke
     other, still = actions(jax.random.key(1))
     assert (other != sample).any() and (still == greedy).all()
     q = lambda key: algo.action_values(agent.params, obs[:1], key)
-    noise = np.asarray(jax.jit(jax.vmap(q))(jax.random.split(key, 50))) - np.asarray(q(None))
+    noise = np.asarray(jax.jit(lambda keys: jax.vmap(q)(keys) - q(None))(jax.random.split(key, 50)))
     assert (noise.std(axis=0) > 0).all()  # of every action
 
 
 def test_noisy_heads_on_a_plain_torso():
     """A torso may have no parameters; the heads are noisy all the same."""
     algo = dataclasses.replace(BASE, noisy=True).bind(SPEC)
-    agent, obs = algo.init(jax.random.key(0)), jnp.ones((1, OBS))
+    agent, obs = jax.jit(algo.init)(jax.random.key(0)), jnp.ones((1, OBS))
     assert "params" not in agent.params["torso"]
-    one, two = (np.asarray(algo.action_values(agent.params, obs, jax.random.key(i)))
-                for i in (0, 1))
+    values = jax.jit(algo.action_values)
+    one, two = (np.asarray(values(agent.params, obs, jax.random.key(i))) for i in (0, 1))
     assert (one != two).all()
 
 
@@ -511,7 +512,7 @@ def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
         batch = Rows(batch.obs, batch.action, batch.reward[0])
     for noisy in (False, True):
         algo = cls(hidden=(8,), noisy=noisy, **({"n_step": N} if cls is jf.DQN else {})).bind(SPEC)
-        agent, update = algo.init(jax.random.key(0)), jax.jit(algo.update)
+        agent, update = jax.jit(algo.init)(jax.random.key(0)), jax.jit(algo.update)
         (a, metrics, _), (b, others, _) = (update(agent, batch, jax.random.key(i), clock())
                                            for i in (1, 2))
         changed = [bool((x != y).any())
@@ -546,30 +547,38 @@ def test_epsilon_falls_linearly_over_its_fraction_of_the_horizon(key, clock):
     # always prefers action 2
     head = {"kernel": jnp.zeros((OBS, ACTIONS)), "bias": jnp.array([0.0, 0.0, 1.0, 0.0])}
     agent = agent._replace(params=agent.params | {"head": {"params": head}})
-    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, n))
     obs = jnp.ones((n, OBS))
-    act = jax.jit(lambda clock: algo.act(agent, (), obs, noise, clock, "sample")[1])
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def act(clock, mode):
+        noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, n))
+        return algo.act(agent, (), obs, noise, clock, mode)[1]
+
     for progress, epsilon in ((0.0, 0.8), (0.25, 0.45), (0.5, 0.1), (0.75, 0.1), (1.0, 0.1)):
-        share = np.bincount(act(clock(progress=progress)), minlength=ACTIONS) / n
+        share = np.bincount(act(clock(progress=progress), "sample"), minlength=ACTIONS) / n
         expected = epsilon / ACTIONS + (1 - epsilon) * np.eye(ACTIONS)[2]
         np.testing.assert_allclose(share, expected, atol=0.015)
-    assert (np.asarray(algo.act(agent, (), obs, noise, clock(), "greedy")[1]) == 2).all()
-    uniform = np.bincount(algo.act(agent, (), obs, noise, clock(progress=1.0), "random")[1],
-                          minlength=ACTIONS) / n
+    assert (np.asarray(act(clock(), "greedy")) == 2).all()
+    uniform = np.bincount(act(clock(progress=1.0), "random"), minlength=ACTIONS) / n
     np.testing.assert_allclose(uniform, 1 / ACTIONS, atol=0.015)
 
 
 def test_no_mode_takes_an_illegal_action_and_no_bootstrap_values_one(key, clock):
     env = jf.make("probe/masked")
     algo = jf.DQN(hidden=(8,), epsilon_end=0.5).bind(env.spec)
-    agent = algo.init(key)
-    _, obs = env.init(key, 500)
-    mask = np.asarray(obs["action_mask"])
-    noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 500))
-    for mode in ("random", "sample", "greedy"):
-        action = np.asarray(algo.act(agent, (), obs, noise, clock(progress=1.0), mode)[1])
+    modes = "random", "sample", "greedy"
+
+    @jax.jit
+    def play(key):
+        agent, (_, obs) = algo.init(key), env.init(key, 500)
+        noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 500))
+        actions = [algo.act(agent, (), obs, noise, clock(progress=1.0), mode)[1] for mode in modes]
+        return obs, actions, algo.action_values(agent.params, obs)
+
+    obs, actions, q = play(key)
+    mask, q = np.asarray(obs["action_mask"]), np.asarray(q)
+    for action in map(np.asarray, actions):
         assert action.dtype == np.int32 and mask[np.arange(500), action].all()
-    q = np.asarray(algo.action_values(agent.params, obs))
     assert (q[~mask] == np.float32(ILLEGAL)).all() and (np.abs(q[mask]) < 100).all()
 
 

@@ -346,14 +346,19 @@ def test_no_mode_takes_an_illegal_action(key, clock):
     env = jf.make("probe/masked")
     for normalize in (False, True):
         algo = jf.PPO(hidden=(8,), normalize_observations=normalize).bind(env.spec)
-        agent = jax.jit(algo.init)(key)
-        _, obs = env.init(key, 500)
-        if normalize:
-            agent = agent._replace(moments=agent.moments.update(obs))
-        noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 500))
-        for mode in ("random", "sample", "greedy"):
-            action = np.asarray(algo.act(agent, (), obs, noise, clock(), mode)[1])
-            assert np.asarray(obs["action_mask"])[np.arange(500), action].all()
+
+        @jax.jit
+        def play(key, algo=algo, normalize=normalize):
+            agent, (_, obs) = algo.init(key), env.init(key, 500)
+            if normalize:
+                agent = agent._replace(moments=agent.moments.update(obs))
+            noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 500))
+            modes = "random", "sample", "greedy"
+            return obs["action_mask"], [algo.act(agent, (), obs, noise, clock(), mode)[1]
+                                        for mode in modes]
+
+        mask, actions = jax.device_get(play(key))
+        assert len(actions) == 3 and all(mask[np.arange(500), action].all() for action in actions)
 
 
 def test_the_learning_rate_counts_optimizer_steps():

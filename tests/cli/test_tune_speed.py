@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +18,18 @@ SMALL = (
 TUNE = SMALL[:-1]
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """A compile cache of these tests: a trial that several make compiles once."""
+    return tmp_path_factory.mktemp("programs")
+
+
 @pytest.fixture
-def cache(tmp_path, monkeypatch, compile_cache):
-    compile_cache(tmp_path / "cache")
+def cache(programs, tmp_path, monkeypatch, compile_cache):
+    compile_cache(programs)
     monkeypatch.chdir(tmp_path)
-    return tmp_path / "cache"
+    yield programs
+    shutil.rmtree(programs / "tuned", ignore_errors=True)
 
 
 @pytest.fixture
@@ -78,7 +87,7 @@ def test_other_numbers_are_taken_if_asked_for(run_cli, cache, tune):
         ("ppo", "CartPole-v1", *flags, "--other-numbers"), gain)
     code, out, _ = run_cli("train", "ppo", "CartPole-v1", *SMALL, *flags, "--out", "run")
     assert code == 0 and "speed: algo.shuffle = swap: 1.20 times as fast, other numbers" in out
-    config = json.loads((cache.parent / "run" / "config.json").read_text())
+    config = json.loads(Path("run/config.json").read_text())
     assert config["algorithm"]["settings"]["shuffle"] == "swap"
 
 

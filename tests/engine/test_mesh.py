@@ -3,6 +3,8 @@ many groups does."""
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -103,10 +105,11 @@ def test_devices_along_the_environments(cases, tmp_path):
 CLOCK = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0.5))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def rows(time, envs, t=0):
     """Every row is its own (time, environment), so that whatever is sampled tells where it is
     from."""
-    at = jnp.arange(t, t + time)[:, None] + jnp.zeros((1, envs), jnp.int32)
+    at = t + jnp.arange(time)[:, None] + jnp.zeros((1, envs), jnp.int32)
     env = jnp.zeros((time, 1), jnp.int32) + jnp.arange(envs)
     no = jnp.zeros((time, envs), bool)
     return Row(jnp.stack([at, env], -1).astype(jnp.float32), env,
@@ -121,12 +124,22 @@ def filled(memory, blocks=6, time=2, envs=4):
     return mem
 
 
+def fetched(memory, mem, count, blocks=1):
+    """Batches [count, ...] of a plan after so many blocks."""
+
+    @jax.jit
+    def run(mem):
+        plan = memory.plan(jax.random.key(0), count, jnp.int32(blocks), CLOCK)
+        return jax.vmap(lambda x: memory.fetch(mem, x)[0])(plan)
+
+    return jax.device_get(run(mem))
+
+
 def test_each_group_samples_its_own_environments():
     memory = grouped(UniformMemory(64, 2, 4, 8, 2), 2)
     mem = filled(memory)
     assert {x.shape[:3] for x in jax.tree.leaves(mem)} == {(2, 16, 2)}
-    plan = memory.plan(jax.random.key(0), 50, jnp.int32(6), CLOCK)
-    seen, batches = set(), jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, plan)[0]
+    seen, batches = set(), fetched(memory, mem, 50, 6)
     for i in range(50):
         batch = jax.tree.map(lambda x, i=i: np.asarray(x)[i], batches)
         assert (
@@ -172,10 +185,9 @@ def test_priorities_of_groups_are_weighed_together():
 
 def test_an_epoch_hands_out_every_row_once():
     memory = grouped(RolloutMemory(3, 4, 3), 2)
-    mem = memory.add(memory.init(jax.eval_shape(lambda: rows(3, 4))), rows(3, 4), jnp.int32(0))
-    plan = memory.plan(jax.random.key(0), 6, jnp.int32(1), CLOCK)
+    batches = fetched(memory, filled(memory, 1, 3, 4), 6)
     for epoch in range(2):
-        got = [memory.fetch(mem, plan[3 * epoch + i])[0].reward for i in range(3)]
+        got = [batches.reward[3 * epoch + i] for i in range(3)]
         assert sorted(np.concatenate(got)) == sorted(np.asarray(rows(3, 4).reward).reshape(-1))
         assert (
             all({int(x) // 1000 for x in r[:2]} <= {0, 1}
@@ -187,11 +199,9 @@ def test_groups_hold_whole_environments():
     """As V-trace takes them: the time axis stays, each group gives half of the environments of a
     batch."""
     memory = grouped(RolloutMemory(3, 8, 2, by_env=True), 2)
-    mem = memory.add(memory.init(jax.eval_shape(lambda: rows(3, 8))), rows(3, 8), jnp.int32(0))
-    plan = memory.plan(jax.random.key(0), 4, jnp.int32(1), CLOCK)
+    batches = fetched(memory, filled(memory, 1, 3, 8), 4)
     for epoch in range(2):
-        # [2, T, b, (time, env)]
-        got = np.stack([memory.fetch(mem, plan[2 * epoch + i])[0].obs for i in range(2)])
+        got = batches.obs[2 * epoch : 2 * epoch + 2]  # [2, T, b, (time, env)]
         assert got.shape == (2, 3, 4, 2) and (got[..., 0] == np.arange(3)[:, None]).all()
         env = got[:, 0, :, 1]
         assert (got[..., 1] == env[:, None]).all() and sorted(env.reshape(-1)) == list(range(8))
@@ -204,10 +214,10 @@ def test_sequences_of_groups():
     memory = grouped(SequenceMemory(64, 2, 4, 4, 1, 1, 4, 1, 2), 2)
     block = lambda t: Recurrent(rows(2, 4, t), random.uniform(jax.random.key(0), (1, 4)))
     mem = memory.init(jax.eval_shape(lambda: block(0)))
+    add = jax.jit(lambda mem, w: memory.add(mem, block(2 * w), w))
     for w in range(6):
-        mem = memory.add(mem, block(2 * w), jnp.int32(w))
-    plan = memory.plan(jax.random.key(0), 1, jnp.int32(6), CLOCK)
-    batch, _ = memory.fetch(mem, jax.tree.map(lambda x: x[0], plan))
+        mem = add(mem, w)
+    batch = jax.tree.map(lambda x: x[0], fetched(memory, mem, 1, 6))
     assert (
         batch.steps.reward.shape == (5, 4) and batch.use.shape == (5, 4)
         and batch.carry.shape == (4,)

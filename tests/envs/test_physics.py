@@ -485,15 +485,24 @@ def test_a_rollout_of_one_step_and_of_several():
     """`collect` holds what is shared and steps the rest."""
     env = toy(reset_pool=5, episode_length=3)
     algo = jf.PPO(num_envs=4, num_steps=6, hidden=(4,)).bind(env.spec)
-    agent, actor = algo.init(jax.random.key(0)), rollout.init(env, algo, jax.random.key(1), 4)
-    noise = rollout.draw(env, algo, jax.random.split(jax.random.key(2)), 6, 4, jnp.int32(0))
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(0))
-    end, whole = rollout.collect(env, algo, agent, actor, noise, clock, "sample")
+
+    @jax.jit
+    def begun(key):
+        noise = rollout.draw(env, algo, jax.random.split(jax.random.key(2)), 6, 4, jnp.int32(0))
+        return algo.init(key), rollout.init(env, algo, jax.random.key(1), 4), noise
+
+    @jax.jit
+    def collect(agent, actor, noise):
+        return rollout.collect(env, algo, agent, actor, noise, clock, "sample")
+
+    agent, actor, noise = begun(jax.random.key(0))
+    end, whole = collect(agent, actor, noise)
     rows = []
     for t in range(6):
         drawn, act = tree.take((noise.env.rows, noise.act), slice(t, t + 1))
         row = rollout.Noise(noise.env.with_rows(drawn), act)
-        actor, one = rollout.collect(env, algo, agent, actor, row, clock, "sample")
+        actor, one = collect(agent, actor, row)
         rows.append(one.steps)
     assert whole.steps.truncated.any()
     for got, want in ((actor, end),

@@ -48,8 +48,13 @@ def loaded(path, memory, fraction):
 def drawn(memory, mem, w: int, n: int = 8):
     """Windows that count, of n batches: (action, reward of each step, where it bootstraps,
     steps)."""
-    xs = memory.plan(jax.random.key(0), n, jnp.int32(w), ZERO)
-    window = jax.jit(jax.vmap(lambda x: memory.fetch(mem, x)[0]))(xs)
+
+    @jax.jit
+    def windows(mem):
+        xs = memory.plan(jax.random.key(0), n, jnp.int32(w), ZERO)
+        return jax.vmap(lambda x: memory.fetch(mem, x)[0])(xs)
+
+    window = jax.device_get(windows(mem))
     real = np.asarray(window.weight) > 0
     one = lambda x: np.asarray(x)[real]
     reward = np.moveaxis(np.asarray(window.reward) * np.asarray(window.use), 1, -1)[real]
@@ -100,25 +105,28 @@ def test_offline_batches_use_the_run_s_exponents():
     memory = PrioritizedMemory(40, 1, 2, 8, alpha=0.5)
     data = fill(memory, numbered(0, 10))
     data = dataclasses.replace(
-        data, store=memory.feedback(data.store, jnp.arange(2, 6), jnp.full(4, 4.0)))
+        data, store=jax.jit(memory.feedback)(data.store, jnp.arange(2, 6), jnp.full(4, 4.0)))
     own = dataclasses.replace(memory, alpha=1.0, beta=0.7, batch_size=16)
     offline = with_experience(own, data, 1.0)
     assert (
         (offline.data.memory.beta, offline.data.memory.alpha, offline.data.memory.batch_size)
         == (0.7, 1.0, 16)
     )
-    mem = offline.init(data.rows)
+
+    @jax.jit
+    def learned(mem):
+        x = tree.take(offline.plan(jax.random.key(0), 1, jnp.int32(0), ZERO), 0)
+        batch, handle = offline.fetch(mem, x)
+        after = offline.feedback(mem, handle, jnp.full(16, 9.0))
+        return batch, after, offline.watch(after)
+
+    mem = jax.jit(offline.init)(data.rows)
     assert not jax.tree.leaves(mem.rows)  # the rows are no part of the state
     assert float(mem.top) == pytest.approx(4.0, rel=1e-4)
     np.testing.assert_allclose(np.asarray(mem.tree[0]).ravel()[2:6], 4.0, rtol=1e-4)
-    batch, handle = offline.fetch(
-        mem, tree.take(offline.plan(jax.random.key(0), 1, jnp.int32(0), ZERO), 0))
+    batch, after, watched = learned(mem)
     assert batch.action.shape == (16,)
-    after = offline.feedback(mem, handle, jnp.full(16, 9.0))
-    assert (
-        float(offline.watch(after)) == pytest.approx(9.0, rel=1e-4)
-        and not jax.tree.leaves(after.rows)
-    )
+    assert float(watched) == pytest.approx(9.0, rel=1e-4) and not jax.tree.leaves(after.rows)
     assert float(after.tree[-1].sum()) > float(mem.tree[-1].sum())
 
 
@@ -165,12 +173,17 @@ def test_shuffled_transitions_of_whole_stacks(tmp_path, cls, fraction):
     own = cls(400, 1, 4, 64, 1, 2)
     memory = with_experience(own, loaded(tmp_path / "x", own, fraction), fraction)
     fresh = numbered(10_000, 1, 4)
-    mem = memory.init(fresh)
+    mem, add = memory.init(fresh), jax.jit(memory.add)
     for w in range(4 if fraction < 1 else 0):
         row = numbered(10_000 + 4 * w, 1, 4)._replace(truncated=np.zeros((1, 4), bool))
-        mem = memory.add(mem, jax.tree.map(jnp.asarray, row), jnp.int32(w))
-    x = tree.take(memory.plan(jax.random.key(0), 1, jnp.int32(4), ZERO), 0)
-    batch = memory.fetch(mem, x)[0]
+        mem = add(mem, row, w)
+
+    @jax.jit
+    def draw(mem):
+        plan = memory.plan(jax.random.key(0), 1, jnp.int32(4), ZERO)
+        return memory.fetch(mem, tree.take(plan, 0))[0]
+
+    batch = draw(mem)
     obs, action = np.asarray(batch.obs), np.asarray(batch.action)
     assert obs.shape == (64, 2) and np.asarray(batch.boot_obs).shape == (64, 2)
     old = action < 10_000

@@ -183,11 +183,11 @@ def test_a_transition_memory_is_a_ring_too():
 def test_rows_come_out_in_the_order_of_time():
     memory = UniformMemory(20, 2, 2, 4)
     flags = jnp.zeros((2, 2), bool)
-    mem, w = None, 8  # goes round: 5 blocks
+    mem, w, add = None, 8, jax.jit(memory.add)  # goes round: 5 blocks
     for t in range(w):
         number = jnp.arange(4 * t, 4 * t + 4).reshape(2, 2)
         rows = Row(number[..., None], number, number * 1.0, flags, flags)
-        mem = memory.add(memory.init(rows) if mem is None else mem, rows, jnp.int32(t))
+        mem = add(memory.init(rows) if mem is None else mem, rows, t)
     out = rows_of(Filled(memory, mem, w))
     np.testing.assert_array_equal(out.action, np.arange(12, 32).reshape(10, 2))
 

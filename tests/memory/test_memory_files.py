@@ -190,10 +190,10 @@ def test_truncated_successors_become_rows(blocks, rng, tmp_path):
     rows = rows._replace(terminated=ends == 1, truncated=ends == 2)
     next_obs = np.where((ends == 2)[..., None], rows.obs + 1000,
                         np.concatenate([rows.obs[1:], rows.obs[:1]]))
-    rows, mem = rows._replace(next_obs=next_obs), None
+    rows, mem, add = rows._replace(next_obs=next_obs), None, jax.jit(memory.add)
     for w in range(blocks):
         block = jax.tree.map(lambda x, w=w: jnp.asarray(x[2 * w : 2 * w + 2]), rows)
-        mem = memory.add(memory.init(block) if mem is None else mem, block, jnp.int32(w))
+        mem = add(memory.init(block) if mem is None else mem, block, w)
     held = slice(max(0, 2 * blocks - memory.length), 2 * blocks)
     want = {
         (rows.obs[t, b, 0], int(rows.action[t, b]), None if ends[t, b] == 1 else next_obs[t, b, 0],

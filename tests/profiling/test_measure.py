@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import jax
 import pytest
 
@@ -28,6 +30,24 @@ def run_of(algo, env="CartPole-v1", **settings):
 @pytest.fixture(scope="module")
 def measured():
     return measure(run_of(DQN), LIMITS, seconds=0.05)
+
+
+@pytest.fixture(scope="module")
+def traced():
+    """environment -> (profile, platforms asked for options) of a run that is compiled anew for its
+    trace."""
+    done = {}
+
+    def get(env):
+        if env not in done:
+            asked = []
+            options = lambda platform: (
+                asked.append(platform) or {"xla_backend_optimization_level": 1})
+            with mock.patch.object(runtime, "traced_options", options):
+                done[env] = measure(run_of(PPO, env), None, seconds=0.05)[0], asked
+        return done[env]
+
+    return get
 
 
 def test_the_shares_of_a_program_sum_to_one_and_name_each_part(measured):
@@ -63,8 +83,8 @@ def test_pieces_alone_have_all_groups(measured):
     assert sum(ablation.apart(profile, alone).values()) == pytest.approx(0, abs=1e-6)
 
 
-def test_a_run_on_the_host_has_two_sides_from_its_own_clock():
-    profile, _ = measure(run_of(PPO, "gym:CartPole-v1"), None, seconds=0.05)
+def test_a_run_on_the_host_has_two_sides_from_its_own_clock(traced):
+    profile, _ = traced("gym:CartPole-v1")
     assert profile.source == "clock" and profile.sides == ("actors", "learner")
     for side in profile.sides:
         assert sum(part.share for part in profile.side(side)) == pytest.approx(1, abs=0.02)
@@ -118,11 +138,8 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
-def test_a_trace_is_of_a_program_whose_instructions_a_profiler_sees(env, monkeypatch):
-    asked = []
-    options = lambda platform: asked.append(platform) or {"xla_backend_optimization_level": 1}
-    monkeypatch.setattr(runtime, "traced_options", options)
-    profile, _ = measure(run_of(PPO, env), None, seconds=0.05)
+def test_a_trace_is_of_a_program_whose_instructions_a_profiler_sees(env, traced):
+    profile, asked = traced(env)
     assert asked == ["cpu"]
     assert sum(part.share for part in profile.side(profile.sides[-1])) == pytest.approx(1, abs=0.02)
 

@@ -3,7 +3,6 @@ checkpoint."""
 
 from __future__ import annotations
 
-import functools
 import importlib
 import re
 import sys
@@ -123,7 +122,8 @@ def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
 def test_evaluations_and_make_train_report_non_finite_values(what, key):
     env = tools.Breaks(what=what, tested=True)
     algo = tools.algorithm("dqn").bind(env.spec)
-    found, fault = jax.jit(functools.partial(judge, env, algo, episodes=4))(algo.init(key), key)
+    score = lambda key: judge(env, algo, algo.init(key), key, episodes=4)
+    found, fault = jax.jit(score)(key)
     assert np.isnan(found.ret).all() and (fault == (1 if what == "observation" else 0)).all()
     train = jf.make_train(tools.algorithm("dqn"), env, 256, log_every=64, eval_every=128,
                           eval_episodes=2)
