@@ -15,7 +15,7 @@ _RAM = 0x80  # its first address
 _ORIGIN = 0xF000
 _SELECTED = {"name_this_game": (0xDE, 8)}  # ALE presses SELECT until this byte is this value
 # ALE presses SELECT until a byte has some value; counted up from these, bytes reach it.
-_BEGUN_AS = {"air_raid": 1}
+_BEGUN_AS = {"air_raid": 1, "crossbow": 1, "human_cannonball": 1, "lost_luggage": 1, "turmoil": 0}
 _ENDED_BY_COUNTS = ("gopher",)  # counting bytes would end the game before its first frame
 _PROBES = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF)  # changes that show a byte matters
 

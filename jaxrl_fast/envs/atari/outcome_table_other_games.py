@@ -15,7 +15,7 @@ MORE: dict[str, Game] = {
     ),  # fmt: skip
     "blackjack": Game(
         ((0x86, 1000, 100), (0x89, 10, 1)), lives=(0x80, 0x00, 0, 0, 1),
-        ends=(((0x86, 0xFF, 0x0A, 2),),),
+        unset=(0x89, 0xFF, 0xBB, 0), ends=(((0x86, 0xFF, 0x0A, 2),),),
     ),  # fmt: skip
     "donkey_kong": Game(
         ((0x87, 100000, 10000), (0x88, 1000, 100)), lives=(0xA3, 0xFF, 0, 1, 0),
@@ -23,7 +23,8 @@ MORE: dict[str, Game] = {
     ),  # fmt: skip
     "et": Game(
         ((0xDF, 100000, 10000), (0xE0, 1000, 100), (0xE1, 10, 1)),
-        lives=(0xE5, 0xFF, 0, 1, 1),
+        lives=(0xE5, 0xFF, 0, 1, 1), ends=(((0x80, 0xFF, 0x08, 0),
+        (0xE5, 0xFF, 0xFF, 0)),),
     ),  # fmt: skip
     "flag_capture": Game(
         ((0xEA, 10, 1),), lives=(0x80, 0x00, 0, 0, 1), ends=(((0xEB, 0xFF, 0x00, 0),),),
@@ -74,5 +75,10 @@ MORE: dict[str, Game] = {
     "trondead": Game(
         ((0xBD, 100000, 10000), (0xBE, 1000, 100), (0xBF, 10, 1)),
         lives=(0xC8, 0xFF, 0, -1, 5), ends=(((0xC8, 0xFF, 0x05, 0),),),
+    ),  # fmt: skip
+    "turmoil": Game(
+        ((0x89, 100, 10), (0x8A, 10000, 1000), (0xD3, 160, 10)),
+        lives=(0xB9, 0xFF, 0, 1, 0), ends=(((0xB9, 0xFF, 0x00, 0),
+        (0xC5, 0xFF, 0x01, 0)),),
     ),  # fmt: skip
 }
