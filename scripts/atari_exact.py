@@ -17,7 +17,7 @@ from importlib import metadata
 _FLAGS = ["--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000000"]
 if metadata.version("jaxlib").startswith("0.10."):  # such a kernel holds no scatter
     _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
-SILENT = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
+_SILENT = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
 _EVERY = 100  # frames between printed lines
 
 
@@ -41,7 +41,7 @@ def main() -> int:
                   f"{sum(report.equal.values()):,} equal, {time.process_time():.0f} s of CPU, "
                   f"{time.time() - began:.0f} s", flush=True)
 
-    names = args.games or [name for name in roms.get_all_rom_ids() if name not in SILENT]
+    names = args.games or [name for name in roms.get_all_rom_ids() if name not in _SILENT]
     report = atari.check_atari(names, range(args.seeds), args.frames, strict=False, watch=show)
     for name, text in report.difference.items():
         print(f"{name}, {text}")
