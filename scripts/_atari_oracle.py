@@ -14,6 +14,8 @@ RAM = 128
 _RAM = 0x80  # its first address
 _ORIGIN = 0xF000
 _SELECTED = {"name_this_game": (0xDE, 8)}  # ALE presses SELECT until this byte is this value
+# ALE presses SELECT until a byte has some value; counted up from these, bytes reach it.
+_BEGUN_AS = {"air_raid": 1, "crossbow": 1, "human_cannonball": 1, "lost_luggage": 1, "turmoil": 0}
 _ENDED_BY_COUNTS = ("gopher",)  # counting bytes would end the game before its first frame
 _PROBES = (0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80, 0xFF)  # changes that show a byte matters
 
@@ -78,7 +80,7 @@ class Oracle:
     """ALE's outcomes of a game as a function of RAM."""
 
     def __init__(self, name: str, ram: np.ndarray):
-        first = ram.copy()
+        first = np.full_like(ram, _BEGUN_AS[name]) if name in _BEGUN_AS else ram.copy()
         if name in _SELECTED:
             at, value = _SELECTED[name]
             first[at - _RAM] = value

@@ -8,7 +8,7 @@ of `outcomes.GAMES`. One program plays every game and seed as a lane.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,6 +94,7 @@ def check_atari(
     *,
     images: dict[str, Path] | None = None,
     strict: bool = True,
+    watch: Callable[[int, AtariReport], None] | None = None,
 ) -> AtariReport:
     """Raise AssertionError with the first frame that differs from ALE's.
 
@@ -103,6 +104,7 @@ def check_atari(
         frames: Frames to compare; a game that ends begins anew.
         images: Files to play instead of the games' own, by game.
         strict: Raise; otherwise the report tells.
+        watch: Called after each frame with the number of frames and the report so far.
     """
     names = [games.snake_case(name) for name in ([game] if isinstance(game, str) else game)]
     files = images or {name: games.rom_path(name) for name in names}
@@ -140,6 +142,8 @@ def check_atari(
                 m, c = replace(m, c, i, fresh.machine, fresh.controls)
                 left[i] = lane.ale.lives()
         before = read_outcomes(rules, m.ram, left)._replace(lives=left)
+        if watch is not None:
+            watch(number + 1, report)
     if strict and report.difference:
         found = [f"{name}, {text}" for name, text in report.difference.items()]
         raise AssertionError("; ".join(found))

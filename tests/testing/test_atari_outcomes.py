@@ -61,9 +61,10 @@ def test_a_wrong_byte_is_counted():
     assert script.check(moved, trace).wrong["lives"] > 0
 
 
-def test_the_table_is_found_again():
-    found = script.derive("seaquest", script.play("seaquest", 1500))
-    assert found.game == GAMES["seaquest"] and not any(found.wrong.values())
+@pytest.mark.parametrize(("name", "frames"), [("seaquest", 1500), ("air_raid", 3000)])
+def test_the_table_is_found_again(name, frames):
+    found = script.derive(name, script.play(name, frames))
+    assert found.game == GAMES[name] and not any(found.wrong.values())
 
 
 @pytest.mark.parametrize(("values", "test"), [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import atari_exact
 import jax
 import numpy as np
 import pytest
 
-from helpers import atari_programs
+from helpers import atari_programs, runs
 from jaxrl_fast.envs.atari import games, snapshot
 from jaxrl_fast.envs.atari.ale import FIRE
 from jaxrl_fast.errors import ConfigError
@@ -29,7 +32,10 @@ def _programs(folder: Path, **images: bytes) -> dict[str, Path]:
 
 
 def test_six_games_equal_ale_on_every_frame():
-    report = check_atari(GAMES, SEEDS, FRAMES)
+    seen = []
+    report = check_atari(GAMES, SEEDS, FRAMES,
+                         watch=lambda frame, so_far: seen.append((frame, *so_far.equal.values())))
+    assert seen == [(i, *[len(SEEDS) * i] * len(GAMES)) for i in range(1, FRAMES + 1)]
     assert report.equal == {games.snake_case(name): len(SEEDS) * FRAMES for name in GAMES}
 
 
@@ -109,15 +115,11 @@ def test_a_frame_does_not_depend_on_the_number_of_lanes(lanes):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
-def test_every_game_equals_ale():
-    from ale_py import roms
-
-    silent = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
-    names = [name for name in roms.get_all_rom_ids() if name not in silent]
-    check_atari(names, range(8), 300)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3 * 3600)
-def test_ten_games_equal_ale_for_minutes():
-    check_atari((*GAMES, "MsPacman", "Enduro", "Asteroids", "MontezumaRevenge"), (0,), 18_000)
+@pytest.mark.parametrize("arguments", [
+    ("--seeds", "8", "--frames", "300"),  # every game
+    ("--frames", "18000", *GAMES, "MsPacman", "Enduro", "Asteroids", "MontezumaRevenge"),
+], ids=["every game", "ten games for minutes"])
+def test_games_equal_ale(arguments):
+    """A process of its own: the tests' programs are not optimized, and the script's flags are."""
+    subprocess.run([sys.executable, atari_exact.__file__, *arguments], check=True,
+                   env=runs.subprocess_environment())
