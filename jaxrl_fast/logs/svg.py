@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 640, 260
 NARROW = 380  # width of a picture whose letters stay readable in a third of a page, or on a phone
 _LEFT, _TOP, _BOTTOM = 58.0, 26.0, 222.0  # of the axes
 _MARGIN = 14  # right of them
-_LEGEND = 14  # height of a line of text
+_LEGEND = 17  # height of a line of text, also of a phone's larger letters
 _MOST = 300  # points of a line
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 
