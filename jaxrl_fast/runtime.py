@@ -101,6 +101,15 @@ def once_options(platform: str) -> dict[str, Any] | None:
     return options
 
 
+def loop_options(platform: str, parallel: bool) -> dict[str, Any] | None:
+    """Return compiler options for training: on a CPU, loops of one thread unless `parallel`.
+
+    XLA counts a whole replay memory as read where a batch is taken from it, and divides that.
+    """
+    alone = platform == "cpu" and not parallel
+    return {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"} if alone else None
+
+
 def traced_options(platform: str) -> dict[str, Any] | None:
     """Return compiler options to trace a program: to a profiler a CUDA graph is one event."""
     return {"xla_gpu_enable_command_buffer": ""} if platform in ("gpu", "cuda") else None

@@ -122,7 +122,7 @@ def learn(run: Run, agent: Any, mem: Any, root: jax.Array, totals: Any,
     )
 
 
-def _learner(donate: bool, options: dict[str, Any] | None = None) -> Any:
+def _learner(donate: bool, options: dict[str, Any] | None) -> Any:
     donated = ("mem", "totals") if donate else ()
     return jax.jit(learn, static_argnames="learns", donate_argnames=donated,
                    compiler_options=options)
@@ -140,7 +140,8 @@ class HostPrograms(Programs):
         super().__init__(prepared, context)
         self.env, self.stopping = prepared.env, context.stopping
         self._is_stopping = lambda: context.stopping() is not None
-        self._learn = _learner(self.config.donate)
+        loops = runtime.loop_options(self.population.platform, self.config.parallel_loops)
+        self._learn = _learner(self.config.donate, loops)
         self._seam = jax.jit(seam, donate_argnames="mem" if self.config.donate else ())
         self._finite = jax.jit(finite)
         self._largest = jax.jit(largest_parameter)

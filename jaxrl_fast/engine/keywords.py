@@ -56,6 +56,9 @@ class SweepSettings(TypedDict, total=False):
     """Part of a GPU's memory to take at the start; 0: as it is needed. Default: JAX's, 0.75."""
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
+    parallel_loops: bool
+    """Divide a CPU's loops of many operations among its threads; small programs can lose by it.
+    Default: True."""
     donate: bool
     """Write a chunk's state over the last one's; false takes twice its memory. Default: True."""
     tuned: bool

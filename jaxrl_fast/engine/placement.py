@@ -99,7 +99,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None,
                     env: int = 1, jaxlib: str | None = None) -> Population:
-    """Place members. "auto": `vmap`; on CPU `map`, but `vmap` on several (jaxlib 0.11)."""
+    """Place members. "auto": `map` on a CPU, whose cores a batch of members keeps waiting."""
     devices = tuple(jax.devices() if devices is None else devices)
     if len({d.process_index for d in devices}) == 1:
         devices = devices[: env * max(1, min(size, len(devices) // env))]
@@ -112,7 +112,7 @@ def plan_population(size: int, mode: str = "auto", devices: Any = None,
         raise ConfigError("batching", mode, "'map' or 'auto': with this jaxlib several CPU devices "
                                             "hang in a batch of members")
     if mode == "auto":
-        mode = "map" if cpu and (hangs or env > 1 or len(devices) == 1) else "vmap"
+        mode = "map" if cpu else "vmap"
     if mode == "vmap" and hangs and env == 1:
         # a batch of LAPACK calls (orthogonal initializers of other libraries) never returns
         devices = devices[:1]

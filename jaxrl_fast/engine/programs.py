@@ -147,9 +147,11 @@ class Programs:
         )
         self._init = jax.jit(f["init"], **where(state))
         self._begin = jax.jit(f["begin"], **where(own))
-        donated = {"donate_argnums": 1} if config.donate else {}
-        self._warmup = jax.jit(f["warmup"], **donated, **where(state, own))
-        self._chunk = jax.jit(f["chunk"], **donated, **where(state, own, own))
+        training = {"compiler_options": runtime.loop_options(population.platform,
+                                                             config.parallel_loops)}  # fmt: skip
+        training |= {"donate_argnums": 1} if config.donate else {}
+        self._warmup = jax.jit(f["warmup"], **training, **where(state, own))
+        self._chunk = jax.jit(f["chunk"], **training, **where(state, own, own))
         self._evaluate = jax.jit(f["evaluate"], **where(own))
         self._snapshot = jax.jit(f["snapshot"])
         self._move = jax.jit(f["move"], out_shardings=own)

@@ -48,6 +48,10 @@ def _fewer_devices(run: Prepared) -> list[int]:
     return [n for n in (1, 2, 4, 8, 16) if n < len(run.population.devices)] if several else []
 
 
+def _serial_loops(run: Prepared) -> list[bool]:
+    return [False] * (run.population.platform == "cpu")
+
+
 def _longer_chunks(run: Prepared) -> list[float]:
     return [4 * RunConfig.chunk_seconds] if backend_of(run.env).one_program else []
 
@@ -84,6 +88,7 @@ SAME: Choices = {
     "unroll": _unrolls,
     "batching": _layouts,
     "devices": _fewer_devices,
+    "parallel_loops": _serial_loops,
     "chunk_seconds": _longer_chunks,
     "donate": _undonated,
     "env.vectorization": _processes,

@@ -210,6 +210,19 @@ def test_a_program_that_runs_once():
     assert double(jnp.arange(3.0)).tolist() == [0, 2, 4]  # this jaxlib knows the options
 
 
+@pytest.mark.parametrize(("parallel", "divided"), [(True, runtime.cpu_count() > 1), (False, False)])
+def test_loops_are_divided_among_threads_only_if_the_setting_allows(parallel, divided):
+    """A batch from a large replay: XLA counts the whole replay as read."""
+    config = RunConfig(total_steps=tools.TOTAL, parallel_loops=parallel)
+    algo = tools.algorithm("dqn", buffer_size=100_000)
+    made = programs.Programs(prepare(algo, tools.environment(), config))
+    state = jax.eval_shape(made._init, made.run, made.population.keys([0]))
+    zero = jax.ShapeDtypeStruct((), jnp.int32)
+    compiled = made._chunk.lower(made.run, state, zero, zero).compile().as_text()
+    found = re.findall(r'"outer_dimension_partitions":\["', compiled)
+    assert bool(found) == divided
+
+
 @BOTH
 def test_float_settings_and_the_horizon_are_arguments(name):
     """Another learning rate, discount or length of the run is the same program, so the compile

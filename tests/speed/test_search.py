@@ -22,7 +22,7 @@ def prepared(num_steps=8, env="CartPole-v1", **settings):
 
 
 CHUNK = {"chunk_seconds": [4.0]}
-DONATE = {"donate": [False]}
+LAST = {"parallel_loops": [False], "donate": [False]}
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ DONATE = {"donate": [False]}
     ],
 )
 def test_choices(num_steps, settings, expected):
-    assert choices(prepared(num_steps, **settings)) == expected | CHUNK | DONATE
-    own = {"chunk_seconds": 2.0, "donate": False}
+    assert choices(prepared(num_steps, **settings)) == expected | CHUNK | LAST
+    own = {"chunk_seconds": 2.0, "donate": False, "parallel_loops": False}
     assert choices(prepared(num_steps, **settings, **own)) == expected
 
 
@@ -65,17 +65,17 @@ def test_choices_with_other_numbers(algo, env, expected):
 
 def test_environments_on_the_host_step_in_processes_or_fewer_threads(monkeypatch):
     choice = {"env.vectorization": ["async"]}
-    assert choices(prepared(env="gym:CartPole-v1")) == choice | DONATE
+    assert choices(prepared(env="gym:CartPole-v1")) == choice | LAST
     run = with_settings(prepared(env="gym:CartPole-v1"), {"env.vectorization": "async"})
-    assert run.env.vectorization == "async" and choices(run) == DONATE
+    assert run.env.vectorization == "async" and choices(run) == LAST
     monkeypatch.setattr(tuned.runtime, "cpu_count", lambda: 8)
     monkeypatch.setattr(tuned.registry, "settings_of", lambda name: {"num_threads": 0})
-    assert choices(prepared(env="gym:CartPole-v1")) == {"env.num_threads": [1, 2, 4]} | DONATE
+    assert choices(prepared(env="gym:CartPole-v1")) == {"env.num_threads": [1, 2, 4]} | LAST
 
 
 def test_a_run_without_a_choice_is_refused():
     with pytest.raises(ConfigError, match="run must be one with a choice among unroll, batching"):
-        search(prepared(1, chunk_seconds=2.0, donate=False), print)
+        search(prepared(1, chunk_seconds=2.0, donate=False, parallel_loops=False), print)
 
 
 def test_numbers_are_those_of_the_program_and_its_seed():
@@ -137,15 +137,15 @@ def test_other_numbers_are_taken_if_allowed_and_named():
     assert not any(one.same_numbers for one in tried[1:])
 
 
-def test_a_shuffle_and_donation_train_on():
-    """Two programs for real: swaps give other numbers, no donation the same."""
+def test_loops_donation_and_a_shuffle_train_on():
+    """Programs for real: swaps give other numbers, the others the same."""
     measure = Measure(ratio=lambda a, b: (a.call(), b.call(), 2.0)[2])
     algo = jf.PPO(num_envs=4, num_steps=8, num_minibatches=2, hidden=(8,))
     settings = dict(total_steps=20_000, horizon=20_000, unroll=2, chunk_seconds=1e-6)
     run = prepare(algo, jf.make("CartPole-v1"), RunConfig(**settings))
     found, tried = search(run, print, other_numbers=True, measure=measure)
-    assert found.settings == {"donate": False, "algo.shuffle": "swap"}
-    assert [one.same_numbers for one in tried] == [True, False] and not found.same_numbers
+    assert found.settings == {"parallel_loops": False, "donate": False, "algo.shuffle": "swap"}
+    assert [one.same_numbers for one in tried] == [True, True, False] and not found.same_numbers
 
 
 def test_a_choice_that_is_refused_is_named():
@@ -156,7 +156,7 @@ def test_a_choice_that_is_refused_is_named():
 
     found, tried = search(prepared(), print, measure=Measure(fake, lambda a, b: 1.0))
     assert tried[1].reason == "memory must be at most 5 GiB, got '9 GiB'" and Fake.open == 0
-    assert found.settings == {} and len(tried) == 5
+    assert found.settings == {} and len(tried) == 6
 
 
 def test_noise_is_not_taken():
