@@ -143,6 +143,16 @@ def as_float32(tree: T, asarray: Callable = jnp.asarray) -> T:
     return jax.tree.map(one, tree)
 
 
+def as_numbers(tree: T) -> T:
+    """Return scalar arrays among the leaves as Python numbers, as a person would type them.
+
+    The shortest decimals of a float32 give it again: 0.2, not 0.20000000298023224.
+    """
+    plain = lambda x: float(str(x)) if x.dtype == np.float32 else x.item()
+    one = lambda x: plain(np.asarray(x)[()]) if getattr(x, "shape", None) == () else x
+    return jax.tree.map(one, tree)
+
+
 def nbytes(tree: Any) -> int:
     """Return the bytes of all array leaves (shapes are enough)."""
     return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))

@@ -45,10 +45,9 @@ def kernel(tmp_path_factory):
 FRESH = "%reset -f\nimport os\nos.makedirs({0!r})\nos.chdir({0!r})\n%reset -f"
 
 
-def execute(client, code: str) -> None:
-    """Run one cell; an error of it fails the test with its traceback."""
-    reply = client.execute_interactive(code, timeout=200,
-                                       output_hook=lambda message: None)["content"]
+def execute(client, code: str, look=lambda message: None) -> None:
+    """Run one cell; an error of it fails the test with its traceback. look: gets its messages."""
+    reply = client.execute_interactive(code, timeout=200, output_hook=look)["content"]
     assert reply["status"] == "ok", "\n".join(reply["traceback"])
 
 
@@ -138,3 +137,47 @@ def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
         assert kinds.count("display_data") == 1 and kinds.count("update_display_data") >= 2
     told = "".join(texts)
     assert told.count("`resume()` of the run goes on") == 2 and "True True\n" in told, told
+
+
+PICTURED = """
+from concurrent.futures import Future
+
+import jaxrl_fast as jf
+from jaxrl_fast.runs.dependencies import Dependencies
+from jaxrl_fast.runs.train import start
+from jaxrl_fast.runs.videos import Filming
+
+
+def at_once(function, *args):  # a busy machine's thread draws less often
+    done = Future()
+    done.set_result(function(*args))
+    return done
+
+
+often = Dependencies(filming=Filming(at_once, share=1e9, apart=0.0))
+algo = jf.PPO(num_envs=4, num_steps=32, hidden=(8,), num_epochs=1)
+start(algo, jf.make("CartPole-v1"), 2_560, log_every=128, eval_every=0, eval_episodes=4,
+      chunk_seconds=1e-9, dependencies=often)
+"""
+
+
+@pytest.mark.timeout(240)
+def test_the_newest_picture_has_one_output_below_the_curve(kernel):
+    _, client, folder = kernel
+    execute(client, FRESH.format(str(folder / "pictured")))
+    seen: dict[str, list[tuple[str, str]]] = {}
+
+    def look(message):
+        content = message["content"]
+        if "display_id" in content.get("transient", {}):
+            seen.setdefault(content["transient"]["display_id"], []).append(
+                (message["msg_type"], content["data"]["text/html"]))
+
+    execute(client, PICTURED, look)
+    curve, picture = seen
+    assert picture == f"{curve}-picture"
+    for shown in seen.values():
+        assert [kind for kind, _ in shown] == ["display_data"] + ["update_display_data"] * (
+            len(shown) - 1)
+    assert len(seen[picture]) > 2 and all("data:image/png;base64," in html
+                                          for _, html in seen[picture])

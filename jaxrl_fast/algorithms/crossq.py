@@ -40,7 +40,7 @@ class CrossQ(SAC):
 
     def __post_init__(self):
         super().__post_init__()
-        # in float32, as an exported policy's config.json holds it
+        # in float32, as config.json of an older export holds it
         if is_number(self.target_tau) and np.float32(self.target_tau) != np.float32(SAC.target_tau):
             raise ConfigError("target_tau", self.target_tau,
                               f"left at {SAC.target_tau}: crossq has no target networks")

@@ -41,7 +41,8 @@ def completion(argv: list[str]) -> None:
     everything: Any = functools.reduce(operator.or_, parts)
     with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
         tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
-    named = script.getvalue().replace(_ASKS, f"{_NAMES.replace('KNOWN', repr(_names()))}{_ASKS}")
+    ours = _OURS.replace("KNOWN", repr(_names())).replace("VALUES", repr(_values(known)))
+    named = script.getvalue().replace(_ASKS, f"{ours}{_ASKS}")
     sourced = (
         f"[[ $zsh_eval_context[-1] == loadautofunc ]] && {_ZSH} || compdef _tyro_jaxrl_fast {PROG}"
     )
@@ -52,13 +53,17 @@ def completion(argv: list[str]) -> None:
 _ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"
 # right in a folder of `fpath`; a script that is sourced registers the function
 _ZSH = '_tyro_jaxrl_fast "$@"'
-_NAMES = """\
-    # words before the first flag; without double quotes, which the script of fish cannot hold
-    places = KNOWN.get(words[1], ()) if current_index > 1 else ()
+# without double quotes, which the script of fish cannot hold
+_OURS = """\
     typed = words[current_index] if current_index < len(words) else str()
-    if 0 <= current_index - 2 < len(places) and not typed.startswith('-'):
-        known = places[current_index - 2] or __import__('glob').glob(typed + '*')
-        print(chr(10).join(name + chr(9) + name for name in known if name.startswith(typed)))
+    found = VALUES.get(words[1], {}).get(words[current_index - 1]) if current_index > 2 else None
+    places, place = KNOWN.get(words[1], ()) if current_index > 1 else (), current_index - 2
+    first = not any(word.startswith('-') for word in [*words[2:current_index], typed])
+    if found is None and first and 0 <= place < len(places):
+        found = places[place]
+    if found is not None:
+        found = found or __import__('glob').glob(typed + '*')
+        print(chr(10).join(name + chr(9) + name for name in found if name.startswith(typed)))
         return
 """
 
@@ -77,6 +82,14 @@ def _names() -> dict[str, list[list[str]]]:
     return known | {"new": [["algorithm", "environment", "project"]],
                     "completion": [list(SHELLS)], "ladder": [["pong"]],
                     "list": [list(PARTS)]}  # fmt: skip
+
+
+def _values(commands: dict[str, Sequence[Option]]) -> dict[str, dict[str, list[str]]]:
+    """Return {command: {flag: its choices}}; no choices: the names of files."""
+    of = lambda o: [] if o.kind in ("path", "file") else o.metavar[1:-1].split(",")
+    return {name: {o.flag: of(o) for o in options
+                   if o.kind in ("path", "file") or o.metavar.startswith("{")}
+            for name, options in commands.items()}
 
 
 def _shape(name: str, options: Sequence[Option]) -> Any:

@@ -36,9 +36,9 @@ def sinks_of(
     whole = LoggedRun(run, content, group=run.name if resumed else None, resumed=resumed)
 
     def make(part: RunConfig) -> list[Sink]:
-        logged = whole
+        own = content | {"run": configs.encode_run(part)}  # a resume may have another end
+        logged = whole._replace(content=own)
         if part.seeds != seeds:
-            own = content | {"run": configs.encode_run(part)}
             logged = LoggedRun(seed_folder(run, part.seed), own, run.name, part.seed, resumed)
         return [sink_of(text, logged) for text in texts]
 

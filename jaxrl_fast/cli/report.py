@@ -71,6 +71,7 @@ def server(port: int, page: Callable[[], str]) -> http.server.ThreadingHTTPServe
 
     Raises ConfigError for a port that is taken.
     """
+    from jaxrl_fast.runs.report import AGAIN
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -80,6 +81,8 @@ def server(port: int, page: Callable[[], str]) -> http.server.ThreadingHTTPServe
                 self.send_response(code)
                 self.send_header("Content-Type", f"{kind}; charset=utf-8")
                 self.send_header("Content-Length", str(len(data)))
+                if code >= 500:  # the page itself asks again; this text cannot
+                    self.send_header("Refresh", str(AGAIN))
                 self.end_headers()
                 self.wfile.write(data)
 

@@ -22,6 +22,7 @@ section { background: #fff; border: 1px solid var(--line); border-radius: 8px; p
 .tiles b { display: block; font-size: 1.15rem; overflow-wrap: anywhere; } .tiles small { display: block; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr)); gap: 1rem; }
 .small { grid-template-columns: repeat(auto-fit, minmax(min(48%, 240px), 1fr)); }
+.half { grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
 .whole svg { width: 100%; }
 figure { margin: 0; position: relative; break-inside: avoid; } figcaption { font-size: .85rem; color: var(--soft); }
 svg, img, video { max-width: 100%; height: auto; display: block; }
@@ -38,8 +39,8 @@ summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 600px) { main { padding: .6rem; } section { padding: .7rem; }
   .whole svg { font-size: 16px; overflow: visible; } }
 @media print { body { background: #fff; font-size: 11px; } .tip { display: none; }
-  section, .tiles div { border-color: #ccc; }
-  section, tr, pre { break-inside: avoid; } }
+  section, .tiles div { border-color: #ccc; } h1, h2 { break-after: avoid; } tr, pre { break-inside: avoid; }
+  .scroll { overflow: visible; } .scroll table { font-size: .75rem; } .scroll th { overflow-wrap: anywhere; } }
 """
 SCRIPT = """
 for (const svg of document.querySelectorAll('svg[data-axes]')) {
@@ -110,7 +111,10 @@ def figure(content: str, caption: str = "", title: str = "") -> str:
 
 
 def grid(figures: Iterable[str], kind: str = "") -> str:
-    """Return figures side by side. kind: "small" for many in a row, "whole" for the page's width."""
+    """Return figures side by side.
+
+    kind: "small" for many in a row, "half" for two, "whole" for the page's width.
+    """
     inner = "".join(figures)
     return f'<div class="grid {kind}">{inner}</div>' if inner else ""
 

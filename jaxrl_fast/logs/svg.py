@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 640, 260
 NARROW = 380  # width of a picture whose letters stay readable in a third of a page, or on a phone
 _LEFT, _TOP, _BOTTOM = 58.0, 26.0, 222.0  # of the axes
 _MARGIN = 14  # right of them
-_LEGEND = 14  # height of a line of text
+_LEGEND = 17  # height of a line of text, also of a phone's larger letters
 _MOST = 300  # points of a line
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
 
@@ -40,13 +40,13 @@ def learning_curve(
         width: of the picture in pixels; letters keep their size.
     """
     lines, dots, thin = {}, {}, {}
+    shown = evaluations and metric != "eval_return"
     for label, rows in rows_by_run.items():
         steps, values = columns(rows, metric)
         window = max(1, len(steps) // 100)
         lines[label] = steps, *smoothed(values, window), values.shape[1]
         thin[label] = held_means(values, window)[:, : len(members)]
         evaluated = [row for row in rows if row.get("eval_return") is not None]
-        shown = evaluations and metric != "eval_return"
         steps, values = columns(evaluated if shown else [], "eval_return")
         dots[label] = steps, *smoothed(values, 1)
     known = [x[np.isfinite(x)] for _, *curves, _ in lines.values() for x in curves]
@@ -59,8 +59,8 @@ def learning_curve(
     ends = [float(steps[-1]) for steps, *_ in (*lines.values(), *dots.values()) if len(steps)]
     room = 0.05 * (seen.max() - seen.min()) or max(1.0, 1e-3 * abs(seen.max()))
     place = _Place(max(ends), float(seen.min() - room), float(seen.max() + room), width - _MARGIN)
-    members_of = {label: x[-1] for label, x in lines.items()}
-    parts = [*_axes(place, metric), *_legend(members_of, place.right)]
+    counts = {label: x[-1] for label, x in lines.items()}
+    parts = [*_axes(place, metric), *_legend(counts, place.right, "training" if shown else "")]
     for i, (label, (steps, mean, low, high, _)) in enumerate(lines.items()):
         colour = PALETTE[i % len(PALETTE)]
         named = zip(members, thin[label].T, strict=False) if len(members) > 1 else ()
@@ -132,13 +132,13 @@ def _axes(place: _Place, metric: str) -> list[str]:
     return [*parts, _text(*below, "environment steps of each member", "middle")]
 
 
-def _legend(members: Mapping[str, int], right: float) -> list[str]:
-    """Return the legend: of one run above the axes, of several below them."""
+def _legend(members: Mapping[str, int], right: float, alone: str) -> list[str]:
+    """Return the legend: of one run above the axes, of several below them. alone: of one member."""
     if len(members) == 1:
         (count,) = members.values()
         interval = f"{spread(count)} of the {'mean' if count >= SURE else 'members'}"
-        told = f"mean of {count} members, {interval}" if count > 1 else "training"
-        return [_text(right, 14, told, "end", PALETTE[0])]
+        told = f"mean of {count} members, {interval}" if count > 1 else alone
+        return [_text(right, 14, told, "end", PALETTE[0])] if told else []
     found = []
     for i, (label, count) in enumerate(members.items()):
         named = f"{label} ({count} member{'s' * (count > 1)})"[:100]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError, RunError, brief, optional
 from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.ops.aggregate import span
@@ -106,8 +107,8 @@ def model_card(library: Any, agent: Agent, run: Path, name: str, pictures: Seque
     )  # fmt: skip
     final = f"{np.mean(scores):,.2f}{span(np.array(scores))}" if scores else "not evaluated"
     members = f" ({len(scores)} members)" if len(scores) > 1 else ""
-    settings = "\n".join(f"| `{key}` | {value} |"
-                         for key, value in changed_settings(agent.algo).items() if key != "spec")
+    changed = changed_settings(tree.as_numbers(agent.algo)).items()
+    settings = "\n".join(f"| `{key}` | {value} |" for key, value in changed if key != "spec")
     shown = "\n\n".join(f"![{file.partition('.')[0]}]({file})" for file in pictures)
     return f"""---
 {data.to_yaml()}

@@ -36,9 +36,9 @@ class LivePictures:
     """Shows the newest rollout in the cell of a notebook.
 
     For environments on the device it is a still of one that the best member trains in, for those on
-    the host an episode in one of its own, as a GIF. A thread draws at most every `filming.apart`
-    seconds, and while the pictures since the first took less than `filming.share` of the run's
-    time. Nothing is written. A run with videos shows those instead.
+    the host, and in offline training, an episode in one of its own, as a GIF. A thread draws at
+    most every `filming.apart` seconds, and while the pictures since the first took less than
+    `filming.share` of the run's time. Nothing is written. A run with videos shows those instead.
 
     Args:
         run_time: clock of the run's time.
@@ -56,7 +56,7 @@ class LivePictures:
         on_cpu = jax.default_backend() == "cpu"
         self._run_time = run_time or (time.process_time if on_cpu else time.monotonic)
         self._begun, self._next, self.spent = self._run_time(), now() + filming.apart, 0.0
-        stills = backend_of(run.env).stills
+        stills = backend_of(run.env).stills and not run.config.offline
         self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
         # Other threads step and draw an environment on the host, so the clock takes their time.
         self._cost = time.thread_time if stills else time.monotonic

@@ -62,7 +62,7 @@ def sweep_report(path: Path, modules: Sequence[str] = (), refresh: bool = False)
                 else "",
         section("Ranking", _ranking(result, table)),
         section("Curves of the best", _curves(result)),
-        section("Responses", grid(_plots(path))),
+        section("Responses", grid(_plots(path), "half")),
         section("Lineage", _lineage(result)),
         section("Settings of all", subject.settings()),
         section("How to reproduce", _reproduce(path, result.content)),

@@ -427,6 +427,16 @@ def test_seeds_one_after_another_have_a_wandb_run_each_in_one_group(tmp_path, mo
     assert fake.settings["dir"] == str(tmp_path / "run") and fake.settings["group"] is None
 
 
+def test_a_resume_to_another_end_tells_wandb_so(tmp_path, modules):
+    fake = FakeWandb()
+    modules(wandb=fake)
+    content = {"run": {"seeds": 1, "total_steps": 60_000}}
+    (sink,) = cli_output.sinks_of(["wandb"], tmp_path / "run", content, 1, resumed=True)(
+        RunConfig(total_steps=120_000))
+    sink.open()
+    assert fake.settings["config"]["run"]["total_steps"] == 120_000
+
+
 # --log KIND:TARGET
 
 

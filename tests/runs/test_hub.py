@@ -6,6 +6,7 @@ import base64
 import hashlib
 import http.server
 import json
+import re
 import sys
 import threading
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.errors import MissingExtraError
+from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.runs import hub, pictures
 
 SHA = "0" * 40
@@ -144,6 +146,8 @@ def test_a_policy_goes_to_the_hub_and_comes_back(trained, remote, run_cli):
         "![rollout](rollout.gif)" in card and 'jf.load("hf://me/cart-pole")' in card
         and "| `num_envs` | 4 |" in card
     )
+    shown = dict(re.findall(r"\| `(\w+)` \| (.*) \|", card))
+    assert shown == {name: str(x) for name, x in changed_settings(tools.algorithm("ppo")).items()}
     agent, again = jf.load(trained, member=1), jf.load("hf://me/cart-pole@main")
     tools.assert_same(again.state.params, agent.state.params)
     assert again.score == agent.score

@@ -19,6 +19,7 @@ from helpers.notebook import Shell
 from jaxrl_fast import tree
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.logs.notebook import NotebookSink
+from jaxrl_fast.memory import save_memory
 from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.live_pictures import EPISODE, STILL, LivePictures, Picture
 from jaxrl_fast.runs.load import resume_run
@@ -116,6 +117,17 @@ def test_nothing_is_written(shell, tmp_path):
     assert shell.pictures and files("with") == files("without")
 
 
+def test_offline_training_shows_an_episode(shell, tmp_path):
+    """No environment is in training."""
+    algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=1_024)
+    env = jf.make("CartPole-v1")
+    save_memory(tmp_path / "replay", jf.experience(jf.train(algo, env, 512, pictures=False)))
+    start(algo, env, 64, experience=tmp_path / "replay", experience_fraction=1.0,
+          chunk_seconds=1e-9, progress=True, dependencies=ALWAYS)
+    assert read(shell.pictures[-1][0])[0] == "gif"
+    assert shell.pictures[-1][0]["text/plain"].startswith("the agent at ")
+
+
 @pytest.mark.parametrize(("env", "settings"), [
     ("probe/constant-reward", {}), ("CartPole-v1", {"pictures": False}),
     ("CartPole-v1", {"progress": False}),
@@ -150,7 +162,7 @@ class Clocks:
         self.now = 0.0
         shell = Shell()
         cell = NotebookSink(1, [], shell)
-        config = types.SimpleNamespace(pictures=True, video_every=None, members=1)
+        config = types.SimpleNamespace(pictures=True, video_every=None, members=1, offline=False)
         run = types.SimpleNamespace(config=config, env=env, env_steps=1, history=[], live=[0])
         self.begun = []
 

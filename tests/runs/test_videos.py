@@ -274,6 +274,12 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_videos_of_evaluations_need_evaluations(tmp_path):
+    with pytest.raises(jf.ConfigError, match="video_every must be at least 1 where eval_every = 0"):
+        train(tmp_path / "run", video_every=0, eval_every=0)
+    assert not (tmp_path / "run").exists()
+
+
 def test_host_environments_are_filmed(tmp_path):
     train(tmp_path / "run", jf.make(Lamp), video_every=0)
     files = sorted((tmp_path / "run/videos").iterdir())

@@ -60,6 +60,11 @@ def test_a_page_of_a_run_has_all_of_it(run):
     assert '"hidden"' in seen
 
 
+def test_the_learning_curve_alone_is_told_from_its_evaluations(tmp_path):
+    tools.train("ppo", tmp_path / "run")
+    assert report(tmp_path / "run").count(">training<") == 1
+
+
 def test_a_page_needs_no_network(run):
     page = report(run)
     assert set(re.findall(r"https?://[^\"' <]+", page)) == {"http://www.w3.org/2000/svg"}
@@ -220,6 +225,19 @@ def test_the_server_answers_with_the_page_of_now():
             thread.join()
         with pytest.raises(jf.ConfigError, match="--port must be a free port"):
             server(serving.server_port, str)
+
+
+def test_a_browser_asks_again_after_an_error():
+    with server(0, lambda: 1 / 0) as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        try:
+            with pytest.raises(urllib.error.HTTPError) as error:
+                urllib.request.urlopen(f"http://127.0.0.1:{serving.server_port}/", timeout=10)
+            assert error.value.code == 500 and error.value.headers["Refresh"] == "10"
+        finally:
+            serving.shutdown()
+            thread.join()
 
 
 POINT = """<script>

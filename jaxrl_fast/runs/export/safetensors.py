@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxrl_fast import runtime
+from jaxrl_fast import runtime, tree
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, check_choice, first_line, optional
 from jaxrl_fast.files import forms
@@ -50,7 +50,7 @@ def export(agent: Agent, path: Path) -> None:
     score = agent.score if _finite(agent.score) else None
     content = {
         "format": configs.FORMAT,
-        "algorithm": configs.encode_algorithm(agent.algo),
+        "algorithm": configs.encode_algorithm(tree.as_numbers(agent.algo)),
         "environment": configs.encode_environment(agent.env),
         "run": configs.encode_run(dataclasses.replace(agent.config, **alone)),
         "device": device_name(),
