@@ -79,7 +79,7 @@ class MissingExtraError(UserError, ImportError):
         super().__init__(f"{what} needs the extra [{extra}]: pip install 'jaxrl_fast[{extra}]'")
 
 
-def optional(module: str, what: str, extra: str) -> Any:
+def import_optional(module: str, what: str, extra: str) -> Any:
     """Import a module of an optional package; raises MissingExtraError without the package."""
     try:
         return importlib.import_module(module)

@@ -24,7 +24,7 @@ def setting(
     default: Any, help: str = "", *, low: float | None = None, high: float | None = None,
     open_low: bool = False, open_high: bool = False, choices: tuple | None = None,
     static: bool | None = None, convert: Callable[[str, Any], Any] | None = None,
-    kw_only: Any = dataclasses.MISSING, none: str = "", flag: str | None = "", metavar: str = "",
+    none: str = "", flag: str | None = "", metavar: str = "",
 ) -> Any:  # fmt: skip
     """Declare a field of a settings dataclass: its default, help, range and flag.
 
@@ -46,7 +46,7 @@ def setting(
                  "flag": flag, "metavar": metavar}
     if static is not None:
         metadata["static"] = static
-    return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 class About(NamedTuple):

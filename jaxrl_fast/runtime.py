@@ -102,10 +102,8 @@ def once_options(platform: str) -> dict[str, Any] | None:
 
 
 def loop_options(platform: str, parallel: bool) -> dict[str, Any] | None:
-    """Return compiler options for training: on a CPU, loops of one thread unless `parallel`.
-
-    XLA counts a whole replay memory as read where a batch is taken from it, and divides that.
-    """
+    """Return compiler options for training: on a CPU, loops of one thread unless `parallel`."""
+    # XLA takes a batch from a replay for a read of the whole replay, and divides a small gather
     alone = platform == "cpu" and not parallel
     return {"xla_disable_hlo_passes": "cpu-parallel-task-assigner"} if alone else None
 

@@ -28,7 +28,7 @@ def settings(cls: type[T]) -> type[T]:
     Use as a decorator. A leaf is traced: it changes without recompiling, and `jax.vmap` over a
     batch of them is a sweep. Other fields (sizes, switches, names, flax modules) are static: part
     of the program, and hashable. `dataclasses.field(metadata={"static": bool})` chooses for a
-    field.
+    field. A class with `by_name = True`, such as an algorithm, takes settings by name alone.
     """
     by_name = getattr(cls, "by_name", False)
     cls = dataclasses.dataclass(frozen=True, repr=False, kw_only=by_name)(cls)

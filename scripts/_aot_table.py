@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import _peer_settings
+import _peers
 from _aot_programs import Work
 from bench_common import Contestant, preset_run
 
@@ -63,13 +63,13 @@ def _times(work: Callable[[], Work], seeds: int) -> Callable[[], Work]:
 
 ITERATIONS = 1000  # of PPO and PQN: ten to a log row
 PPO_4, PPO_2048 = (_scaled(theirs.PPO_CARTPOLE | {"NUM_ENVS": n}, ITERATIONS) for n in (4, 2048))
-PPO_BREAKOUT = _scaled(_peer_settings.PPO_MINATAR, ITERATIONS)
+PPO_BREAKOUT = _scaled(_peers.PPO_MINATAR, ITERATIONS)
 PQN_CARTPOLE, PQN_BREAKOUT = (
-    _scaled(x, ITERATIONS) for x in (theirs.PQN_CARTPOLE, _peer_settings.PQN_MINATAR)
+    _scaled(x, ITERATIONS) for x in (theirs.PQN_CARTPOLE, _peers.PQN_MINATAR)
 )
-DQN_CARTPOLE, DQN_BREAKOUT = theirs.DQN_CARTPOLE, _peer_settings.REJAX_BREAKOUT
+DQN_CARTPOLE, DQN_BREAKOUT = theirs.DQN_CARTPOLE, _peers.REJAX_BREAKOUT
 PENDULUM_STEPS = pendulum.REJAX_SAC["total_timesteps"]
-ANT = _peer_settings.PPO_ANT | {"TOTAL_TIMESTEPS": ITERATIONS * 20_480}
+ANT = _peers.PPO_ANT | {"TOTAL_TIMESTEPS": ITERATIONS * 20_480}
 
 
 def _ppo(config: dict, rejax: bool = False) -> Peers:
@@ -98,7 +98,7 @@ def _sac_peer(args, notes):
 
 
 def _td3_peer(args, notes):
-    settings = _peer_settings.REJAX_TD3
+    settings = _peers.REJAX_TD3
     return pendulum.rejax_pendulum(args.rejax, "td3", settings, PENDULUM_STEPS, notes)
 
 
@@ -111,7 +111,7 @@ def _sac_work() -> Work:
 
 
 def _td3_work() -> Work:
-    return Work(_peer_settings.td3(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
+    return Work(_peers.td3(jf), jf.make("Pendulum-v1"), PENDULUM_STEPS)
 
 
 def _ant_work() -> Work:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import _peer_settings
+import _peers
 import _populations as populations
 from bench_common import Contestant, preset_run
 
@@ -99,7 +99,7 @@ def dqn(args, notes):
 
 
 def dqn_breakout(args, notes):
-    config = ours.scaled(_peer_settings.REJAX_BREAKOUT, 0.01)
+    config = ours.scaled(_peers.REJAX_BREAKOUT, 0.01)
     return [ours.run(library(), "DQN", config), *theirs.rejax(args.rejax, "dqn", config, notes)]
 
 
@@ -138,13 +138,13 @@ SPEED: dict[str, Row] = {
     "ppo_2048": ppo(2048, 20, tf32=True),
     "ppo_65536": ppo(65_536, 4, tf32=True),
     "ppo_1048576": ppo(1_048_576, 3, num_steps=32, peer=False),
-    "ppo_breakout": ppo(64, 10, base=_peer_settings.PPO_MINATAR, tf32=True),
+    "ppo_breakout": ppo(64, 10, base=_peers.PPO_MINATAR, tf32=True),
     "seeds_64": seeds(64, 40),
     "seeds_2048": seeds(2048, 40, tf32=True),
     "dqn_cartpole": Row(dqn),
     "dqn_breakout": Row(dqn_breakout),
     "pqn_cartpole": Row(pqn(theirs.PQN_CARTPOLE, "pqn_gymnax", 20)),
-    "pqn_breakout": Row(pqn(_peer_settings.PQN_MINATAR, "pqn_minatar", 20, tf32=True)),
+    "pqn_breakout": Row(pqn(_peers.PQN_MINATAR, "pqn_minatar", 20, tf32=True)),
     "sac_pendulum": Row(sac),
     "rainbow_breakout": Row(preset("rainbow", "Breakout-MinAtar", 10_000)),
     "agents_2048_whole": seeds(2048, 976, peer=False, turns=1),

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import _aot_targets as targets
-import _peer_settings
+import _peers
 
 if __name__ == "__main__":
     targets.prepare()  # before JAX starts
@@ -145,7 +145,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--tree", action="store_true", help="print every loop of each program (with --keep)"
     )
-    _peer_settings.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     return parser.parse_args(argv)
 
 

@@ -13,7 +13,7 @@ import statistics
 import sys
 import tempfile
 
-import _peer_settings
+import _peers
 import _populations as populations
 import bench_common as bench
 
@@ -85,7 +85,7 @@ ROWS = {
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peer_settings.add_arguments(parser, "purejaxrl")
+    _peers.add_arguments(parser, "purejaxrl")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

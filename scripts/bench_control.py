@@ -31,7 +31,7 @@ import time
 import warnings
 from typing import Any
 
-import _peer_settings
+import _peers
 import bench_common as bench
 from _brax import (
     ANT,
@@ -344,7 +344,7 @@ ROWS |= {f"resets_{name}": lambda args, name=name: resets(args, name) for name i
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
-    _peer_settings.add_arguments(parser, "rejax")
+    _peers.add_arguments(parser, "rejax")
     parser.add_argument("--sbx-python", help="the Python of an environment that has sbx-rl")
     parser.add_argument("--seeds", type=int, default=5,
                         help="of the rows learn_NAME and resets_NAME (default 5)")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings
+import _peers
 import _populations as populations
 import bench_common as bench
 
@@ -34,7 +34,7 @@ ROWS = {"cartpole": cartpole}
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peer_settings.add_arguments(parser, "purejaxrl", "rejax")
+    _peers.add_arguments(parser, "purejaxrl", "rejax")
     return bench.main(parser.parse_args(argv), ROWS, argv)
 
 

@@ -25,7 +25,7 @@ import statistics
 import sys
 from pathlib import Path
 
-import _peer_settings
+import _peers
 import _populations as populations
 import bench_common as bench
 
@@ -249,7 +249,7 @@ PEERS = {
     "peer-cartpole": ("PPO", theirs.PPO_CARTPOLE),
     "peer-acrobot": ("PPO", theirs.PPO_CARTPOLE | {"ENV_NAME": "Acrobot-v1"}),
     "peer-dqn-cartpole": ("DQN", theirs.DQN_CARTPOLE),
-} | {f"peer-{game}": ("PPO", _peer_settings.PPO_MINATAR | {"ENV_NAME": game}) for game in GAMES}
+} | {f"peer-{game}": ("PPO", _peers.PPO_MINATAR | {"ENV_NAME": game}) for game in GAMES}
 
 
 def add_choices(parser):
@@ -281,7 +281,7 @@ def main(argv):
     parser = bench.parser(__doc__, rows)
     parser.set_defaults(timeout=6 * 3600, json="learning.json")
     add_choices(parser)
-    _peer_settings.add_arguments(parser, "purejaxrl")
+    _peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--seeds", type=int, default=5,
                         help="so many, from --first-seed on (default 5)")
     parser.add_argument("--first-seed", type=int, default=0,

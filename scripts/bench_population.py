@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import _peer_settings
+import _peers
 import _populations as populations
 import bench_common as bench
 import bench_ppo
@@ -125,7 +125,7 @@ ROWS = {"seeds": bench_ppo.population, "devices": devices, "sweep": sweep, "pbt"
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS, turns=3)
-    _peer_settings.add_arguments(parser, "purejaxrl")
+    _peers.add_arguments(parser, "purejaxrl")
     parser.add_argument("--members", type=int, default=64,
                         help="members of the rows seeds and pbt (default 64)")
     parser.add_argument("--rates", type=int, default=16,

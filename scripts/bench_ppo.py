@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings
+import _peers
 import _populations as populations
 import bench_common as bench
 
@@ -58,13 +58,13 @@ def population(args):
 ROWS = {
     "cartpole": lambda args: single(args, theirs.PPO_CARTPOLE),
     "population": population,
-    "breakout": lambda args: single(args, _peer_settings.PPO_MINATAR),
+    "breakout": lambda args: single(args, _peers.PPO_MINATAR),
 }
 
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peer_settings.add_arguments(parser, "purejaxrl", "rejax")
+    _peers.add_arguments(parser, "purejaxrl", "rejax")
     parser.add_argument("--members", type=int, default=64,
                         help="seeds of the population row (default 64)")
     parser.add_argument(

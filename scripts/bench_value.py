@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-import _peer_settings
+import _peers
 import _populations as populations
 import bench_common as bench
 import bench_dqn
@@ -25,7 +25,7 @@ from jaxrl_fast.bench import ours, theirs
 def dqn_breakout(args):
     """One environment, a batch of 100 for every step."""
     jf = bench.prepare()
-    config = ours.scaled(_peer_settings.REJAX_BREAKOUT, args.scale)
+    config = ours.scaled(_peers.REJAX_BREAKOUT, args.scale)
     notes = ["rejax's yaml names a ConvQNetwork that its package lacks: both have MinAtar's CNN",
              "targets are copied"]
     contestants = [ours.run(jf, "DQN", config)] if populations.usable(jf, "DQN", notes) else []
@@ -69,14 +69,14 @@ ROWS = {
     "dqn_cartpole": bench_dqn.cartpole,
     "dqn_breakout": dqn_breakout,
     "pqn_cartpole": lambda args: pqn(args, theirs.PQN_CARTPOLE, "pqn_gymnax"),
-    "pqn_breakout": lambda args: pqn(args, _peer_settings.PQN_MINATAR, "pqn_minatar"),
+    "pqn_breakout": lambda args: pqn(args, _peers.PQN_MINATAR, "pqn_minatar"),
     "population": population,
 }
 
 
 def main(argv):
     parser = bench.parser(__doc__, ROWS)
-    _peer_settings.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     parser.add_argument("--members", type=int, default=16,
                         help="seeds of the population row (default 16)")
     return bench.main(parser.parse_args(argv), ROWS, argv)

@@ -33,7 +33,7 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 import _gpu_rows as rows  # noqa: E402
-import _peer_settings  # noqa: E402
+import _peers  # noqa: E402
 import bench_common as bench  # noqa: E402
 
 COMPILE = ("ppo_4", "ppo_breakout", "dqn_cartpole")  # measured alone as well
@@ -267,7 +267,7 @@ def parsed(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--show", type=Path, help="print the rows of a report and end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    _peer_settings.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
+    _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     return parser.parse_args(argv)
 
 

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 import jaxrl_fast as jf
-from jaxrl_fast import runtime
+from jaxrl_fast import distributed, runtime
 from jaxrl_fast.cli import before_jax
 from jaxrl_fast.errors import ConfigError
 
@@ -190,16 +190,16 @@ def test_a_later_setting_counts_until_the_backend_starts(earlier, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--config"])
-def test_joining_processes_take_what_a_run_has_stored(flag):
-    stored = {"runs/a": {"run": {"deterministic": True, "memory_fraction": 0.4}}}
-
-    def settings(*more):
-        argv = ["--distributed", *more]
-        return before_jax.gpu_settings(argv, before_jax.stored_run(argv, stored.__getitem__))
-
-    assert settings(flag, "runs/a") == (True, 0.4)
-    assert settings(flag, "runs/a", "--no-deterministic") == (False, 0.4)
-    assert settings() == (False, None)
+def test_joining_processes_take_what_a_run_has_stored(flag, monkeypatch):
+    stored, seen = {"run": {"deterministic": True, "memory_fraction": 0.4}}, []
+    monkeypatch.setattr(runtime, "set_gpu", lambda *given: seen.append(given))
+    monkeypatch.setattr(runtime, "request_host_devices", lambda count: True)
+    monkeypatch.setattr(distributed, "start", lambda **given: None)
+    before_jax.join(["--distributed", flag, "runs/a"], {"runs/a": stored}.__getitem__)
+    before_jax.join(["--distributed", flag, "runs/a", "--no-deterministic"],
+                  {"runs/a": stored}.__getitem__)
+    before_jax.join(["--distributed"], {}.__getitem__)
+    assert seen == [(True, 0.4), (False, 0.4), (False, None)]
 
 
 def test_late_bitwise_programs_are_an_error_on_a_gpu():

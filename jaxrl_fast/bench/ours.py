@@ -55,21 +55,21 @@ NAMES = {  # {a setting of PureJaxRL or purejaxql: ours}
 }
 
 
-def named(config: dict) -> dict[str, Any]:
+def in_our_names(config: dict) -> dict[str, Any]:
     """Return a peer's configuration in our names."""
     return {name: config[other] for other, name in NAMES.items() if other in config}
 
 
 def ppo_settings(config: dict) -> dict[str, Any]:
     """Return PureJaxRL's PPO configuration in our names; its networks flatten images."""
-    return named(config) | {"network": "mlp", "hidden": (64, 64)}
+    return in_our_names(config) | {"network": "mlp", "hidden": (64, 64)}
 
 
 def dqn_settings(config: dict) -> dict[str, Any]:
     """Return PureJaxRL's DQN configuration in our names; it does not clip gradients."""
     network = {"network": "mlp", "hidden": (120, 84), "activation": "relu"}
     every = config["TRAINING_INTERVAL"]
-    return network | named(config) | {
+    return network | in_our_names(config) | {
         "num_steps": 1,
         "updates_per_iteration": config["NUM_ENVS"] // every,
         "target_period": config["TARGET_UPDATE_INTERVAL"] // every,
@@ -83,7 +83,7 @@ def dqn_settings(config: dict) -> dict[str, Any]:
 
 def pqn_settings(config: dict) -> dict[str, Any]:
     """Return purejaxql's PQN configuration in our names."""
-    return named(config) | {
+    return in_our_names(config) | {
         "layer_norm": config["NORM_TYPE"] == "layer_norm",
         "hidden": (config["HIDDEN_SIZE"],) * config["NUM_LAYERS"],
         "activation": "relu",
@@ -96,8 +96,8 @@ def run(
     """Return our program of `config`, one run; `switches`: settings that the peer does not have."""
     import jax
 
-    named = {"PPO": ppo_settings, "DQN": dqn_settings, "PQN": pqn_settings}
-    settings = named[algorithm](config) | switches
+    translate = {"PPO": ppo_settings, "DQN": dqn_settings, "PQN": pqn_settings}
+    settings = translate[algorithm](config) | switches
     scale = config.get("REW_SCALE", 1)
     wrappers = {} if scale == 1 else {"reward_scale": scale}
 

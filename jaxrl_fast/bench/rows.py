@@ -57,7 +57,11 @@ def installed(module: str, notes: Notes, make: Callable[[], Any]) -> list[Any]:
         return []
 
 
-def trained(name: str, settings: dict[str, Any]) -> Callable[[Options, Notes], list[Contestant]]:
+def training(
+    name: str, settings: dict[str, Any]
+) -> Callable[[Options, Notes], list[Contestant]]:
+    """Return the row of a training, of peers with PureJaxRL's settings."""
+
     def make(options: Options, notes: Notes) -> list[Contestant]:
         config = ours.scaled(settings, 0.2 * options.scale)
         return [
@@ -125,8 +129,8 @@ def host(options: Options, notes: Notes) -> list[Loop]:
 
 
 ROWS = {
-    "ppo_cartpole": Row("PPO CartPole, 4 environments", trained("ppo", theirs.PPO_CARTPOLE)),
-    "dqn_cartpole": Row("DQN CartPole, 10 environments", trained("dqn", theirs.DQN_CARTPOLE)),
+    "ppo_cartpole": Row("PPO CartPole, 4 environments", training("ppo", theirs.PPO_CARTPOLE)),
+    "dqn_cartpole": Row("DQN CartPole, 10 environments", training("dqn", theirs.DQN_CARTPOLE)),
     "pqn_cartpole": Row("PQN CartPole, 32 environments", pqn),
     "sac_pendulum": Row("SAC Pendulum, an update a step", sac),
     "sac_updates": Row("SAC Pendulum, 256 x 256 units", sac_updates, "updates/s"),

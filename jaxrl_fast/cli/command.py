@@ -168,7 +168,7 @@ def _sweep(argv: list[str]) -> None:
                                 {name: given[name] for name in PLACE if name in given})
     switches, leave = ("--distributed", *cli_sweep.SWITCHES), ("resume", "config", "horizon")
     cli_sweep.new_sweep(*describe(argv, "sweep", switches, (*cli_sweep.OPTIONS, *args.DISTRIBUTED),
-                                   leave, cores))
+                                  leave, cores))
 
 
 def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], None]:
@@ -178,7 +178,7 @@ def _about_run(command: str, module: str, name: str) -> Callable[[list[str]], No
         found = importlib.import_module(f"jaxrl_fast.cli.{module}")
         switches = [option.flag for option in found.OPTIONS if option.kind == "bool"]
         getattr(found, name)(*describe(argv, command, switches, found.OPTIONS,
-                                        leave=("out", "resume")))
+                                       leave=("out", "resume")))
 
     return act
 

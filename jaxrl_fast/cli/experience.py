@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl_fast import imports, runtime
 from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, peek, positionals
 from jaxrl_fast.cli.options import kind_of_value
-from jaxrl_fast.errors import ConfigError, brief, optional
+from jaxrl_fast.errors import ConfigError, brief, import_optional
 from jaxrl_fast.values import path
 
 ORDERED = ("observations", "actions", "rewards", "terminations", "truncations")
@@ -124,7 +124,7 @@ def _arrays(source: str) -> dict[str, Any]:
 
 def _minari(name: str) -> Iterator[Any]:
     """Yield a dataset's episodes; Minari opens files late, so its errors come here too."""
-    minari = optional("minari", f"the dataset {name}", "minari")
+    minari = import_optional("minari", f"the dataset {name}", "minari")
     try:
         yield from minari.load_dataset(name).iterate_episodes()
     except Exception as error:  # its errors depend on its version

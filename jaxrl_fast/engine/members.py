@@ -132,12 +132,16 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
         raise ConfigError("experience", config.experience, "None with groups or a mesh along env")
     if distributed.several():
         raise ConfigError("experience", config.experience, "None with several processes")
-    if config.experience_id not in (None, identity(config.experience)):
-        raise ConfigError("experience", config.experience,
-                          "the folder as it was when the run began: it has been rewritten")
     replay = replay_of(algo)
     read, check = (outline_experience, check_spaces) if outline else (load_experience, check_data)
-    data = read(config.experience, replay, config.experience_fraction)
+    try:
+        if config.experience_id not in (None, identity(config.experience)):
+            raise ConfigError("experience", config.experience,
+                              "the folder as it was when the run began: it has been rewritten")
+        data = read(config.experience, replay, config.experience_fraction)
+    except ConfigError as error:
+        name = "experience" if error.argument == "path" else error.argument
+        raise ConfigError(name, error.value, error.valid) from None
     check("experience", data, algo.spec)
     if config.offline and not outline:
         check_batch("batch_size", replay.batch_size, data)

@@ -99,7 +99,7 @@ def _more_on_a_cpu(devices: Sequence[Any]) -> str:
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None,
                     env: int = 1, jaxlib: str | None = None) -> Population:
-    """Place members. "auto": `map` on a CPU, whose cores a batch of members keeps waiting."""
+    """Place members. "auto": `map` on a CPU, `vmap` on accelerators."""
     devices = tuple(jax.devices() if devices is None else devices)
     if len({d.process_index for d in devices}) == 1:
         devices = devices[: env * max(1, min(size, len(devices) // env))]

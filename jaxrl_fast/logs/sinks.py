@@ -181,11 +181,11 @@ class Guarded(Sink):
     def __init__(self, sink: Sink):
         self.sink: Sink | None = sink
 
-    def _tell(self, method: str, *args: Any) -> None:
+    def _tell(self, method: str, *args: Any, **named: Any) -> None:
         if self.sink is None:
             return
         try:
-            getattr(self.sink, method)(*args)
+            getattr(self.sink, method)(*args, **named)
         except Exception as error:
             if method == "open" and isinstance(error, UserError):
                 raise
@@ -193,7 +193,7 @@ class Guarded(Sink):
             with contextlib.suppress(Exception):
                 sink.close()
             warnings.warn(f"{type(sink).__name__} failed, and the run goes on without it: "
-                          f"{brief(error)}", stacklevel=3)
+                          f"{brief(error)}", stacklevel=2)
 
     open = functools.partialmethod(_tell, "open")
     write = functools.partialmethod(_tell, "write")

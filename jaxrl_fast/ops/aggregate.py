@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, check_float, check_int, optional
+from jaxrl_fast.errors import ConfigError, check_float, check_int, import_optional
 
 Statistic = Callable[[np.ndarray], np.ndarray]  # [..., runs, tasks] -> [...]
 SURE = 6  # values from which an interval within their range holds the mean in 95% of cases
@@ -67,7 +67,7 @@ def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def frame(rows: Sequence[dict[str, Any]]) -> Any:
     """Return a pandas DataFrame of rows. Raises MissingExtraError without pandas."""
-    return optional("pandas", "a frame of results", "pandas").DataFrame(rows)
+    return import_optional("pandas", "a frame of results", "pandas").DataFrame(rows)
 
 
 def _scores(scores: Any, argument: str = "scores") -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.errors import ConfigError, RunError, brief, optional
+from jaxrl_fast.errors import ConfigError, RunError, brief, import_optional
 from jaxrl_fast.fields import changed_settings
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs.agent import Agent
@@ -37,7 +37,7 @@ def repository(argument: str, text: Any) -> tuple[str, str | None]:
 
 
 def _library() -> Any:
-    return optional("huggingface_hub", "a model hub", "hub")
+    return import_optional("huggingface_hub", "a model hub", "hub")
 
 
 def fetch(argument: str, text: str) -> Path:

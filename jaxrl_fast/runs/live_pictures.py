@@ -35,9 +35,9 @@ class Picture(NamedTuple):
 class LivePictures:
     """Shows the newest rollout in the cell of a notebook.
 
-    For environments on the device it is a still of one that the best member trains in, for those on
-    the host, and in offline training, an episode in one of its own, as a GIF. A thread draws at
-    most every `filming.apart` seconds, and while the pictures since the first took less than
+    On the device it is a still of an environment in which the best member trains. Environments on
+    the host and offline training show an episode of another environment, as a GIF. A thread draws
+    at most every `filming.apart` seconds, and while the pictures since the first took less than
     `filming.share` of the run's time. Nothing is written. A run with videos shows those instead.
 
     Args:

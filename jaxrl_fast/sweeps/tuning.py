@@ -23,7 +23,7 @@ from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, check_int, optional
+from jaxrl_fast.errors import ConfigError, check_int, import_optional
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.ops.aggregate import iqm
@@ -80,7 +80,7 @@ def tune(
 
 
 def import_optuna() -> Any:
-    optuna = optional("optuna", "a search by Optuna", "optuna")
+    optuna = import_optional("optuna", "a search by Optuna", "optuna")
     if distributed.several():
         raise ConfigError("distributed", True,
                           "False for a search by Optuna, which asks and answers in one process")

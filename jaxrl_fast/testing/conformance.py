@@ -68,13 +68,15 @@ def check_env(
     """
     if isinstance(env, HostEnv):
         limit = env.spec.max_episode_steps or 500
-        return Report(*host.check(env, num_envs, num_steps or min(2 * limit + 2, 1000)))
+        num_steps = min(2 * limit + 2, 1000) if num_steps is None else num_steps
+        return Report(*host.check(env, num_envs, num_steps))
     assert isinstance(env, Env), (
         f"protocol: {type(env).__name__} is not a jaxrl_fast Env or HostEnv"
     )
     spec = _check_spec(env)
     limit = spec.max_episode_steps
-    num_steps = num_steps or (1000 if limit is None else max(64, 2 * limit + 2))
+    if num_steps is None:
+        num_steps = 1000 if limit is None else max(64, 2 * limit + 2)
     key = jax.random.key(0) if key is None else key
     _check_types(env, spec, num_envs)
     run = _play(env, key, num_envs, num_steps)

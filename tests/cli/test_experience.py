@@ -347,6 +347,8 @@ def test_actions_that_do_not_exist(tmp_path):
         jf.train(jf.DQN(), other, 500, experience=tmp_path / "x", experience_fraction=1.0)
 
 
-def test_a_folder_is_named():
+def test_a_folder_is_named(tmp_path):
     with pytest.raises(ConfigError, match="experience must be .*got 3"):
         jf.train(jf.DQN(), jf.make(ENV), 500, experience=3)
+    with pytest.raises(ConfigError, match="experience must be a folder that save_memory has"):
+        jf.train(jf.DQN(), jf.make(ENV), 500, experience=tmp_path)

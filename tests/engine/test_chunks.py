@@ -18,25 +18,32 @@ from jaxrl_fast.engine import grid, programs
 BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
 
 
-@pytest.mark.parametrize(("name", "seconds"), [("dqn", 1e-9), ("dqn", 1e9), ("ppo", 1e-9)])
-def test_a_run_is_independent_of_its_chunks(name, seconds, unbroken, tmp_path):
+@pytest.fixture
+def rows_of_a_chunk(monkeypatch):
+    """Set how many rows fit a chunk."""
+
+    def limit(rows):
+        monkeypatch.setattr(programs, "ROWS", rows)
+        monkeypatch.setattr(grid, "ROWS", rows)
+
+    return limit
+
+
+@pytest.mark.parametrize(("name", "rows", "seconds"), [
+    ("dqn", 64, 1e-9), ("dqn", 64, 1e9), ("dqn", 3, 1e9), ("ppo", 64, 1e-9),
+])  # fmt: skip
+def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_of_a_chunk,
+                                            tmp_path):
     whole, whole_dir = unbroken(name)
+    rows_of_a_chunk(rows)
     chunks = []
     session = tools.train(name, tmp_path / "run", chunk_seconds=seconds,
                           dependencies=tools.noting(chunks))
     held = [rows for _, rows in chunks]
     assert sum(held) == whole.grid.rows
-    assert max(held) == (1 if seconds < 1 else whole.grid.eval_rows)
+    assert max(held) == {(64, 1e-9): 1, (64, 1e9): whole.grid.eval_rows, (3, 1e9): 3}[rows, seconds]
     tools.assert_same(session.state, whole.state)
     assert tools.logged(tmp_path / "run") == tools.logged(whole_dir)
-
-
-def test_a_chunk_holds_a_number_of_rows():
-    chunks = []
-    many, few = (tools.train("dqn", log_every=16, eval_every=0, chunk_seconds=seconds,
-                             dependencies=tools.noting(chunks)) for seconds in (1e9, 1e-9))
-    assert [rows for _, rows in chunks[:2]] == [grid.ROWS, many.grid.rows - grid.ROWS]
-    tools.assert_same(many.state, few.state)
 
 
 @BOTH

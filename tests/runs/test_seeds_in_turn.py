@@ -80,7 +80,8 @@ def whole(tmp_path_factory):
     run = train(out=tmp_path_factory.mktemp("whole") / "run")
     gc.collect()
     gc.freeze()  # every seed ends with a look for garbage, which passes over what is frozen
-    return run
+    yield run
+    gc.unfreeze()
 
 
 def interrupt(seed, rows=3, signum=signal.SIGINT):

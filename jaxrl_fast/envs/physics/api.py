@@ -112,9 +112,11 @@ class PhysicsEnv(Env):
 
     @property
     def drawing(self):
-        seconds = float(self.env.dt) if hasattr(self.env, "dt") else None
         plain = super().drawing
-        return plain and plain._replace(step_seconds=seconds)
+        if plain is None:
+            return None
+        seconds = float(self.env.dt) if hasattr(self.env, "dt") else None
+        return plain._replace(step_seconds=seconds)
 
     def on_device(self, parts=1):
         if parts == self._parts:

@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxrl_fast import runtime, tree
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.errors import ConfigError, check_choice, first_line, optional
+from jaxrl_fast.errors import ConfigError, check_choice, first_line, import_optional
 from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
@@ -31,7 +31,7 @@ EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(
 
 
 def _library() -> Any:
-    optional("safetensors.numpy", "a policy in safetensors", "safetensors")
+    import_optional("safetensors.numpy", "a policy in safetensors", "safetensors")
     return sys.modules["safetensors"]
 
 

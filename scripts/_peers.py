@@ -1,4 +1,4 @@
-"""Settings of peers that the benchmarks here measure and `jaxrl-fast bench` does not."""
+"""Peers that the benchmarks here measure beside `jaxrl-fast bench`: settings, an agent, flags."""
 
 from __future__ import annotations
 
@@ -65,6 +65,9 @@ REJAX_BREAKOUT: dict[str, Any] = theirs.DQN_CARTPOLE | {
     "TRAINING_INTERVAL": 1,
     "GAMMA": 1.0,
     "ENV_NAME": "Breakout-MinAtar",
+    "NETWORK": "cnn",
+    "HIDDEN": (128,),
+    "ACTIVATION": "tanh",
     "AGENT": minatar_agent,
 }
 # purejaxql's config/alg/pqn_minatar.yaml; HIDDEN_SIZE and NUM_LAYERS as its CNN has them
