@@ -185,7 +185,7 @@ class Placement:
     unroll: int | None = setting(None, low=1, high=1024, none="1, on a GPU up to 8")
     """rollout steps compiled in a row"""
     parallel_loops: bool = setting(True)
-    """divide a CPU's loops of many operations among its threads; `tune-speed` tries without"""
+    """divide loops among a CPU's threads; `tune-speed` tries without"""
     donate: bool = setting(True)
     """write a chunk's state over the last one's; false takes twice its memory"""
     tuned: bool = setting(True)

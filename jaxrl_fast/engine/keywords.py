@@ -57,8 +57,7 @@ class SweepSettings(TypedDict, total=False):
     unroll: int | None
     """Rollout steps compiled in a row. Default: 1, on a GPU up to 8."""
     parallel_loops: bool
-    """Divide a CPU's loops of many operations among its threads; `tune-speed` tries without.
-    Default: True."""
+    """Divide loops among a CPU's threads; `tune-speed` tries without. Default: True."""
     donate: bool
     """Write a chunk's state over the last one's; false takes twice its memory. Default: True."""
     tuned: bool

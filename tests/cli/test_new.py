@@ -111,7 +111,9 @@ def test_bad_names_write_nothing(words, message, place, run_cli):
 COMPLETE = """
 source ./script
 f=$(complete -p jaxrl-fast | sed 's/.*-F \\([^ ]*\\).*/\\1/')
-for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for" "train q" "sweep ppo Mountain" "eval ./scr" "new env" "export RUN --format o" "train ppo CartPole-v1 --batching v" "report RUN --out ./scr"; do
+for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for" "train q" \\
+    "sweep ppo Mountain" "eval ./scr" "new env" "export RUN --format o" \\
+    "train ppo CartPole-v1 --batching v" "report RUN --out ./scr"; do
   COMP_WORDS=(jaxrl-fast $line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
   COMP_LINE="jaxrl-fast $line"; COMP_POINT=${#COMP_LINE}; COMPREPLY=(); $f; echo "${COMPREPLY[@]}"
 done
