@@ -6,6 +6,7 @@ is known here.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -66,17 +67,31 @@ def check_env(
     One program is compiled, for two lanes of `num_envs` environments. A host environment is only
     played.
     """
-    if isinstance(env, HostEnv):
-        limit = env.spec.max_episode_steps or 500
-        num_steps = min(2 * limit + 2, 1000) if num_steps is None else num_steps
-        return Report(*host.check(env, num_envs, num_steps))
-    assert isinstance(env, Env), (
-        f"protocol: {type(env).__name__} is not a jaxrl_fast Env or HostEnv"
-    )
+    return _check(env, num_envs, num_steps, key, ends_at_limit)
+
+
+@functools.singledispatch
+def _check(env: Any, num_envs: int, num_steps: int | None, key: jax.Array | None,
+           ends_at_limit: bool) -> Report:
+    raise AssertionError(f"protocol: {type(env).__name__} is not a jaxrl_fast Env or HostEnv")
+
+
+@_check.register
+def _(env: HostEnv, num_envs: int, num_steps: int | None, key: jax.Array | None,
+      ends_at_limit: bool) -> Report:
+    limit = env.spec.max_episode_steps or 500
+    return Report(*host.check(env, num_envs, min(2 * limit + 2, 1000) if num_steps is None
+                              else num_steps))
+
+
+@_check.register
+def _(env: Env, num_envs: int, num_steps: int | None, key: jax.Array | None,
+      ends_at_limit: bool) -> Report:
     spec = _check_spec(env)
-    limit = spec.max_episode_steps
     if num_steps is None:
-        num_steps = 1000 if limit is None else max(64, 2 * limit + 2)
+        num_steps = (
+            1000 if spec.max_episode_steps is None else max(64, 2 * spec.max_episode_steps + 2)
+        )
     key = jax.random.key(0) if key is None else key
     _check_types(env, spec, num_envs)
     run = _play(env, key, num_envs, num_steps)
