@@ -6,10 +6,11 @@ Parsers raise ConfigError, with `name`, for other text.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxrl_fast.errors import ConfigError
@@ -78,6 +79,17 @@ def word(name: str, text: str) -> str:
     if not text.strip():
         raise ConfigError(name, text, "a name, not an empty text")
     return text
+
+
+@contextlib.contextmanager
+def naming_path(argument: str) -> Iterator[None]:
+    """Name the argument that holds a path in ConfigErrors about the `path` of a function."""
+    try:
+        yield
+    except ConfigError as error:
+        if error.argument != "path":
+            raise
+        raise ConfigError(argument, error.value, error.valid) from None
 
 
 def expanded(path: str | os.PathLike) -> str:

@@ -30,6 +30,7 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, nearest
 from jaxrl_fast.memory import Filled, identity, load_experience, outline_experience
 from jaxrl_fast.memory.experience.filled import check_batch
+from jaxrl_fast.values import naming_path
 
 
 def configure(algo: Algorithm, env: Environment,
@@ -134,14 +135,11 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
         raise ConfigError("experience", config.experience, "None with several processes")
     replay = replay_of(algo)
     read, check = (outline_experience, check_spaces) if outline else (load_experience, check_data)
-    try:
+    with naming_path("experience"):
         if config.experience_id not in (None, identity(config.experience)):
             raise ConfigError("experience", config.experience,
                               "the folder as it was when the run began: it has been rewritten")
         data = read(config.experience, replay, config.experience_fraction)
-    except ConfigError as error:
-        name = "experience" if error.argument == "path" else error.argument
-        raise ConfigError(name, error.value, error.valid) from None
     check("experience", data, algo.spec)
     if config.offline and not outline:
         check_batch("batch_size", replay.batch_size, data)

@@ -45,6 +45,7 @@ from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numb
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.values import naming_path
 
 
 def train(
@@ -156,7 +157,8 @@ def at_start(config: RunConfig) -> RunConfig:
     if config.video_every == 0 and config.eval_every == 0:
         raise ConfigError("video_every", 0, "at least 1 where eval_every = 0: 0 films evaluations")
     if config.experience and not config.experience_id:
-        config = dataclasses.replace(config, experience_id=identity(config.experience))
+        with naming_path("experience"):
+            config = dataclasses.replace(config, experience_id=identity(config.experience))
     return config if config.horizon else dataclasses.replace(config, horizon=config.total_steps)
 
 
