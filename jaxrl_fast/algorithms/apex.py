@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.algorithms.dqn import DQN, at_action
+from jaxrl_fast.algorithms.dqn import DQN
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import returns
+from jaxrl_fast.ops import distributions, returns
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
 from jaxrl_fast.types import Window
 
@@ -104,7 +104,8 @@ class ApeX(DQN):
     def act(self, agent, carry, obs, noise, clock, mode):
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)
         q = self.action_values(agent.params, obs)  # XLA finds these values already computed
-        return carry, action, Values(at_action(q[..., None], action)[..., 0], jnp.max(q, axis=-1))
+        taken = distributions.at_action(q[..., None], action)
+        return carry, action, Values(taken[..., 0], jnp.max(q, axis=-1))
 
     def memory(self):
         return dataclasses.replace(super().memory(), first=FirstError(self.discount))

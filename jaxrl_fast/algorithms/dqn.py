@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common import replay
-from jaxrl_fast.algorithms.common.descent import gradient_step, init_optimizer
+from jaxrl_fast.algorithms.common.descent import agent_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
@@ -93,28 +93,22 @@ class DQN(ValueBased):
 
     def update(self, agent, batch, key, clock):
         target_key, online_key, reset_key = random.split(key, 3)
-        target = jax.lax.stop_gradient(self.target(agent, batch, target_key))
+        targets = jax.lax.stop_gradient(self.target(agent, batch, target_key))
 
         def loss_fn(params):
             z, taus = self.predict(params, batch.obs, online_key)
-            z = at_action(z, batch.action)
-            loss, error = self.regression(z, taus, target)
+            z = distributions.at_action(z, batch.action)
+            loss, error = self.regression(z, taus, targets)
             return jnp.mean(batch.weight * loss), (error, self.expected(z))
 
-        (loss, (error, q)), grads = jax.value_and_grad(loss_fn, has_aux=True)(agent.params)
-        params, opt_state = gradient_step(self, clock, agent.params, grads, agent.opt_state)
+        agent, (loss, (error, q)) = agent_step(self, clock, agent, loss_fn)
         if self.reset_period:
-            params, opt_state = self.reset(params, opt_state, reset_key, clock)
-        target_params = lowering.when(
-            clock.update % self.target_period == 0,
-            lambda: optim.polyak(agent.target, params, self.target_tau),
-            lambda: agent.target,
-        )
-        real = (batch.weight > 0).astype(jnp.float32)
-        metrics = {"q_value": q, "td_error": jnp.abs(error)}
-        metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
-        agent = Agent(params, target_params, opt_state)
-        return agent, {"loss": Mean.of(loss)} | metrics, jnp.abs(error)
+            params, opt_state = self.reset(agent.params, agent.opt_state, reset_key, clock)
+            agent = agent._replace(params=params, opt_state=opt_state)
+        moved = lambda: optim.polyak(agent.target, agent.params, self.target_tau)
+        target = lowering.when(clock.update % self.target_period == 0, moved, lambda: agent.target)
+        metrics = replay.means(batch, {"q_value": q, "td_error": jnp.abs(error)})
+        return agent._replace(target=target), {"loss": Mean.of(loss)} | metrics, jnp.abs(error)
 
     def predict(self, params: Any, obs: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """Return outputs of every action [b, n, outputs] and their fractions (IQN; else ())."""
@@ -130,15 +124,12 @@ class DQN(ValueBased):
             log_policy = jax.nn.log_softmax(self.legal(self.expected(z), batch.boot_obs) / tau)
             z = jnp.sum(jnp.exp(log_policy)[..., None] * (z - tau * log_policy[..., None]), axis=-2)
             taken = jax.nn.log_softmax(self.action_values(agent.target, batch.obs, keys[1]) / tau)
-            bonus = jnp.clip(tau * at_action(taken[..., None], batch.action)[..., 0],
-                             self.munchausen_clip, 0.0)
-            ret = ret + self.munchausen_alpha * bonus
+            bonus = tau * distributions.at_action(taken[..., None], batch.action)[..., 0]
+            ret = ret + self.munchausen_alpha * jnp.clip(bonus, self.munchausen_clip, 0.0)
         else:
-            if self.double:
-                q = self.action_values(agent.params, batch.boot_obs, keys[2])
-            else:
-                q = self.legal(self.expected(z), batch.boot_obs)
-            z = at_action(z, distributions.argmax(q))
+            q = (self.action_values(agent.params, batch.boot_obs, keys[2]) if self.double
+                 else self.legal(self.expected(z), batch.boot_obs))
+            z = distributions.at_action(z, distributions.argmax(q))
         return self.backup(ret, factor, z)
 
     def backup(self, ret: jax.Array, factor: jax.Array, z: jax.Array) -> jax.Array:
@@ -152,20 +143,7 @@ class DQN(ValueBased):
 
     def reset(self, params: Any, opt_state: Any, key: jax.Array, clock: Any) -> tuple[Any, Any]:
         """Make new heads and optimizer every `reset_period` updates; the torso stays."""
-
-        def fresh():
-            new = self.init_params(key) | {"torso": params["torso"]}
-            return new, init_optimizer(self, new)
-
+        new_heads = lambda: self.init_params(key) | {"torso": params["torso"]}
+        begun = lambda params: (params, init_optimizer(self, params))
         return jax.lax.cond((clock.update + 1) % self.reset_period == 0,
-                            fresh, lambda: (params, opt_state))
-
-
-def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
-    """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
-    by_rows = lambda z, action: jnp.sum(
-        z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2
-    )
-    by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0)
-                                     for i in range(z.shape[-2]))
-    return distributions.few(by_terms, by_rows, z, action, axis=-2)
+                            lambda: begun(new_heads()), lambda: (params, opt_state))

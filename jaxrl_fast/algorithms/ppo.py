@@ -77,9 +77,8 @@ class PPO(PolicyGradient):
         return self.num_epochs * self.num_minibatches
 
     def memory(self) -> RolloutMemory:
-        by_env = self.recompute_advantage
         return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
-                             by_env, self.shuffle)
+                             self.recompute_advantage, self.shuffle)
 
     @property
     def default_optimizer(self):
@@ -101,9 +100,8 @@ class PPO(PolicyGradient):
 
     def gae(self, steps: Steps, value: jax.Array) -> jax.Array:
         """Return generalised advantage estimates [T, B] for V(obs) = `value`."""
-        gamma, lambda_ = self.discount, self.gae_lambda
-        return returns.gae(steps.reward, steps.terminated, steps.done,
-                           value, steps.next_value, gamma, lambda_)
+        return returns.gae(steps.reward, steps.terminated, steps.done, value,
+                           steps.next_value, self.discount, self.gae_lambda)
 
     def targets(self, batch, value):
         """Return value targets and advantages: the rollout's [b], or new from `value` [T, b]."""

@@ -45,6 +45,16 @@ def one_hot_select(values: jax.Array, index: jax.Array) -> jax.Array:
     return few(by_terms, by_rows, values, index)
 
 
+def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
+    """Return z [b, n, k] at action [b] -> [b, k], by a one-hot product (no scatter)."""
+    by_rows = lambda z, action: jnp.sum(
+        z * jax.nn.one_hot(action, z.shape[-2], dtype=z.dtype)[..., None], axis=-2
+    )
+    by_terms = lambda z, action: sum(jnp.where(action[:, None] == i, z[:, i], 0.0)
+                                     for i in range(z.shape[-2]))
+    return few(by_terms, by_rows, z, action, axis=-2)
+
+
 def argmax(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; NaN counts as largest."""
     by_rows = lambda values: jnp.argmax(values, axis=-1).astype(jnp.int32)

@@ -204,9 +204,7 @@ class ActorCritics(Algorithm):
         """Return (loss, (metrics, priorities [b])) of all critics' outputs and targets [b, ...]."""
         loss, error = self.regression(z, target)
         loss, error = jnp.mean(batch.weight * jnp.sum(loss, axis=0)), jnp.mean(error, axis=0)
-        real = (batch.weight > 0).astype(jnp.float32)
-        metrics = {"q_value": jnp.mean(z, axis=(0, 2)), "td_error": error}
-        metrics = {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
+        metrics = replay.means(batch, {"q_value": jnp.mean(z, axis=(0, 2)), "td_error": error})
         return loss, ({"critic_loss": Mean.of(loss)} | metrics, error)
 
     def update_critics(self, agent: Any, clock: Clock, obs: Any,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import PrioritizedMemory, Row, UniformMemory
 from jaxrl_fast.memory.successors import interval_of
-from jaxrl_fast.types import Trajectory
+from jaxrl_fast.types import Mean, Trajectory
 
 
 def check(algo: Any) -> None:
@@ -54,3 +55,9 @@ def prepare(algo: Any, agent: Any, trajectory: Trajectory) -> Row:
         terminated |= steps.reset_only  # also truncated: only the successor of the row before
     return Row(steps.obs, steps.action, steps.reward, terminated,
                steps.truncated, next_obs=steps.next_obs)
+
+
+def means(batch: Any, metrics: dict[str, jax.Array]) -> dict[str, Mean]:
+    """Return the means of metrics [b] over a batch's windows; those of weight 0 do not count."""
+    real = (batch.weight > 0).astype(jnp.float32)
+    return {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
