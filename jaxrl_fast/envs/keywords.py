@@ -83,17 +83,21 @@ class MountainCarSettings(CommonSettings, total=False):
     """Position of the flag. Default: 0.5."""
     goal_velocity: float
     """Lowest velocity that counts at the flag. Default: 0.0."""
+    force: float
+    """Change of velocity by an action. Default: 0.001."""
     gravity: float
     """Change of velocity by the slope. Default: 0.0025."""
     max_steps_in_episode: int
     """Steps after which an episode is truncated. Default: 200."""
-    force: float
-    """Change of velocity by an action. Default: 0.001."""
 
 
 class MountainCarContinuousSettings(CommonSettings, total=False):
     """Settings of MountainCarContinuous-v0."""
 
+    min_action: float
+    """Strongest throttle to the left. Default: -1.0."""
+    max_action: float
+    """Strongest throttle to the right. Default: 1.0."""
     min_position: float
     """Position of the wall on the left. Default: -1.2."""
     max_position: float
@@ -104,16 +108,12 @@ class MountainCarContinuousSettings(CommonSettings, total=False):
     """Position of the flag. Default: 0.45."""
     goal_velocity: float
     """Lowest velocity that counts at the flag. Default: 0.0."""
+    power: float
+    """Change of velocity by a full throttle. Default: 0.0015."""
     gravity: float
     """Change of velocity by the slope. Default: 0.0025."""
     max_steps_in_episode: int
     """Steps after which an episode is truncated. Default: 999."""
-    min_action: float
-    """Strongest throttle to the left. Default: -1.0."""
-    max_action: float
-    """Strongest throttle to the right. Default: 1.0."""
-    power: float
-    """Change of velocity by a full throttle. Default: 0.0015."""
 
 
 class PendulumSettings(CommonSettings, total=False):

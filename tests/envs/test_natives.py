@@ -12,6 +12,7 @@ import pytest
 
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import played
+from jaxrl_fast.envs.native.mountain_car import MountainCar, MountainCarContinuous
 
 NUM_ENVS, NUM_STEPS = 100, 1000
 
@@ -34,7 +35,8 @@ def to_gymnax(name, theirs, state):
 
 
 def test_actions_outside_of_the_box_of_gymnax():
-    """Its Reacher would be pushed fifty times as hard: `played` takes the nearest action within."""
+    """gymnax's Reacher would be pushed fifty times as hard: `played` takes the nearest action
+    within."""
     for name in ("Reacher-misc", "gymnax:MountainCarContinuous-v0"):
         env = registry.make(name)
         state, _ = env.init(jax.random.key(0), 3)
@@ -42,6 +44,12 @@ def test_actions_outside_of_the_box_of_gymnax():
         noise = jax.random.split(jax.random.key(1), 3)
         play = jax.jit(functools.partial(played, env, noise, state))
         jax.tree.map(np.testing.assert_array_equal, play(most), play(50 * most))
+
+
+def test_a_car_takes_its_settings_by_position():
+    car, throttle = MountainCar(-1.2, 0.6, 0.07, 0.5, 0.0, 0.002), MountainCarContinuous(-0.5)
+    assert car == registry.make("MountainCar-v0", force=0.002)
+    assert throttle == registry.make("MountainCarContinuous-v0", min_action=-0.5)
 
 
 @pytest.mark.parametrize("name", FIELDS)

@@ -16,24 +16,8 @@ from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Outcome
 
 
-@tree.settings
 class _Car(Env):
     """The common part: state ((position, velocity) [B, 2], steps [B]), observation [B, 2]."""
-
-    min_position: float = setting(-1.2, static=True)
-    """position of the wall on the left"""
-    max_position: float = setting(0.6, static=True)
-    """right end of the road"""
-    max_speed: float = setting(0.07, low=0, open_low=True, static=True)
-    """highest speed"""
-    goal_position: float = 0.5
-    """position of the flag"""
-    goal_velocity: float = 0.0
-    """lowest velocity that counts at the flag"""
-    gravity: float = 0.0025
-    """change of velocity by the slope"""
-    max_steps_in_episode: int = setting(200, low=1)
-    """steps after which an episode is truncated"""
 
     def draw_reset(self, key, shape):
         position = jax.random.uniform(key, shape, jnp.float32, minval=-0.6, maxval=-0.4)
@@ -97,8 +81,22 @@ class MountainCar(_Car):
     Observation float32 [2] (position, velocity), actions {0: left, 1: none, 2: right}.
     """
 
+    min_position: float = setting(-1.2, static=True)
+    """position of the wall on the left"""
+    max_position: float = setting(0.6, static=True)
+    """right end of the road"""
+    max_speed: float = setting(0.07, low=0, open_low=True, static=True)
+    """highest speed"""
+    goal_position: float = 0.5
+    """position of the flag"""
+    goal_velocity: float = 0.0
+    """lowest velocity that counts at the flag"""
     force: float = 0.001
     """change of velocity by an action"""
+    gravity: float = 0.0025
+    """change of velocity by the slope"""
+    max_steps_in_episode: int = setting(200, low=1)
+    """steps after which an episode is truncated"""
 
     @property
     def spec(self) -> EnvSpec:
@@ -123,10 +121,22 @@ class MountainCarContinuous(_Car):
     """strongest throttle to the left"""
     max_action: float = setting(1.0, static=True)
     """strongest throttle to the right"""
+    min_position: float = setting(-1.2, static=True)
+    """position of the wall on the left"""
+    max_position: float = setting(0.6, static=True)
+    """right end of the road"""
+    max_speed: float = setting(0.07, low=0, open_low=True, static=True)
+    """highest speed"""
+    goal_position: float = 0.45
+    """position of the flag"""
+    goal_velocity: float = 0.0
+    """lowest velocity that counts at the flag"""
     power: float = 0.0015
     """change of velocity by a full throttle"""
-    goal_position: float = 0.45
+    gravity: float = 0.0025
+    """change of velocity by the slope"""
     max_steps_in_episode: int = setting(999, low=1)
+    """steps after which an episode is truncated"""
 
     @property
     def spec(self) -> EnvSpec:
