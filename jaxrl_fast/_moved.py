@@ -14,7 +14,10 @@ from typing import Any
 
 PACKAGE = __name__.partition(".")[0]
 _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is another}
-    "": "hosts=distributed signatures=fields summary=tree",
+    "": (
+        "hosts=distributed signatures=fields summary=tree envs.aside=background "
+        "envs.host.aside=background"
+    ),
     "files": "folders forms checksums",
     "ops": (
         "returns losses distributions statistics sums stacking optim optimizer_settings "
@@ -39,7 +42,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
         "envs.randomize"
     ),
     "envs.host": (
-        "envs.host=api envs.aside envs.ale_adapter envs.envpool_adapter envs.gymnasium_adapter "
+        "envs.host=api envs.ale_adapter envs.envpool_adapter envs.gymnasium_adapter "
         "envs.gymnasium_objects envs.gymnasium_spaces envs.gymnasium_worker"
     ),
     "envs.probes": "envs.probes=control envs.probes_spaces=spaces",

@@ -17,7 +17,7 @@ from jaxrl_fast import _moved
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
-    "_moved errors fields imports distributed random runtime scopes spaces tree types "
+    "_moved background errors fields imports distributed random runtime scopes spaces tree types "
     "values",
     "files registry",
     "memory ops networks logs doctor",
@@ -121,7 +121,7 @@ def test_no_old_name_hides_a_file():
 
 
 def test_no_cycles(graph):
-    """Those of one floor stand in an order, imports inside functions included."""
+    """Modules of one floor have an order, imports inside functions included."""
     TopologicalSorter({name: found - {name} for name, found in graph.items()}).prepare()
 
 

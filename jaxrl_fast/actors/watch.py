@@ -11,8 +11,8 @@ from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import Any
 
+from jaxrl_fast.background import aside
 from jaxrl_fast.envs.host.api import HostEnv, HostError
-from jaxrl_fast.envs.host.aside import aside
 from jaxrl_fast.envs.host.vector import Vector
 
 ASLEEP = 3.0  # seconds between checks after which this process was stopped (Ctrl-Z) or asleep

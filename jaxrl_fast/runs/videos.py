@@ -12,8 +12,8 @@ import jax
 import numpy as np
 
 from jaxrl_fast import distributed, tree
+from jaxrl_fast.background import aside
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.envs.host.aside import aside
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result

@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
+from jaxrl_fast.background import in_time
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.exact import Misfit
-from jaxrl_fast.envs.host.aside import in_time
 from jaxrl_fast.envs.host.vector import Rewards, Vector
 from jaxrl_fast.errors import ConfigError, RunError, UserError, brief
 from jaxrl_fast.spaces import Dict, zeros
