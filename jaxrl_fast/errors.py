@@ -79,12 +79,19 @@ class MissingExtraError(UserError, ImportError):
         super().__init__(f"{what} needs the extra [{extra}]: pip install 'jaxrl_fast[{extra}]'")
 
 
-def import_optional(module: str, what: str, extra: str) -> Any:
-    """Import a module of an optional package; raises MissingExtraError without the package."""
+def import_optional(module: str, what: str, extra: str, name: str) -> Any:
+    """Import a module of an optional package.
+
+    Raises MissingExtraError without the package, or if its module has no `name`: Python imports a
+    folder with the package's name, such as the one that W&B's offline runs leave.
+    """
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(what, extra) from error
+    if not hasattr(found, name):
+        raise MissingExtraError(what, extra)
+    return found
 
 
 class RunError(UserError, RuntimeError):

@@ -124,7 +124,7 @@ def _arrays(source: str) -> dict[str, Any]:
 
 def _minari(name: str) -> Iterator[Any]:
     """Yield a dataset's episodes; Minari opens files late, so its errors come here too."""
-    minari = import_optional("minari", f"the dataset {name}", "minari")
+    minari = import_optional("minari", f"the dataset {name}", "minari", "load_dataset")
     try:
         yield from minari.load_dataset(name).iterate_episodes()
     except Exception as error:  # its errors depend on its version

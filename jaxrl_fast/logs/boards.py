@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, MissingExtraError, import_optional, writing
+from jaxrl_fast.errors import ConfigError, import_optional, writing
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
 from jaxrl_fast.values import expanded
@@ -112,10 +112,7 @@ class WandbSink(Sink):
     form = "wandb[:PROJECT]"
 
     def __init__(self, project: str, run: LoggedRun):
-        wandb = import_optional("wandb", "logging to Weights & Biases", "wandb")
-        # Offline runs leave a folder `wandb`, which Python imports if the package is missing.
-        if not hasattr(wandb, "init"):
-            raise MissingExtraError("logging to Weights & Biases", "wandb")
+        import_optional("wandb", "logging to Weights & Biases", "wandb", "init")
         self._project, self._of = project, run
         self._run: Any = None
         self._seen = self._last = -1  # environment steps of W&B's last row: at the start, and now

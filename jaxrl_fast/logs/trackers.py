@@ -35,7 +35,7 @@ class MlflowSink(Sink):
     form = "mlflow[:URI]"
 
     def __init__(self, uri: str | None, run: LoggedRun):
-        import_optional("mlflow", "logging to MLflow", "mlflow")
+        import_optional("mlflow", "logging to MLflow", "mlflow", "MlflowClient")
         self._uri, self._of = uri, run
         self._client: Any = None
         self._id, self._seen = run.known("mlflow"), run.sent("mlflow")
@@ -115,7 +115,7 @@ class TrackioSink(Sink):
     form = "trackio[:PROJECT]"
 
     def __init__(self, project: str, run: LoggedRun):
-        import_optional("trackio", "logging to Trackio", "trackio")
+        import_optional("trackio", "logging to Trackio", "trackio", "init")
         self._project, self._of = project, run
         self._run: Any = None
         self._known, self._seen = run.known("trackio"), run.sent("trackio")

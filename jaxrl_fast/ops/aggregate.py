@@ -67,7 +67,7 @@ def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def frame(rows: Sequence[dict[str, Any]]) -> Any:
     """Return a pandas DataFrame of rows. Raises MissingExtraError without pandas."""
-    return import_optional("pandas", "a frame of results", "pandas").DataFrame(rows)
+    return import_optional("pandas", "a frame of results", "pandas", "DataFrame").DataFrame(rows)
 
 
 def _scores(scores: Any, argument: str = "scores") -> np.ndarray:

@@ -37,7 +37,7 @@ def repository(argument: str, text: Any) -> tuple[str, str | None]:
 
 
 def _library() -> Any:
-    return import_optional("huggingface_hub", "a model hub", "hub")
+    return import_optional("huggingface_hub", "a model hub", "hub", "snapshot_download")
 
 
 def fetch(argument: str, text: str) -> Path:

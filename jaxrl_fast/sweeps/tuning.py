@@ -80,7 +80,7 @@ def tune(
 
 
 def import_optuna() -> Any:
-    optuna = import_optional("optuna", "a search by Optuna", "optuna")
+    optuna = import_optional("optuna", "a search by Optuna", "optuna", "create_study")
     if distributed.several():
         raise ConfigError("distributed", True,
                           "False for a search by Optuna, which asks and answers in one process")

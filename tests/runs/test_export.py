@@ -107,7 +107,7 @@ def test_the_memory_is_what_actions_depend_on():
 
 @jf.settings
 class Counting(jf.PPO):
-    """Its action is the number of the step, from 3 on: a memory that does not begin with zeros."""
+    """The action is the number of the step, from 3 on: a memory that does not begin with zeros."""
 
     name: ClassVar[str] = "counting"
 
@@ -133,7 +133,7 @@ def test_zeros_begin_an_episode_whatever_the_first_memory_is():
 
 @pytest.mark.onnx
 def test_onnx_acts_as_the_agent(agent, tmp_path, caplog):
-    """Of 1,000 observations, and of one."""
+    """A batch of 1,000 observations, and one observation."""
     import onnxruntime as runtime
 
     caplog.set_level("WARNING")
@@ -241,6 +241,9 @@ def test_an_exported_config_of_another_form_is_named(exported, says, trained, tm
 @pytest.mark.parametrize("format", ["onnx", "safetensors"])
 def test_without_its_package_a_format_names_the_extra(format, modules, tmp_path):
     modules(**{"jax2onnx": None, "safetensors": None, "safetensors.numpy": None})
+    with pytest.raises(ImportError, match=rf"pip install 'jaxrl_fast\[{format}\]'"):
+        new("ppo", "CartPole-v1").export(tmp_path / "policy", format)
+    modules(**{"jax2onnx": "jax2onnx", "safetensors.numpy": "safetensors.numpy"})  # empty folders
     with pytest.raises(ImportError, match=rf"pip install 'jaxrl_fast\[{format}\]'"):
         new("ppo", "CartPole-v1").export(tmp_path / "policy", format)
     assert not list(tmp_path.iterdir())

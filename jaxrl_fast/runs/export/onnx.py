@@ -26,7 +26,7 @@ def export(agent: Agent, path: Path) -> None:
 
     Raises ConfigError for a policy with an operation that jax2onnx does not know.
     """
-    to_onnx = import_optional("jax2onnx", "an export to ONNX", "onnx").to_onnx
+    to_onnx = import_optional("jax2onnx", "an export to ONNX", "onnx", "to_onnx").to_onnx
     policy = policy_of(agent)
     paths, structure = jax.tree.flatten_with_path(policy.observation)
     names = ["observation" + "".join(f".{part.key}" for part in where) for where, _ in paths]

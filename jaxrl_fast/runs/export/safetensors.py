@@ -31,7 +31,7 @@ EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(
 
 
 def _library() -> Any:
-    import_optional("safetensors.numpy", "a policy in safetensors", "safetensors")
+    import_optional("safetensors.numpy", "a policy in safetensors", "safetensors", "save_file")
     return sys.modules["safetensors"]
 
 
