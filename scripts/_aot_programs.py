@@ -32,7 +32,7 @@ class Program(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What to compile of ours."""
+    """Our programs to compile."""
 
     algo: Algorithm
     env: Env
@@ -60,7 +60,7 @@ def one_iteration(work: Work, devices: Devices) -> Program:
 
 
 def chunk(work: Work, devices: Devices) -> Program:
-    """What `jf.train` calls: log rows of a population. One row is counted."""
+    """The program that `jf.train` calls: log rows of a population. One row is counted."""
     programs, state = _programs(work, devices)
     return Program(
         programs._chunk, (programs.run, state, *[_scalar(programs)] * 2), programs.grid.row

@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError, nearest
 
 @dataclasses.dataclass(frozen=True)
 class Gpu:
-    """What XLA:GPU's compiler wants to know of a card, from its maker's data sheets."""
+    """A card as XLA:GPU's compiler describes it, from its maker's data sheets."""
 
     name: str
     capability: tuple[int, int]

@@ -111,7 +111,7 @@ def played(
 
 
 def innermost(vector: Any) -> Any:
-    """What ours is around."""
+    """Return the environment inside our wrappers."""
     while hasattr(vector, "vector") and hasattr(vector, "receive"):
         vector = vector.vector
     return getattr(vector, "pool", vector)

@@ -252,8 +252,8 @@ def cached(env):
 
 
 def resets(args, name):
-    """What the three ways to begin an episode do to learning: PPO's preset; evaluations begin in
-    fresh states for all."""
+    """Learning under the three ways to begin an episode: PPO's preset; evaluations begin in fresh
+    states for all."""
     jf = bench.prepare(host_devices=min(args.seeds, bench.cores()))
     ways = {how: jf.make(f"brax/{name}", backend="spring", resets=how)
             for how in ("pool", "every_step")}

@@ -126,8 +126,8 @@ def acted(
 
 
 def scheduling(args: argparse.Namespace) -> dict[str, Any]:
-    """Who waits for whom: EnvPool's pools of Pong, `batch` of them acted for at once, alone or in
-    turns; and our actors."""
+    """Waiting of actors and learner for each other: EnvPool's pools of Pong, `batch` of them acted
+    for at once, alone or in turns; and our actors."""
     bench.prepare()
     import envpool  # pyright: ignore[reportMissingImports]
     import jax

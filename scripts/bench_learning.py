@@ -227,8 +227,8 @@ def draw_ablation(collected, path):
 
 
 def beside(args, algorithm, config):
-    """Both at PureJaxRL's settings, in turns; a seed's score is the mean return of the last tenth
-    of its training."""
+    """Both libraries at PureJaxRL's settings, in turns; a seed's score is the mean return of the
+    last tenth of its training."""
     jf = bench.prepare()
     config = ours.scaled(config, args.scale)
     notes = []
@@ -253,7 +253,7 @@ PEERS = {
 
 
 def add_choices(parser):
-    """What decides which rows there are."""
+    """Add the flags that choose the rows."""
     parser.add_argument("--algorithms", nargs="+", default=ALGORITHMS,
                         help=f"default: {' '.join(ALGORITHMS)}")
     parser.add_argument("--environments", nargs="+", default=None,

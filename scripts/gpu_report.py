@@ -76,7 +76,7 @@ def card() -> str:
 
 @dataclasses.dataclass
 class Made:
-    """What one row measures: contestants by name, their programs, and why some have none."""
+    """One row's contestants by name, their programs, and the reasons of those without one."""
 
     contestants: dict[str, bench.Contestant]
     notes: list[str]
@@ -218,7 +218,7 @@ def batches(wanted: list[str]) -> list[list[str]]:
 
 
 def left(path: Path, wanted: list[str]) -> list[str]:
-    """What is neither measured nor was at work when a process died."""
+    """Return the rows that are neither measured nor were at work when a process died."""
     seen = {row.get("row") for row in written(path)}
     return [name for name in wanted if name not in seen]
 

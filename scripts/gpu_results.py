@@ -45,7 +45,7 @@ FLAGS = {"graphs_off": "no graphs", "graphs_while": "loops in graphs"}
 
 
 def named(row: str) -> str:
-    """What a row measures; of `graphs_off:ppo_4` with its flags."""
+    """Return the text of a row's name, such as `graphs_off:ppo_4`, with its flags."""
     flags, _, name = row.rpartition(":")
     return WHAT[name] + (f", {FLAGS[flags]}" if flags else "")
 

@@ -147,7 +147,7 @@ def halve(checkpoint):
 
 
 def full_disk(folder, args, rng):
-    """No file may grow beyond a limit (as on a full disk): the run ends with 1 and one line; with
+    """Limit the size of every file, as a full disk does: the run ends with 1 and one line; with
     room it goes on."""
     process = start(folder, "train", *RUN, "--out", "full")
     until(process, lambda: has_checkpoint(folder, "full"))

@@ -162,7 +162,7 @@ def test_parts_of_an_iteration(functions, part):
     ("/src/jaxrl_fast/envs/physics/api.py", "PhysicsEnv.transition", "rollout"),
 ])  # fmt: skip
 def test_physics_is_what_an_engines_step_launches(file, function, part):
-    """Of a rewritten step JAX names our function alone."""
+    """JAX names only our function in a rewritten step."""
     assert thunks.part_of([hlo.Frame(file, function), hlo.Frame("/lib/x.py", "_collect")]) == part
 
 

@@ -1,4 +1,4 @@
-"""What the documents show runs: their Python blocks in order, at tiny sizes, and the scripts a
+"""The documents' examples run: their Python blocks in order, at tiny sizes, and the scripts that a
 reader copies.
 
 A block that begins with a comment such as `# my_env.py` is also saved under that name where the

@@ -1,4 +1,4 @@
-"""Which names of modules change while a program runs: every one is listed, with its reason."""
+"""Names of modules that change while a program runs: every one is listed, with its reason."""
 
 from __future__ import annotations
 

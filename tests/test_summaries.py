@@ -1,5 +1,5 @@
-"""What a notebook prints for the last line of a cell: a few lines that name what it is and how it
-did."""
+"""A notebook's text for the last line of a cell: a few lines with the object's name and its
+result."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def purejaxrl(path, program="ppo"):
 
 
 def _any_of(wrapper):
-    """Its environment of a name, or gymnax's."""
+    """Return a function that makes gymnax's environment of a name, else `wrapper`'s."""
     import gymnax
 
     return lambda name: legacy_make(name)[0] if name in gymnax.registered_envs else wrapper(name)

@@ -14,7 +14,7 @@ UNWRITABLE = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EBADF)
 
 
 def report(error: BaseException) -> int:
-    """Print one line for an error and return its exit code, the same where stderr is full."""
+    """Print one line for an error and return its exit code, even if stderr is full."""
     text, code = f"error: {_subject(error)}{brief(error)} (JAXRL_FAST_DEBUG=1 shows where)", 1
     if isinstance(error, KeyboardInterrupt):
         text, code = str(error) or "interrupted", getattr(error, "exit_code", 130)
@@ -26,7 +26,7 @@ def report(error: BaseException) -> int:
 
 
 def _subject(error: BaseException) -> str:
-    """Return what an error without a file's name is about: the working directory or the output."""
+    """Return the subject of an error without a file's name: working directory or output."""
     if not isinstance(error, OSError) or error.filename is not None:
         return ""
     try:

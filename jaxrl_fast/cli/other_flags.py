@@ -1,4 +1,4 @@
-"""Which command takes a flag, for the error about one that was typed after another command."""
+"""The commands of each flag, for the error about a flag typed after another command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `jaxrl-fast` alone shows: the commands in groups, and what to begin with."""
+"""The text of `jaxrl-fast` alone: the commands in groups, and the first lines to try."""
 
 from __future__ import annotations
 

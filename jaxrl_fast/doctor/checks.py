@@ -113,7 +113,7 @@ def plugin(facts: Facts) -> Advice | None:
 
 @check
 def cache_writable(facts: Facts) -> Advice | None:
-    """No program can be kept in the cache folder."""
+    """The cache folder takes no program."""
     cache = facts.cache
     if not cache.error:
         return None

@@ -1,4 +1,4 @@
-"""What the doctor knows of a machine, as frozen values that JSON can hold."""
+"""Facts about a machine, as frozen values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a device was measured to do at most: the roofs of a roofline.
+    """Measured limits of a device: the roofs of a roofline.
 
     products: FLOP/s of square matrix products by precision. bandwidth: bytes/s read and written.
     call: seconds between programs that are queued one after another. round_trip: seconds of a
@@ -130,7 +130,7 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Advice:
-    """What to change and the line that does it.
+    """A change and the line that makes it.
 
     level: "wrong" (exit code 1), "faster" or "note". gain: how many times faster at most, as far as
     it was measured; 1: not known.

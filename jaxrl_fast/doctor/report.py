@@ -1,4 +1,4 @@
-"""What the doctor found, for a terminal or a pipe, and as one JSON object."""
+"""The doctor's report, for a terminal or a pipe, and as one JSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which devices hold a run's members and environments."""
+"""Placement: the devices that hold a run's members and environments."""
 
 from __future__ import annotations
 

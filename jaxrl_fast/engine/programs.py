@@ -67,7 +67,7 @@ def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
 
 
 class Context:
-    """What the programs of a run share with its loop.
+    """State that a run's programs share with its loop.
 
     clock: of the main thread. reported: of host environments. history: log rows so far. stopping:
     returns the number of the signal that asks the run to stop, or None.
@@ -94,8 +94,8 @@ _latest: list[Functions] = []
 def functions(*kind: Any) -> Functions:
     """Return the functions of a kind of run: the same while a run of the kind lives.
 
-    Those of the latest run are kept. JAX finds a program by its function, so the next run of the
-    same kind traces, lowers and compiles nothing. With the functions go their programs.
+    The functions of the latest run are kept. JAX finds a program by its function, so the next run
+    of the same kind traces, lowers and compiles nothing. With the functions go their programs.
     """
     found = _alive.get(kind) or _alive.setdefault(kind, _made(*kind))
     _latest[:] = [found]

@@ -102,7 +102,7 @@ def _refused(run: Run, does: str) -> ConfigError:
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)
 class FromDataset(Source):
-    """No rollout, only a dataset. per_iteration: updates; None: the algorithm's."""
+    """A dataset in place of rollouts. per_iteration: updates; None: the algorithm's."""
 
     per_iteration: int | None = None
 

@@ -1,4 +1,4 @@
-"""Where environments come from: what a source is, and all of them by name."""
+"""Sources of environments: the protocol of a source, and all sources by name."""
 
 from __future__ import annotations
 

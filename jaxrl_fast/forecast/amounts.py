@@ -33,12 +33,12 @@ def between(low: float, high: float) -> Range:
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """What a whole run takes on one kind of device.
+    """Time, memory, power and price of a whole run on one kind of device.
 
-    parts: {activity: seconds}, those of result.json and the start of the process. need, have: bytes
-    of one device's memory, for programs (None: not known). watts: of the devices while the run
-    lasts, None: not readable. price: of an hour of all devices together, None: not given.
-    assumptions: sentences for the user.
+    parts: {activity: seconds}, with the activities of result.json and the start of the process.
+    need, have: bytes of one device's memory, for programs (None: not known). watts: of the devices
+    while the run lasts, None: not readable. price: of an hour of all devices together, None: not
+    given. assumptions: sentences for the user.
     """
 
     device: str

@@ -1,4 +1,4 @@
-"""Which devices to rent for a run: forecasts side by side, with the user's prices."""
+"""Forecasts of a run on several devices side by side, with the user's prices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the columns of the log mean, in a sentence each, for reports; docs/algorithms has more."""
+"""The meanings of the log's columns, a sentence each, for reports; docs/algorithms has more."""
 
 from __future__ import annotations
 

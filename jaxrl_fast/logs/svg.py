@@ -79,7 +79,7 @@ def image(svg: str) -> str:
 
 
 class _Place:
-    """Where values lie in the picture; right: the end of the axes."""
+    """Positions of values in the picture; right: the end of the axes."""
 
     def __init__(self, last: float, low: float, high: float, right: float):
         self.last, self.low, self.high, self.right = max(last, 1.0), low, high, float(right)

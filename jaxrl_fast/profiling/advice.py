@@ -1,4 +1,4 @@
-"""What would save time, from the shares of a profile; each suggestion is the flags to type.
+"""Suggestions that save time, from the shares of a profile; each is the flags to type.
 
 A rule looks at one kind of waste. `bound` is Amdahl's law with the part that the rule can save: how
 many times faster at most.
@@ -38,7 +38,7 @@ class Suggestion:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What rules look at. platform: JAX's; env_settings: of the environment, by name."""
+    """The facts that rules look at. platform: JAX's; env_settings: of the environment, by name."""
 
     profile: parts.Profile
     prepared: Prepared

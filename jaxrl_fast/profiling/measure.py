@@ -43,7 +43,7 @@ LEARN = "jit_learn"  # module of the learner of a run on the host
 
 
 class Sum(NamedTuple):
-    """What a part takes in an iteration."""
+    """The cost of a part in an iteration."""
 
     seconds: float = 0.0
     flops: float = 0.0

@@ -64,7 +64,7 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """Where the time of an iteration goes.
+    """The time of an iteration by part.
 
     source: "trace" (times of instructions), "ablation" (pieces alone) or "clock" (a run on the
     host). busy: what other processes do to the numbers, "" if the device is free. alone: shares of

@@ -32,7 +32,7 @@ class Event(NamedTuple):
 
 @dataclasses.dataclass
 class Spent:
-    """What an instruction took: seconds of each execution without the events inside.
+    """An instruction's time: seconds of each execution without the events inside.
 
     inner: events directly inside, of all executions.
     """

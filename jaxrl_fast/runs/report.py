@@ -37,7 +37,7 @@ AGAIN = 10  # seconds after which the page of a run in training loads again
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
-    """What a run is: config.json, and its objects if their modules can be imported."""
+    """A run to report on: config.json, and its objects if their modules can be imported."""
 
     content: dict[str, Any]
     algo: Algorithm | None = None

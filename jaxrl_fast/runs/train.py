@@ -112,7 +112,7 @@ def start(
 
 
 class Around(NamedTuple):
-    """What a user puts around a run, see `train`."""
+    """Hooks, sinks and display around a run, see `train`."""
 
     hooks: Sequence[Hook] = ()
     sinks: Sequence[Sink] | Sinks = ()

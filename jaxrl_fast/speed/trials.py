@@ -85,7 +85,7 @@ def bits(leaf: Any) -> bytes:
 
 
 def equal(one: Trial, other: Trial) -> bool:
-    """Return whether both had the same numbers wherever both have been."""
+    """Return whether both had the same numbers at every iteration that both reached."""
     common = one.numbers.keys() & other.numbers.keys()
     return bool(common) and all(one.numbers[t] == other.numbers[t] for t in common)
 

@@ -210,7 +210,7 @@ def test_a_run_is_repeatable_bit_for_bit(algo, settings, tmp_path):
 
 
 def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
-    """As large ones are; of an environment that writes to its own buffers."""
+    """Large observations are sent apart from the launch; the environment reuses its buffers."""
     runs = []
     for name in "ab":
         monkeypatch.setattr("jaxrl_fast.actors.groups.LARGE", 0 if name == "b" else LARGE)
@@ -316,7 +316,7 @@ def cartpoles():
 
 
 def test_hanging_processes_are_killed(cartpoles):
-    """Those of before when they restart, all of them at the end."""
+    """The old processes at a restart, and all processes at the end."""
     env, run, agent = cartpoles
     actors = Actors(run, env, jax.random.key(0), warmup=0, patience=20.0, restarts=1)
     actors.start(0, agent)
@@ -365,7 +365,7 @@ def test_a_pause_of_the_program_is_no_timeout():
 
 
 def test_environments_with_a_hanging_close_are_left_behind(ppo):
-    """What was played counts; nobody waits for more than some seconds."""
+    """The rollouts count, and the run waits for some seconds at most."""
     env, run, agent = ppo
     left, watch = threading.Event(), Watch("Env", 30.0)
     watch.closing = 0.1
@@ -399,7 +399,7 @@ def test_sending_is_watched(ppo):
 
 
 def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo):
-    """Its environments answer, but there are games for hours."""
+    """The environments answer, but their games take hours."""
     env, run, agent = ppo
     watch = Watch("Env", 120.0)
     watch.limits.hurry = 0.5
@@ -407,7 +407,7 @@ def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo):
     with pytest.raises(HostError, match="was played for 0.5 s more, and not to the end"):
         play.evaluate(env, run.algo, agent, jax.random.key(0), 10**7, "greedy", watch=watch,
                       stopping=lambda: True)
-    assert time.monotonic() - began < 20 and not any(t.name == "aside" and t.is_alive()
+    assert time.monotonic() - began < 20 and not any(t.name == "environments"
                                                      for t in threading.enumerate())
 
 
@@ -457,8 +457,8 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
 
 
 def test_slow_environments_get_a_longer_timeout():
-    """Of a run that is to stop: ten seconds from when it was asked to, twice what the slowest
-    answer took, or its timeout."""
+    """The limit of a stopping run is ten seconds from the request, twice the slowest answer, or its
+    timeout."""
     now = [100.0]
     limits = Limits(120.0, now=lambda: now[0])
     assert limits.over(0.0, False) is None
@@ -542,7 +542,7 @@ def failing(times):
 
 @pytest.mark.parametrize("eval_every", [0, 64])
 def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
-    """What was learned until then is logged and saved, and the run goes on from there."""
+    """The training until then is logged and saved, and the run continues from there."""
     with pytest.raises(HostError,
                        match=r"the referee left; the last good checkpoint is .*train --resume"):
         train(jf.PPO(**PPO), tmp_path / "run", failing(1), total_steps=128, eval_every=eval_every)
@@ -614,7 +614,7 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
 
 
 def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
-    """Nothing was seen, so nothing is experience."""
+    """The actors saw nothing, so nothing counts as experience."""
 
     start = Actors.start
 
@@ -629,8 +629,8 @@ def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
 
 
 def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
-    """What the actors had ahead is dropped with their environments; what was learned is whole, and
-    the run goes on."""
+    """The rollouts ahead are dropped with their environments; the learner's state is whole, and the
+    run continues."""
     take, waiting = Actors.take, []
 
     def taken(self, t, stopping):
@@ -693,8 +693,8 @@ def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     {"n_step": 3},
 ], ids=str)  # fmt: skip
 def test_no_window_crosses_a_seam(settings):
-    """Of any memory of the family, with stacks: rows say (episode, step), and every window is of
-    one life."""
+    """Every memory of the family, with stacks: rows say (episode, step), and every window has one
+    life."""
     algo = jf.DQN(**DQN | settings | {"batch_size": 32}).bind(
         dataclasses.replace(jf.make(NAME).spec, stack=2))
     memory, t = algo.memory(), algo.num_steps

@@ -93,7 +93,7 @@ def run_of(algo, env):
 
 
 def policy(algo, agent, seen):
-    """Its distributions, at what was seen in these very rows [T, B]."""
+    """The policy's distributions at the observations of these rows [T, B]."""
     acting, noise = algo.acting(agent), algo.draw(jax.random.key(0), *seen.shape[:2])
     act = lambda obs, noise: algo.act(acting, (), obs, noise, play.start_clock(), "sample")[2][0]
     return jax.vmap(act)(seen, noise)

@@ -1,5 +1,5 @@
-"""Who waits for whom, without environments: a rollout is asked for once its agent is there, and
-again where a worker fails."""
+"""The handover without environments: a rollout is asked for once its agent is there, and again if a
+worker fails."""
 
 from __future__ import annotations
 

@@ -163,8 +163,8 @@ def test_on_policy_impala_is_a2c(key, compiled):
 
 
 def test_impala_weights_an_older_rollout_by_the_behaviour_policy(key, clock):
-    """As a loop over several hosts hands it over; squashed actions, whose log-probability needs
-    what was drawn."""
+    """A rollout as a loop over several hosts hands it over; squashed actions need their draw for
+    the log-probability."""
     env = jf.make("probe/continuous")
     algo = jf.IMPALA(num_envs=4, num_steps=3, hidden=(4,), squash=True).bind(env.spec)
     run = tree.as_float32(iteration.Run(env, algo, 10.0))

@@ -131,7 +131,7 @@ def test_apex_refuses_noisy_and_uniform_replay(name, value):
 
 
 def test_memories_of_equal_settings_are_equal():
-    """They are static arguments of jitted functions: two that differ by identity would be compiled
+    """Memories are static arguments of jitted functions: two that differ by identity would compile
     twice."""
     spec = jf.make("probe/masked").spec
     memories = [jf.ApeX(**SMALL | {"discount": d}).bind(spec).memory() for d in (0.9, 0.9, 0.8)]

@@ -67,7 +67,7 @@ def simulate(params, start, fresh, noise, std):
 
 
 def one_iteration(play):
-    """What `learn` gets of the engine, around a rollout of one's own."""
+    """The `Iteration` that `learn` gets from the engine, around the given rollout."""
     collect = lambda agent: Played(*play(agent), {}, ())
     return Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), None, collect, None)
 
@@ -218,7 +218,7 @@ def test_a_backend_of_brax_without_a_gradient():
 
 @jf.settings
 class OnMJX(Line):
-    """As brax's on mjx: a loop, and backends beside it that have none."""
+    """An environment like brax's on mjx: a loop, and backends beside it without one."""
 
     @property
     def spec(self):
@@ -226,7 +226,7 @@ class OnMJX(Line):
 
 
 def test_a_linear_reward_has_a_gradient():
-    """It is a constant: dependence on numbers would not find it."""
+    """The gradient is a constant: a search for dependence on numbers would not find it."""
 
     class Linear(Line):
         def transition(self, noise, state, action):

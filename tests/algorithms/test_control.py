@@ -169,7 +169,7 @@ def critic_loss(algo, zs, y, weight):
 
 
 def targets(algo, zs, ret, factor, temperature, log_prob):
-    """What the critics are to learn [b], or [b, atoms] for TQC."""
+    """The targets of the critics [b], or [b, atoms] for TQC."""
     if isinstance(algo, jf.TQC):
         atoms = jnp.sort(jnp.concatenate(zs, axis=1), axis=1)
         atoms = atoms[:, : len(zs) * (algo.num_quantiles - algo.drop_quantiles)]
@@ -232,7 +232,7 @@ def actor_objective(algo, actor, params, moments, batch, key):
 
 
 class Reference:
-    """What the algorithm should be after every update; Adam and the targets in NumPy."""
+    """The algorithm's state after every update; Adam and the targets in NumPy."""
 
     def __init__(self, algo, agent):
         self.algo, self.params, self.target, self.moments = (
@@ -438,8 +438,8 @@ class Counts(jf.SAC):
 
 
 def test_statistics_belong_to_the_agent_and_count_each_row_once():
-    """Of warm-up too; after the updates; not in evaluation; and the actions in memory are the
-    environment's."""
+    """Statistics count the rows of warm-up, follow the updates and stand still in evaluation; the
+    memory holds the environment's actions."""
     sizes = dict(num_envs=4, num_steps=2, updates_per_iteration=2, batch_size=4, buffer_size=400,
                  learning_starts=16)
     algo = Counts(**sizes, hidden=(4,), critic_hidden=(4,), normalize_observations=True)

@@ -164,7 +164,7 @@ def test_value_based(learn, cls, name, settings):
 
 @pytest.mark.parametrize("cls", [jf.DQN, jf.QRDQN])
 def test_munchausen_learns_soft_values(learn, cls):
-    """Its fixed point by hand, on a probe whose episodes last one step: Q(a) = r(a) + alpha
+    """The fixed point by hand, on a probe whose episodes last one step: Q(a) = r(a) + alpha
     clip(tau log pi(a))."""
     tau, alpha, clip = 0.5, 0.5, -0.6
     settings = {"munchausen": True, "munchausen_temperature": tau, "munchausen_alpha": alpha,

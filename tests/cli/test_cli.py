@@ -525,7 +525,7 @@ def test_positionals_stand_anywhere_before_the_groups():
 
 @pytest.mark.parametrize(("code", "expected"), [("licence lost", 1), (None, 0), (7, 7)])
 def test_a_library_that_exits_is_reported(code, expected, run_cli):
-    """As Python does it: a text is printed, and is a failure."""
+    """A text in SystemExit is printed and is a failure, as in Python."""
     assert run_cli(*ends_with(SystemExit(code))) == (
         expected, "", f"jaxrl-fast: error: {code}\n" if expected == 1 else "")
 

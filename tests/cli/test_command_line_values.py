@@ -70,8 +70,7 @@ def flags_of(line: str) -> list[cli_args.Option]:
 
 
 def refused(argv: list[str], capsys, names: str = "") -> str | None:
-    """What is wrong with how a bad line is refused; None where it is right. names: a word that the
-    message holds."""
+    """The fault in the refusal of a bad line, or None. names: a word of the message."""
     code = cli.main(argv)
     printed = capsys.readouterr()
     lines = [line

@@ -1,4 +1,4 @@
-"""What a child tells, what it says before XLA ends it, and the compile cache."""
+"""The answers of a child, its words before XLA ends it, and the compile cache."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_greedy_and_sampled_play_differ(key):
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_the_logged_score_is_the_current_agents(name):
-    """Its key depends on the seed and the row alone, and the agent is the one after that row."""
+    """The key depends on the seed and the row alone, and the agent is the one after that row."""
     agents = {}
     keep = lambda s, rows: agents.update(
         {s.rows: jax.tree.map(lambda x: np.asarray(x).copy(), s.state.agent)})

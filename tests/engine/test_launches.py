@@ -77,7 +77,8 @@ ON_A_CPU = {
     *(SLOW(name, 3) for name in ON_A_CPU if name not in ("rainbow", "td3", "ppo", "apg", "es")),
 ])  # fmt: skip
 def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
-    """No branch, no loop of unknown trip count, under `vmap` over seeds neither. A CPU has both where they save operations."""
+    """No branch and no loop of unknown trip count, also under `vmap` over seeds. A CPU has both if
+    they save operations."""
     row = log_row(name, members)
     assert control(row, "cuda") == control(row, "rocm") == {}
     assert control(row, "cpu") == ON_A_CPU[name]
@@ -161,7 +162,7 @@ def test_a_selection_is_the_branch(due, both_forms):
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
 def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
-    """What is left is what a CPU's program has after a trace for every platform."""
+    """The rest is the CPU's part of a trace for every platform."""
     env = tools.environment(name)
     run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
     row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)

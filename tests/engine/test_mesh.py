@@ -196,8 +196,7 @@ def test_an_epoch_hands_out_every_row_once():
 
 
 def test_groups_hold_whole_environments():
-    """As V-trace takes them: the time axis stays, each group gives half of the environments of a
-    batch."""
+    """V-trace needs the time axis whole: each group gives half of the environments of a batch."""
     memory = grouped(RolloutMemory(3, 8, 2, by_env=True), 2)
     batches = fetched(memory, filled(memory, 1, 3, 8), 4)
     for epoch in range(2):

@@ -229,9 +229,9 @@ assert len(left.lanes) == len(left.population.devices) == 1 and left.env_steps =
 
 
 def test_three_members_on_two_devices(tmp_path):
-    """They equal single runs (to rounding: a partitioned program is fused differently), one pads
-    the devices, nothing is sent between them, a resumed run equals an unbroken one bit for bit, and
-    one device can take over."""
+    """Members equal single runs (to rounding: a partitioned program is fused differently), one pads
+    the devices, the devices send nothing, a resumed run equals an unbroken one bit for bit, and one
+    device can take over."""
     ended = tools.python(TWO_DEVICES, tmp_path, timeout=280,
                          XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -1,5 +1,5 @@
-"""What the compiled programs are: no callbacks, no implicit transfers, small metrics, the same for
-every platform."""
+"""Properties of the compiled programs: no callbacks, no implicit transfers, small metrics, the same
+for every platform."""
 
 from __future__ import annotations
 
@@ -139,7 +139,8 @@ def test_the_state_is_donated(name, unbroken):
 
 @BOTH
 def test_metrics_are_a_sum_and_a_count_a_row(name):
-    """Their size depends on neither environments, steps, updates nor the length of a row."""
+    """The size of metrics is independent of environments, steps, updates and the length of a
+    row."""
     wide = (
         dict(num_envs=16, num_steps=32, num_epochs=3) if name == "ppo"
         else dict(num_envs=16, updates_per_iteration=3)
@@ -288,8 +289,7 @@ assert re.search(hlo.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
 
 
 def test_a_population_on_two_gpus_sends_nothing(tmp_path):
-    """What XLA gets for CUDA is one module, without collectives or callbacks. `gpu_aot` compiles
-    it."""
+    """XLA gets one module for CUDA, without collectives or callbacks. `gpu_aot` compiles it."""
     scripts = str(Path(__file__).resolve().parents[2] / "scripts")
     ended = tools.python(CUDA, "ppo", "dqn", timeout=240,
                          XLA_FLAGS="--xla_force_host_platform_device_count=2",

@@ -16,7 +16,7 @@ PACKAGE = Path(jaxrl_fast.__file__).parent
 
 
 def test_no_two_streams_share_a_key(key):
-    """Of the first iterations and rows, and of those whose numbers lie nearest to the ends of their ranges."""
+    """The first iterations and rows, and the numbers nearest to the ends of their ranges."""
     times = [0, 1, 2, 2**30, 2**31 - 3, 2**31 - 2, 2**31 - 1]
     found = [streams.init_key(key)]
     for t in times:

@@ -1,4 +1,4 @@
-"""What environments on the host return: converted where no number changes, else refused with their
+"""Values of environments on the host: converted if no number changes, else refused with their
 name."""
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def test_vectors_of_their_own_too():
 
 
 def test_an_agent_refuses_values_outside_its_space():
-    """As an environment does; of JAX's arrays the dtype is all that a trace knows, and a value
-    outside of one is looked at."""
+    """An agent refuses them as an environment does; a trace knows only the dtype of JAX's arrays,
+    and values outside of a trace are compared."""
     own = own_form(theirs.Box(0, 255, (2,), np.uint8))
     for values in (np.array([3, 300]), jnp.array([3, 300])):
         with pytest.raises(ConfigError, match="observation must be integers from 0 to 255"):

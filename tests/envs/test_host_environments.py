@@ -228,7 +228,7 @@ def test_settings_are_the_constructor_s():
 
 
 def test_a_module_in_the_name(tmp_path, monkeypatch):
-    """It is imported, the working directory included, and registers its environment."""
+    """The module is imported, also from the working directory, and registers its environment."""
     text = (
         "import gymnasium\ngymnasium.register('Temporary-v0', "
         "entry_point='helpers.counters:Counter')"
@@ -395,7 +395,7 @@ if __name__ == "__main__":
 
 
 def test_an_opening_vector_does_not_keep_its_program(tmp_path):
-    """It was given up: one of its environments hangs where it is made."""
+    """The run gave the vector up: one of its environments hangs in its constructor."""
     (tmp_path / "stuck.py").write_text(STUCK)
     assert (
         subprocess.run(
@@ -583,7 +583,7 @@ LONGEST = {f"gym:{tools.ID}": 4, "gym:CartPole-v1": 200, "gym:Pendulum-v1": 200,
 
 
 class Broken(Wrapped):
-    """What a vector may get wrong."""
+    """A vector with one fault."""
 
     def __init__(self, vector, fault):
         super().__init__(vector)
@@ -654,8 +654,8 @@ def test_not_inside_programs():
 
 
 def test_an_algorithm_with_its_own_rollouts_is_refused_on_the_host():
-    """Where it does not declare it by `whole_rollouts`, the rollout that it asks for is the actors'
-    all the same."""
+    """Without `whole_rollouts`, `collect` would return the actors' rollout whatever agent it
+    gets."""
 
     @jf.settings
     class Twice(jf.PPO):
@@ -687,7 +687,7 @@ def test_a_missing_extra(modules):
 
 
 def test_a_missing_package_of_the_environment(monkeypatch, modules):
-    """As bad input, with the line that installs it."""
+    """The error is one of bad input, with the line that installs the package."""
     modules(Box2D=None)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d.lunar_lander", raising=False)
     monkeypatch.delitem(sys.modules, "gymnasium.envs.box2d", raising=False)

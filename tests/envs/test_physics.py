@@ -88,7 +88,7 @@ def test_actions_are_clipped_to_the_space():
 
 
 def pool(env, key, num_steps=8, num_envs=16, t=0):
-    """Which entries the steps take, int32 [T, B]; the pool; and where its entries start."""
+    """The entries that the steps take, int32 [T, B]; the pool; and the starts of its entries."""
     index, drawn = env.resets.draw(env, jax.random.key(key), num_steps, num_envs, jnp.int32(t))
     return np.asarray(index), drawn, np.asarray(drawn.entries[1][1])[:, 0]
 
@@ -464,8 +464,8 @@ def test_gradients_flow_through_blocks():
 
 
 def test_each_device_has_its_own_blocks(monkeypatch):
-    """What is divided over three devices is stepped by blocks of three times as many; the
-    environment is made once for each."""
+    """Environments over three devices are stepped by blocks of three times as many; each device
+    makes the environment once."""
     env = wrappers.wrap(toy(), action_repeat=2)
     assert env.on_device(1) is env and env.on_device(3).env is env.on_device(3).env is not env.env
     assert toy().on_device(3).spec == toy().spec

@@ -83,7 +83,7 @@ QUICK = "playground/CartpoleBalance"
      *(pytest.param(x, marks=pytest.mark.slow) for x in playground_adapter.NAMES if x != QUICK)]
 )
 def test_a_step_equals_the_suites_step(name):
-    """Its own keeps the whole State from step to step; ours gives it zeros for what it only
+    """The suite keeps the whole State from step to step; ours gives zeros for the parts that a step
     overwrites."""
     env = jf.make(name)
     state, obs = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 3)

@@ -182,8 +182,8 @@ def test_missing_gymnax_says_what_to_install(modules):
      ("brax/inverted_pendulum", {"randomize": "actuator.gear=0.8:1.2", "reset_pool": 3})],
 )  # fmt: skip
 def test_make_within_a_trace(name, settings, monkeypatch):
-    """What is cached outlives the trace: nothing of it may belong to that. With empty caches, which
-    others have filled."""
+    """Cached objects outlive the trace: no part of them may belong to it. The caches are empty
+    here."""
     for module in (registry, brax_adapter, gymnax_adapter):
         for attribute, function in list(vars(module).items()):
             if hasattr(function, "cache_clear") and function.__module__ == module.__name__:

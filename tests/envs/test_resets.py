@@ -64,7 +64,8 @@ class Tally(wrappers.Wrapper):
 
 
 def play(env, actions, key=0, t=0):
-    """What is seen before each action and after the last one [T + 1, B], for the actions [T, B]."""
+    """The observations before each action and after the last one [T + 1, B], for the actions [T,
+    B]."""
     actions = jnp.asarray(actions)
 
     @jax.jit

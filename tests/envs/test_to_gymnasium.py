@@ -508,7 +508,7 @@ def test_without_gymnasium(monkeypatch, modules):
 @pytest.mark.torch
 @pytest.mark.timeout(240)
 def test_stable_baselines_learns():
-    """Its PPO, unchanged, on single environments that it vectorizes itself."""
+    """The unchanged PPO of Stable-Baselines3, on single environments that it vectorizes itself."""
     import torch
     from stable_baselines3 import PPO
     from stable_baselines3.common.env_checker import check_env as check_for_sb3

@@ -1,5 +1,4 @@
-"""Where a run may be written: paths as the system reads them, folders that cannot be written, and
-one process a folder."""
+"""Folders of runs: paths as the system reads them, unwritable folders, and one process a folder."""
 
 from __future__ import annotations
 

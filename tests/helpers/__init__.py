@@ -1,2 +1,2 @@
-"""What tests of several folders share: tiny runs, environments that know what they must return,
+"""Code that tests of several folders share: tiny runs, environments that know their own results,
 small distributions."""

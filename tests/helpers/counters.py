@@ -70,8 +70,8 @@ class Buffer(gymnasium.Env):
 
 
 class Says(gymnasium.Env):
-    """What it is told to, from its second observation on: any value in place of an observation, a
-    reward, an end."""
+    """An environment with given values from its second observation on: an observation, a reward, an
+    end."""
 
     observation_space = spaces.Dict(a=spaces.Box(-9, 2**40, (1,), np.int64))
     action_space = spaces.Discrete(2)

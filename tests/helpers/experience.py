@@ -37,8 +37,8 @@ def same(a, b):
 
 
 def random_episodes(env, steps: int) -> list[dict]:
-    """What four environments did under random actions, as Minari has it: with the observation after
-    the last step."""
+    """Episodes of four environments under random actions, in Minari's form: with the observation
+    after the last step."""
     algo = jf.DQN().bind(env.spec)
     keys = random.split(jax.random.key(5), 3)
 

@@ -179,7 +179,7 @@ def member(tree: Any, index: int) -> Any:
 
 
 def scores(returns: Any) -> Any:
-    """What `Programs.evaluate` gives, of evaluations that came to these returns."""
+    """The result of `Programs.evaluate` for evaluations with these returns."""
     returns = np.asarray(returns, np.float64)
     return programs.Scores(returns, np.zeros(len(returns), int), np.ones(len(returns)))
 
@@ -224,8 +224,8 @@ def through_json(rows: Any) -> list[dict[str, Any]]:
 
 
 def subprocess_environment(**more: str) -> dict[str, str]:
-    """This process's; of the XLA flags it has collected only those that bits depend on, as they do
-    on NPROC."""
+    """The variables of this process; of its XLA flags only those that bits depend on, as they do on
+    NPROC."""
     kept = [f for f in os.environ.get("XLA_FLAGS", "").split() if any(name in f for name in BITS)]
     flags = " ".join([*kept, more.pop("XLA_FLAGS", "")]).strip()
     return {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"} | (

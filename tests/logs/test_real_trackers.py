@@ -122,7 +122,7 @@ def tracker(request) -> tuple[str, Store]:
 
 
 def test_a_killed_run_has_each_row_once(tracker, tmp_path):
-    """It is killed at 192, and goes on from its checkpoint at 64."""
+    """A run is killed at 192, and continues from its checkpoint at 64."""
     text, read = tracker
     content = {"algorithm": {"name": "ppo", "settings": {}}, "environment": {"name": "CartPole-v1"},
                "run": {"seed": 3}}

@@ -1,5 +1,5 @@
-"""What environments report beside the reward: in every log, from the device and from the host,
-under names of its own."""
+"""Reports of environments beside the reward: in every log, from the device and from the host, under
+names of their own."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ DQN = jf.DQN(**SIZES, num_steps=4, buffer_size=256, learning_starts=64, batch_si
 
 
 def said(time, end):
-    """Of an episode of 10 steps: `effort` is its step, `success` is 1 at its end, `late` is
-    reported from step 6 on."""
+    """An episode of 10 steps: `effort` is its step, `success` is 1 at its end, `late` is reported
+    from step 6 on."""
     return {"effort": time, "success": end, "late": jnp.where(time > 5, 2.0 * time, jnp.nan),
             "entropy": 7, "episode_return": 5.0}
 

@@ -1,5 +1,5 @@
-"""What sinks leave behind: strict JSON that survives kills, events that TensorBoard reads, an
-honest display."""
+"""The files and screens of sinks: strict JSON that survives kills, events that TensorBoard reads,
+an honest display."""
 
 import io
 import json
@@ -60,8 +60,8 @@ def test_jsonl_rows_are_strict_and_read_back(tmp_path):
 
 
 def test_jsonl_of_one_member_holds_numbers_and_an_older_one_reads_alike(tmp_path):
-    """What pandas reads as numbers; `read_jsonl` gives lists, and so it does for the lists of one
-    of older logs."""
+    """pandas reads the values as numbers; `read_jsonl` gives lists, and so it does for older logs,
+    which hold lists of one."""
     now, then = tmp_path / "now.jsonl", tmp_path / "then.jsonl"
     sink = JsonlSink(now)
     for value in (1.5, np.nan):
@@ -296,7 +296,7 @@ def test_wandb_absent_names_the_extra(tmp_path, modules, module):
 
 
 class FakeWandb(types.ModuleType):
-    """As much of wandb as the sink uses."""
+    """The part of wandb that the sink uses."""
 
     class errors:
         class Error(Exception):
@@ -650,7 +650,7 @@ def test_a_narrow_terminal_gets_one_line(no_dumb_terminal, monkeypatch):
 
 
 def screen(text: str, columns: int) -> list[str]:
-    """What a terminal of so many columns shows of `text`: as much of one as a progress bar
+    """The lines that a terminal of `columns` columns shows of `text`: the codes that a progress bar
     needs."""
     lines, y, x = [""], 0, 0
     for code, char in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|(.)", text, re.S):

@@ -118,7 +118,7 @@ def test_a_resume_goes_on_in_its_log_or_an_empty_file(kind, tmp_path, run):
 
 
 class FakeClient:
-    """As much of MLflow's client as the sink uses; keeps what it was told, over several clients."""
+    """The part of MLflow's client that the sink uses; keeps its calls, over several clients."""
 
     calls: ClassVar[list] = []
 
@@ -212,7 +212,7 @@ def test_mlflow_gets_videos_of_a_folder_and_of_memory(mlflow, run, tmp_path):
 
 
 class FakeTrackio:
-    """As much of Trackio as the sink uses: a taken name makes another one, "must" needs a known
+    """The part of Trackio that the sink uses: a taken name makes another one, "must" needs a known
     one."""
 
     def __init__(self, names=()):

@@ -35,7 +35,7 @@ KINDS = {0.0: StartFrom, 0.5: MixedMemory, 1.0: OfflineMemory}
 
 
 def loaded(path, memory, fraction):
-    """What `load_experience` gives, which is what it was outlined to be without its arrays."""
+    """The experience of `load_experience`, whose outline was the same without its arrays."""
     aside = (path / "store").rename(path / "aside")
     outline = outline_experience(path, memory, fraction)
     aside.rename(path / "store")

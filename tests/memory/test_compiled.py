@@ -1,4 +1,4 @@
-"""What XLA makes of the replay: a ring write in place, and no copy of the store."""
+"""XLA's program of the replay: a ring write in place, and no copy of the store."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def copies(text, store):
 
 
 def assert_little_is_beside(compiled, store):
-    """What the program needs beside its arguments is less than half of the store: a copy has many
+    """The program needs less than half of the store beside its arguments: a copy has many
     spellings."""
     assert compiled.memory_analysis().temp_size_in_bytes < tree.nbytes(store) / 2
 
@@ -260,7 +260,7 @@ def test_members_in_turns_keep_their_replay_in_place(prioritized):
 
 
 class Shape:
-    """What a state may have in its structure: an array, of which `==` is no truth value; each made
+    """A part of a state's structure that is an array, whose `==` has no truth value; each made
     anew."""
 
     def __init__(self):

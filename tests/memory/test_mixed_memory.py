@@ -151,7 +151,8 @@ def test_a_prioritized_run_starts_from_data_of_another_exponent():
 
 
 def test_windows_without_an_actor_get_the_largest_priority():
-    """Those of the last rows of a run's replay come to life with the first rows of the next run."""
+    """Windows of the last rows of a run's replay come to life with the first rows of the next
+    run."""
     memory = PrioritizedMemory(32, 1, 1, 4, n_step=3, alpha=1.0,
                                first=lambda window: window.boot_extras - window.extras + 1.5)
     unknown = dataclasses.replace(memory, first=None)

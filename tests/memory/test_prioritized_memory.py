@@ -263,7 +263,7 @@ def test_first_priorities_come_from_the_actor(shape, rng):
 
 
 def test_rows_without_an_actor_get_the_largest_priority():
-    """Those of a dataset, in a memory whose own actors give one."""
+    """Rows of a dataset, in a memory whose own actors give a priority."""
     memory = dataclasses.replace(make(1, 1, 1), first=lambda window: window.extras["taken"])
     no = jnp.zeros((1, ENVS), bool)
     mem = memory.init(jax.eval_shape(lambda: rows(memory, 0, no, no)))

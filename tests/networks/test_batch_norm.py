@@ -72,7 +72,8 @@ def test_running_statistics_are_used_and_fixed_outside_training(rng):
 
 @pytest.mark.parametrize("updates", [0, 3])
 def test_no_gradient_passes_r_d_and_the_running_statistics(updates, rng):
-    """That of x is the one with r and d held constant; that of the running statistics is zero."""
+    """The gradient of x has r and d held constant; the gradient of the running statistics is
+    zero."""
     v, x = variables(rng, updates), rng.normal(0.5, 1.3, (ROWS, WIDTH)).astype(np.float32)
     w = rng.normal(size=(ROWS, WIDTH)).astype(np.float32)
 

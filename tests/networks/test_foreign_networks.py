@@ -37,7 +37,8 @@ class Two(Net):
 
 @jax.tree_util.register_pytree_node_class
 class Tree:
-    """As a module of Equinox: arrays and functions are its leaves, and it takes one observation."""
+    """A module in Equinox's form: arrays and functions are its leaves, and it takes one
+    observation."""
 
     def __init__(self, key, width: int = 8):
         self.weight, self.act, self.count = (

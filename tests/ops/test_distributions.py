@@ -154,7 +154,7 @@ def test_one_hot_select(rng):
 
 
 def test_tanh_normal_equals_numerical_integration(key):
-    """Its density over (-1, 1) by the change of variables in float64, which integrates to one; its
+    """The density over (-1, 1) by the change of variables in float64, which integrates to one; the
     entropy too."""
     mean, log_std = np.float32([0.4, -1.2]), np.float32([-0.3, 0.2])
     dist = TanhNormal(jnp.asarray(mean), jnp.asarray(log_std))
@@ -209,7 +209,7 @@ def test_tanh_normal_is_finite_at_saturation(far):
 
 @pytest.mark.parametrize("n", [2, distributions.FEW_ACTIONS, distributions.FEW_ACTIONS + 1])
 def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
-    """As terms up to FEW_ACTIONS: values, gradients, ties, and the mark of a NaN."""
+    """Terms up to FEW_ACTIONS: values, gradients, ties, and the mark of a NaN."""
     logits = jnp.round(2.0 * random.normal(key, (40, n)), 0).at[3, n - 1].set(jnp.nan)
     action = jnp.arange(40) % n
 

@@ -24,7 +24,7 @@ def test_huber_gradient_is_the_clipped_error():
 
 
 def test_policy_gradient_by_hand():
-    """Its slope is minus the advantage, through which nothing flows."""
+    """The slope is minus the advantage, through which no gradient flows."""
     log_prob, advantage = jnp.array([-0.5, -2.0, -1.0]), jnp.array([2.0, -3.0, 0.0])
     np.testing.assert_allclose(losses.policy_gradient(log_prob, advantage), [1.0, -6.0, 0.0])
     slopes = (
@@ -110,7 +110,7 @@ def test_the_slope_of_quantile_huber(rng, kappa):
 
 
 def test_quantile_huber_is_least_at_the_quantiles():
-    """Its gradient is zero where the share of targets below z is tau (far from the Huber
+    """The gradient is zero where the share of targets below z is tau (far from the Huber
     corner)."""
     targets = jnp.linspace(0.0, 1000.0, 1001)[None]
     grad = jax.grad(lambda z: losses.quantile_huber(z, jnp.array([0.1, 0.5, 0.9]), targets).sum())

@@ -249,7 +249,8 @@ def test_bootstrap_values_on_every_pattern(data, both_forms):
 
 
 def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_every_lane(both_forms):
-    """From none to all times of 64. What is behind a time at which nothing was truncated must not be taken: it is NaN."""
+    """From none to all times of 64. The value behind a time without a truncation is NaN and must
+    not be taken."""
     rng = np.random.default_rng(2)
     steps, envs = 64, 2
     share = np.array([0.0, 0.005, 0.1, 0.5, 0.9, 1.0])
@@ -300,7 +301,7 @@ def test_window_return_equals_a_plain_loop():
 
 
 def test_window_return_is_no_product_of_matrices():
-    """Those are bfloat16 on a TPU by default; returns stay float32."""
+    """Products are bfloat16 on a TPU by default; returns stay float32."""
     window = Window((), (), jnp.ones((3, 8)), jnp.ones((3, 8), bool), jnp.ones(8, jnp.int32), (), jnp.ones(8), jnp.ones(8))
     assert "dot_general" not in str(jax.make_jaxpr(returns.window_return)(window, 0.9))
 

@@ -56,8 +56,8 @@ def test_trees_scalars_images_and_integers(rng):
 
 
 def test_counts_beyond_float32():
-    """As a long run of one environment left it before there was a longest: the count stood still,
-    the variance grew."""
+    """A long run of one environment left this before counts had a limit: the count stood still, the
+    variance grew."""
     moments = Moments(jnp.float32(2.0**24), jnp.zeros(1), jnp.full(1, 2.0**24))
     blocks = jax.random.split(jax.random.key(0), 2**8)
 

@@ -120,7 +120,7 @@ observations = st.recursive(
 @settings(max_examples=40, deadline=None)
 @given(observations, actions, st.integers(0, 2**16))
 def test_actions_are_in_the_environments_own_space(observation, action, seed):
-    """Of one observation and of a vector's, whatever the spaces are."""
+    """Actions of one observation and of a vector's, for any spaces."""
     agent, batched = wild(observation, action), batch_space(action, 3)
     observation.seed(seed)
     with jax.disable_jit():

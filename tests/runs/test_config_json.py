@@ -1,5 +1,5 @@
-"""What config.json holds comes back: classes, functions, dtypes and spaces, and a run that was made
-of them goes on."""
+"""The content of config.json comes back: classes, functions, dtypes and spaces, and a run made of
+them goes on."""
 
 from __future__ import annotations
 

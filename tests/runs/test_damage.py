@@ -338,8 +338,7 @@ METAS = [
 
 @pytest.mark.parametrize(("change", "says"), METAS)
 def test_numbers_beside_a_checkpoint_of_another_form_are_damage(change, says, run):
-    """Where no checksum tells, as in a run that somebody else has made; the older checkpoint is
-    read."""
+    """No checksum tells, as in a run of another author; the older checkpoint is read."""
     folder = newest(run, "last")
     (folder / "checksums.json").unlink()
     file = folder / "meta" / "metadata"
@@ -364,7 +363,7 @@ def test_folders_named_by_other_digits_are_no_checkpoints(run):
 @pytest.mark.parametrize(
     "name", ["config.json", "metrics.jsonl", "result.json", "meta/metadata", "checksums.json"])
 def test_a_pipe_is_refused_as_a_runs_file(name, run, capsys):
-    """Nothing waits for what never comes."""
+    """A reader of a pipe would wait for ever."""
     file = run / name if "." in name and name != "checksums.json" else newest(run, "last") / name
     if name == "meta/metadata":
         (newest(run, "last") / "checksums.json").unlink()

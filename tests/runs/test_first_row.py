@@ -1,4 +1,4 @@
-"""What a run of the command line does before its first row: programs and imports."""
+"""The work of a run of the command line before its first row: programs and imports."""
 
 from __future__ import annotations
 

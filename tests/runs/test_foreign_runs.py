@@ -202,8 +202,8 @@ def test_a_library_beside_the_run_is_not_taken(where, last, here, tmp_path, monk
 
 
 def test_a_file_cannot_make_a_module_trusted(here, run_cli, monkeypatch):
-    """What a file names because it is imported is imported again, and is no more the user's own
-    than before."""
+    """A file names a module because it is imported; the module is imported again, and is trusted no
+    more than before."""
     change(*here,
            {"imports": ["orbax.checkpoint"],
             "environment": {"name": "gym:orbax.checkpoint:CartPole-v1",

@@ -244,7 +244,7 @@ def test_reached_targets_survive_a_resume(scripted, tmp_path):
 
 
 def test_a_run_at_its_target_resumes_to_a_new_end(scripted, tmp_path):
-    """As the command that it prints says; without a new end there is nothing left to do."""
+    """The printed command names the new end; without one the run has nothing left to do."""
     scripted({rows: [0.95] for rows in (2, 4, 6)})
     run = tmp_path / "run"
     tools.train("ppo", run, eval_every=128, target_return=0.9)

@@ -24,7 +24,7 @@ SHA = "0" * 40
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """As much of a hub as the client asks for: repositories with one revision."""
+    """The part of a hub that the client asks for: repositories with one revision."""
 
     protocol_version = "HTTP/1.1"
     repositories: dict[str, dict[str, bytes]] = {}

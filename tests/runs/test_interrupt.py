@@ -106,7 +106,7 @@ def test_handlers_are_put_back(interruptible):
 
 
 def test_a_context_within_another_takes_over(interruptible):
-    """What the outer one noted counts within, and what comes after does not end the outer one's
+    """A signal noted by the outer context counts within, and a later one does not end the outer
     block."""
     with Signals() as outer, outer.at_once("outside"):
         with Signals() as inner:
@@ -131,8 +131,7 @@ def test_a_context_entered_again_has_caught_nothing(interruptible):
 
 
 def test_an_interrupt_without_a_run_directory():
-    """Nothing is saved there, and what was caught is still a KeyboardInterrupt for whoever
-    called."""
+    """Nothing is saved, and the caller still gets a KeyboardInterrupt."""
     hook = lambda session, rows: signal.raise_signal(signal.SIGINT) if session.rows == 3 else None
     with pytest.raises(Interrupted, match="stopped by SIGINT at 192 environment steps") as error:
         tools.train("ppo", hooks=[hook], chunk_seconds=1e-9, eval_every=0)
@@ -275,7 +274,7 @@ def test_a_signal_in_a_destructor_ends_the_block_in_silence(signum, interruptibl
 
 
 def test_a_second_signal_does_not_stop_the_cleanup(tmp_path, monkeypatch):
-    """It would be Python's own, which ends the process in the middle of it."""
+    """Python's own handler would end the process in the middle of the cleanup."""
     own, ended = signal.signal(signal.SIGTERM, lambda *_: ended.append(1)), []
     during(monkeypatch, programs.Programs, "ready")
     during(monkeypatch, RunDir, "discard")

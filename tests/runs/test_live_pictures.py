@@ -118,7 +118,7 @@ def test_nothing_is_written(shell, tmp_path):
 
 
 def test_offline_training_shows_an_episode(shell, tmp_path):
-    """No environment is in training."""
+    """Offline training has no environment to show."""
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=1_024)
     env = jf.make("CartPole-v1")
     save_memory(tmp_path / "replay", jf.experience(jf.train(algo, env, 512, pictures=False)))

@@ -22,14 +22,14 @@ class Unlisted(Drawn):
 
 
 class Plain(Drawn):
-    """Its constructor takes no render mode."""
+    """An environment whose constructor takes no render mode."""
 
     def __init__(self):
         self.render_mode = None
 
 
 class Blank(Unlisted):
-    """It takes one, and draws nothing."""
+    """An environment whose constructor takes a render mode, and which draws nothing."""
 
     render = gymnasium.Env.render
 

@@ -127,7 +127,7 @@ def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
 
 
 def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
-    """It goes through `sys.unraisablehook`, page after page; what is not orbax's is shown as
+    """Orbax's error goes through `sys.unraisablehook`, page after page; other errors are shown as
     before."""
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)

@@ -421,7 +421,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_resume_that_is_refused_writes_nothing(what, whole, tmp_path):
-    """Nothing in any seed, whichever of them is the reason: the finished run is still one."""
+    """No seed's folder changes, whichever seed is the reason: the finished run stays finished."""
     prepare, settings, message = REFUSED[what]
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
@@ -437,7 +437,7 @@ def test_a_resume_that_is_refused_writes_nothing(what, whole, tmp_path):
 
 
 def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
-    """What result.json and config.json say of a run agrees, of all seeds and of each."""
+    """result.json and config.json agree about a run, for all seeds and for each."""
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)
     with pytest.raises(Interrupted):

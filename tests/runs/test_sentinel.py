@@ -96,7 +96,7 @@ def test_a_diverged_candidate_is_detected(name):
      "observations in an evaluation are not finite at 320 environment steps in member 0"),
 ])  # fmt: skip
 def test_observations_are_named(name, tested, said):
-    """No loss needs to see them, and an action that is made of them looks like any other."""
+    """No loss needs to see the observations, and an action made of them looks like any other."""
     algo = tools.algorithm(name) if name == "ppo" else tools.algorithm(
         name, normalize_observations=False)
     with pytest.raises(jf.NonFiniteError, match=said):

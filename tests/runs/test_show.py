@@ -18,7 +18,8 @@ from jaxrl_fast.runs.pictures import Video
 
 @jf.settings
 class Counting(jf.SingleEnv):
-    """Its picture is as bright as the sum of the actions; it ends at 9, or after 20 steps."""
+    """An environment whose picture is as bright as the sum of the actions; ends at 9, or after 20
+    steps."""
 
     @property
     def spec(self):

@@ -1,4 +1,4 @@
-"""What settings are drawn from."""
+"""Distributions of settings."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_suggestions_of_a_trial(text, asked):
 
 
 class Powers(Sampler):
-    """As little as a sampler needs."""
+    """The least that a sampler needs."""
 
     form = "powers:LOW,HIGH"
 

@@ -240,8 +240,8 @@ def test_draws():
 
 
 def test_waves(device_memory):
-    """What does not fit is split: into waves of configurations, and where not one fits with all its
-    seeds, by seeds."""
+    """A sweep that does not fit is split into waves of configurations; a configuration that does
+    not fit with all its seeds, by seeds."""
     algo, env = tools.algorithm("dqn"), tools.environment()
     rates = [{"algo.learning_rate": 10.0 ** -i} for i in range(5)]
     whole = Sweep(algo, env, RunConfig(total_steps=tools.HALF, seeds=3, **tools.RUN), {}, rates)
@@ -303,7 +303,7 @@ class LanesOf:
 
 
 def test_a_member_lost_late_is_not_a_parent():
-    """Its rows from before are good; it counts as lost all the same."""
+    """The earlier rows of the member are good; the member still counts as lost."""
     from types import SimpleNamespace
 
     from jaxrl_fast.logs.sinks import Row
@@ -343,8 +343,8 @@ def row_of(env_steps, *returns):
 
 
 def test_a_member_without_an_ended_episode_counts_by_its_last_value_or_the_median():
-    """Its last value counts, else the median; where nothing is known of any, none is dropped and
-    none replaced."""
+    """The member's last value counts, else the median; without any value no member is dropped or
+    replaced."""
     pbt, halving, nan = (
         jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.25), jf.Halving(1), np.nan
     )

@@ -1,4 +1,4 @@
-"""Where an instruction finds its operand, and what it costs in cycles."""
+"""Addressing modes: the place of an instruction's operand, and the cycles to reach it."""
 
 from __future__ import annotations
 

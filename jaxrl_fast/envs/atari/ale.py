@@ -1,4 +1,4 @@
-"""What the Arcade Learning Environment tells: start states, actions and colors.
+"""Start states, actions and colors from the Arcade Learning Environment.
 
 ALE is a black box. Its colors come from small programs of ours that show all of them.
 """
@@ -23,7 +23,7 @@ _LINES, _PAL_LINES = 262, 312
 
 
 class Colors(NamedTuple):
-    """What ALE shows for each byte of the screen."""
+    """ALE's color of each byte of the screen."""
 
     grey: np.ndarray  # uint8 [256, 1]
     rgb: np.ndarray  # uint8 [256, 3]

@@ -37,7 +37,7 @@ class Rules(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a RAM says."""
+    """A game's score, lives and end, as read from a RAM."""
 
     score: jax.Array  # [2]: see `gained`
     lives: jax.Array

@@ -47,7 +47,7 @@ def next_segment(tia: Tia, view: View, target: jax.Array) -> Segment:
 
 
 class Enabled(NamedTuple):
-    """What registers let the movable objects show: graphics of the players, bools of the rest."""
+    """Which movable objects may show, by the registers: the players' graphics, else bools."""
 
     player0: jax.Array
     player1: jax.Array

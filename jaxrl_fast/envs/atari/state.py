@@ -102,7 +102,7 @@ class Tia(NamedTuple):
 
 
 class Cart(NamedTuple):
-    """Where a cartridge maps its image."""
+    """The map of a cartridge's image to addresses."""
 
     start: jax.Array  # the image in the joined tables
     kind: jax.Array  # 0: banks of 4 KiB, 1: E0's slices, 2: FE
@@ -124,7 +124,7 @@ class Dpc(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What the player and the console's switches do in a frame."""
+    """The controllers and the console's switches in a frame."""
 
     port_a: jax.Array  # SWCHA
     port_b: jax.Array  # SWCHB
@@ -137,7 +137,7 @@ class Inputs(NamedTuple):
 
 
 class View(NamedTuple):
-    """Which lines a game shows."""
+    """The lines that a game shows."""
 
     top: jax.Array  # first line of the picture
     height: jax.Array  # lines of the picture
