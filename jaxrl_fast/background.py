@@ -1,4 +1,4 @@
-"""Run functions that may hang in threads that nobody has to wait for."""
+"""Run functions that may hang, in threads that a process can leave behind."""
 
 from __future__ import annotations
 

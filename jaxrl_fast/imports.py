@@ -143,7 +143,7 @@ def check_libraries(folder: Path | None = None) -> None:
 
 
 def _places(root: str) -> list[Path]:
-    """Return the file or folders of a package that is, or would be, imported."""
+    """Return the file or folders of a package, imported or found for import."""
     try:
         spec = importlib.util.find_spec(root)
     except (ImportError, ValueError, AttributeError):  # a module that was put there by hand

@@ -123,7 +123,7 @@ def _place(value: Any) -> tuple[Any, Any]:
 
 
 def imported(value: Any) -> Any:
-    """Return the object behind a path "module:attribute"; any other object as it is."""
+    """Return the object behind a path "module:attribute"; any other object unchanged."""
     if not isinstance(value, str):
         return value
     module, _, attribute = value.partition(":")

@@ -95,7 +95,7 @@ class Outcome(NamedTuple):
 
 
 def given(value: Any, default: Any) -> Any:
-    """Return `value`, or `default` for (), which means that there is none."""
+    """Return `value`, or `default` for (), which stands for no value."""
     return default if isinstance(value, tuple) and not value else value
 
 

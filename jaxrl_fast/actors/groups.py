@@ -26,7 +26,7 @@ LARGE = 2**16  # bytes of observations from which sending them is a step of its 
 
 
 class Stopped(Exception):
-    """Raised in a thread that nobody waits for any more."""
+    """Raised in a thread after the run stopped waiting for it."""
 
 
 def go_on(watch: Watch, clock: WallTime) -> None:

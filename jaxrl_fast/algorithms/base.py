@@ -174,7 +174,7 @@ class Algorithm:
         return agent
 
     def prepare(self, agent: PyTree, trajectory: Trajectory) -> PyTree:
-        """Return rows [T, B], exactly what the memory stores."""
+        """Return the rows [T, B] that the memory stores."""
         raise NotImplementedError
 
     def update(self, agent: PyTree, batch: Any, key: jax.Array,

@@ -1,4 +1,4 @@
-"""Load the peers that are no packages, PureJaxRL, rejax and purejaxql, from a checkout.
+"""Load the peers that have no package, PureJaxRL, rejax and purejaxql, from a checkout.
 
 None is a dependency of ours and none of their code is here. Their packages must be there: flax,
 optax, chex, distrax, gymnax, and flashbax for PureJaxRL's DQN.
@@ -187,12 +187,12 @@ LOGGED = ("discount", "returned_episode_returns", "returned_episode_lengths", "r
 def purejaxql(path, program="pqn_gymnax"):
     """Return `make_train` of purejaxql's `pqn_gymnax` (an MLP) or `pqn_minatar` (a CNN).
 
-    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; keys are of the old kind.
+    `make_train(config)` gives `key -> {"runner_state", "metrics"}`; keys have JAX's old form.
     """
     source = _checkout("purejaxql", path, ("purejaxql",), f"{program}.py")
     names = ("wandb", "omegaconf", "safetensors", "safetensors__flax")
     stubs = {name: _Stub(name.replace("__", ".")) for name in names}
-    # `main` decorates a function that nobody calls
+    # `main` decorates a function without callers
     hydra = _Overlay(_Stub("hydra"), main=lambda **_: lambda fn: fn)
     try:
         import gymnax

@@ -1,4 +1,4 @@
-"""The comparisons of `jaxrl-fast bench`: what is done, by us and by each peer that is there."""
+"""The comparisons of `jaxrl-fast bench`: one task each, by us and by each installed peer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxrl-fast doctor`: what this machine can do, what is wrong, and what to type."""
+"""`jaxrl-fast doctor`: abilities and faults of this machine, with the lines to type."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _METAVARS = {
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One flag, `--name` or `--group.name`; `kind` is of `values.KINDS`, or "bool"."""
+    """One flag, `--name` or `--group.name`; `kind` is a name of `values.KINDS`, or "bool"."""
 
     name: str
     kind: str

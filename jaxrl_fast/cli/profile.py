@@ -1,4 +1,4 @@
-"""`jaxrl-fast profile`: where the time of an iteration goes, and what would save it."""
+"""`jaxrl-fast profile`: the time of an iteration by part, and ways to save it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OPTIONS = (
            hint="default: profiles/ALGO-ENV-N; the run's own folder"),
     Option("trace", "path", help="also keep a trace for https://ui.perfetto.dev",
            metavar="FOLDER", hint="default: none"),
-    Option("try", "bool", False, "run each suggestion and report what it gained"),
+    Option("try", "bool", False, "run each suggestion and report its gain"),
     Option("ablation", "bool", False, "also time pieces of the iteration alone, as a check"),
     Option("busy", "bool", False, "measure although other processes use the device"),
     Option("seconds", "float", 3.0, "seconds of each measurement"),

@@ -67,7 +67,7 @@ def answer(path: str, host: str, page: Callable[[], str]) -> tuple[int, str, str
 
 
 def server(port: int, page: Callable[[], str]) -> http.server.ThreadingHTTPServer:
-    """Return a server at 127.0.0.1 that answers with the page as it is then.
+    """Return a server at 127.0.0.1 that answers with the current page.
 
     Raises ConfigError for a port that is taken.
     """

@@ -21,7 +21,7 @@ OPTIONS = (
     Option("busy", "bool", False, "measure although other processes use the device"),
     Option("other_numbers", "bool", False,
            "also take choices with other rounding or draws: other numbers, the same learning"),
-    Option("picture", "path", help="draw what was tried into this file", metavar="FILE",
+    Option("picture", "path", help="draw the trials into this file", metavar="FILE",
            hint="default: none"),
 )  # fmt: skip
 

@@ -24,7 +24,7 @@ def check(function: Check) -> Check:
 
 
 def advise(facts: Facts, checks: Iterable[Check] = CHECKS) -> tuple[Advice, ...]:
-    """Return what to change: what is wrong first, then by gain."""
+    """Return the advice: faults first, then by gain."""
     given = [*filter(None, (one(facts) for one in checks)), *versions(facts), *switches(facts)]
     return tuple(sorted(given, key=lambda advice: (LEVELS.index(advice.level), -advice.gain)))
 
@@ -100,7 +100,7 @@ def requirements(facts: Facts) -> Advice | None:
 
 @check
 def plugin(facts: Facts) -> Advice | None:
-    """JAX's plugin for NVIDIA cards is of another version than jaxlib."""
+    """JAX's plugin for NVIDIA cards and jaxlib have different versions."""
     jaxlib = facts.versions.get("jaxlib", "")
     for name in known.PLUGINS:
         if facts.versions.get(name, jaxlib) != jaxlib:

@@ -1,6 +1,7 @@
 """A process of its own starts JAX's backend: XLA ends a process over a flag that it does not know.
 
-The child prints a line of JSON for each part as soon as it knows it; the parent takes what came.
+The child prints a line of JSON for each part as soon as it knows it; the parent takes every line
+that came.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def takes_flags() -> bool:
 
 
 def _start(environment: Mapping[str, str], *parts: str) -> tuple[str, str]:
-    """Return what a child wrote to its output and its errors. parts: to tell; none: all."""
+    """Return a child's output and errors. parts: to print; none: all."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH", ""))))
     command = [sys.executable, "-P", "-m", "jaxrl_fast.doctor.child", *parts]
@@ -107,7 +108,7 @@ def _start(environment: Mapping[str, str], *parts: str) -> tuple[str, str]:
 
 
 def main() -> None:
-    """Print what JAX finds here, what the compile cache does and what the device can do."""
+    """Print JAX's devices, the state of the compile cache and the limits of the device."""
     import jax
 
     from jaxrl_fast import runtime

@@ -38,8 +38,8 @@ PAIRS = (
     ),
     Known(
         "jax", ">=0.11", "", "note",
-        "jnp.empty and jnp.empty_like no longer hold zeros: code of yours that counts on them "
-        "computes with what was in memory before",
+        "jnp.empty and jnp.empty_like no longer hold zeros: code of yours that relies on "
+        "them computes with old memory",
         "grep -rn --include='*.py' 'jnp.empty' .",
     ),
     Known(

@@ -1,4 +1,4 @@
-"""Measure what a device does at most: `measure_device(device)` in about three seconds."""
+"""Measure the limits of a device: `measure_device(device)` takes about three seconds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sizes:
 def measure_device(device: Any, sizes: Sizes = Sizes(), clock: Clock = time.perf_counter) -> Limits:
     """Return the measured limits of one of JAX's devices.
 
-    Each number is the best of several: what the device can do when nothing else disturbs it.
+    Each number is the best of several: the limit of an undisturbed device.
     """
     kinds = precisions(device.platform, getattr(device, "compute_capability", None))
     queued, alone = calls(device, sizes, clock)

@@ -82,7 +82,7 @@ def available_memory(meminfo: Path) -> int | None:
 
 
 def nvidia_smi(query: str = QUERY, *more: str) -> str:
-    """Return what the driver's tool prints of the cards, a line each, "" without the tool."""
+    """Return the driver's lines about the cards, one a card; "" without its tool."""
     tool = shutil.which("nvidia-smi")
     if not tool:
         return ""

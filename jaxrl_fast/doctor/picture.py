@@ -1,4 +1,4 @@
-"""Draw the measured limits of a device: what a product of each size can reach."""
+"""Draw the measured limits of a device: the rate that a product of each size can reach."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def draw(limits: Limits, path: str | Path) -> Path:
     lowest = np.min(list(found.values()), axis=0)
     axes.plot(SIDES, lowest, color="#2b2d33", linewidth=2.4, label="the lowest of them")
     plots.style(axes, "side of square float32 matrices", "FLOP/s of their product",
-                f"{limits.device}: what a product can reach")  # fmt: skip
+                f"{limits.device}: reachable rates of products")  # fmt: skip
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_ylim(lowest[0], 4 * lowest.max())

@@ -145,7 +145,7 @@ class Logging:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Evaluation episodes, and what they decide."""
+    """Evaluation episodes and the decisions that use them."""
 
     eval_every: int | None = setting(None, low=0, high=MOST_STEPS, none="a tenth of the run")
     """environment steps between evaluations; 0: only at the end"""

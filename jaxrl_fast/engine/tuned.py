@@ -1,4 +1,4 @@
-"""Settings that change speed and not learning, and what `jaxrl-fast tune-speed` found.
+"""Settings that change speed and not learning, and the choices of `jaxrl-fast tune-speed`.
 
 `SAME` keep the numbers where XLA does; `OTHER` draw otherwise, from the same distribution. What was
 found is kept beside the compile cache by program and device. A new run takes it.
@@ -168,7 +168,7 @@ def file_of(prepared: Prepared) -> Path | None:
 
 
 def keep(prepared: Prepared, found: Tuned) -> Path:
-    """Write what was found -> its file.
+    """Write the choices -> their file.
 
     Raises:
         ConfigError: the compile cache is off, or the run has no name.
@@ -186,7 +186,7 @@ def keep(prepared: Prepared, found: Tuned) -> Path:
 
 
 def find(prepared: Prepared) -> Tuned | None:
-    """Return what is kept for a run's program here; None if nothing is, or it cannot be read."""
+    """Return the choices kept for a run's program here, or None if none can be read."""
     try:
         file = file_of(prepared)
         content = json.loads(file.read_text()) if file else None
@@ -197,7 +197,7 @@ def find(prepared: Prepared) -> Tuned | None:
 
 
 def taken(prepared: Prepared) -> tuple[Prepared, Tuned | None]:
-    """Return a new run with the kept settings in place of its defaults, and what was taken.
+    """Return a new run with the kept choices in place of its defaults, and these choices.
 
     Several processes take nothing: their folders may differ.
     """
@@ -214,7 +214,7 @@ def taken(prepared: Prepared) -> tuple[Prepared, Tuned | None]:
 
 
 def forget(prepared: Prepared) -> None:
-    """Remove what is kept for a run's program."""
+    """Remove the choices kept for a run's program."""
     file = file_of(prepared)
     if file is not None:
         with writing(file):

@@ -65,7 +65,7 @@ class Env(Environment):
         **dict.fromkeys(("render_html", "step_seconds"), "override `drawing`, a `jf.envs.Drawing`"),
     }
 
-    _needs: ClassVar[tuple[str, ...]] = ("spec", "reset", "transition")  # what a class defines
+    _needs: ClassVar[tuple[str, ...]] = ("spec", "reset", "transition")  # of the class itself
 
     def __init_subclass__(cls, **kwargs: Any):
         super().__init_subclass__(**kwargs)

@@ -133,7 +133,8 @@ def _check_held(field: str, x: Any) -> None:
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
-    """Return (state, Outcome) in the state's and the spec's dtypes; an end is of one kind."""
+    """Return (state, Outcome) in the state's and the spec's dtypes; an end is either terminated or
+    truncated."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
         raise ConfigError(f"{spec.name}: transition", describe(found),
                           "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, "

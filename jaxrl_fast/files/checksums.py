@@ -40,7 +40,7 @@ def verify_checksums(folder: Path) -> None:
         if name not in there:
             raise ValueError(f"{name} is missing")
         if checksum(there[name]) != expected:
-            raise ValueError(f"{name} is not what was written (its checksum differs)")
+            raise ValueError(f"{name} changed after it was written (its checksum differs)")
 
 
 def checksum(file: Path) -> list[Any]:

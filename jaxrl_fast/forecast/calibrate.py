@@ -1,4 +1,4 @@
-"""Train the beginning of a run, as `jaxrl-fast train` would, and note what each part takes."""
+"""Train the beginning of a run, as `jaxrl-fast train` would, and note the time of each part."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Watch:
             run.stop()
 
     def calibration(self, run: Result, saved: float) -> Calibration:
-        """Return what a finished run took."""
+        """Return the calibration of a finished run."""
         grid, spent, marks = run.grid, run.seconds, self.marks
         first = (grid.warmup, 0.0, marks[0][2])
         pairs = list(zip([first, *marks], marks, strict=False))

@@ -90,7 +90,7 @@ class Traced:
 
 
 def forecast(prepared: Prepared, sheet: Sheet, count: int, price: float | None = None) -> Forecast:
-    """Return what a run takes on `count` devices that are not here; members are divided evenly.
+    """Forecast a run on `count` devices that are not here; members are divided evenly.
 
     Raises ConfigError for environments on the host: their steps run on a processor.
     """
@@ -135,7 +135,7 @@ def placed(plan: MemoryPlan, sheet: Sheet, used: int) -> MemoryPlan:
 
 
 def assumptions(counts: Counter, sheet: Sheet, used: int, count: int) -> tuple[str, ...]:
-    """Return what the forecast takes for granted, a sentence each."""
+    """Return the assumptions of the forecast, a sentence each."""
     known = "measured on such a card", "assumed, compared with an H200 alone"
     ends = lambda x: f"{x.low:g} to {x.high:g} s"
     found = [

@@ -20,7 +20,7 @@ LATER_SEEDS = 0.25  # part of a compile that a further seed in turn takes: progr
 def forecast(
     prepared: Prepared, found: Calibration, price: float | None = None, start: float = 0.0
 ) -> Forecast:
-    """Return what a run takes here.
+    """Forecast a run on this machine.
 
     price: of an hour. start: seconds of the process before the run, by `started`.
     """

@@ -59,7 +59,7 @@ def money(amount: float) -> str:
 
 
 def text(title: str, one: Forecast) -> str:
-    """Return a forecast as a table, and what it takes for granted."""
+    """Return a forecast as a table, and its assumptions."""
     lines = [title, f"on {one.device}", f"  {'':10}{'expected':>14}  range"]
     lines += [f"  {what:10}{middle:>14}  {span}".rstrip() for what, middle, span in rows(one)]
     lines += ["assumed:"] * bool(one.assumptions) + [f"  {line}" for line in one.assumptions]

@@ -1,4 +1,4 @@
-"""Count what a program does: arithmetic, bytes and the operations that a GPU launches."""
+"""Count the work of a program: arithmetic, bytes and the operations that a GPU launches."""
 
 from __future__ import annotations
 

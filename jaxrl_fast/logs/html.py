@@ -62,7 +62,7 @@ def settings(value: Any) -> str:
 
 
 def values(pairs: Mapping[str, Any]) -> str:
-    """Return names and their values, one a line; a text as it is."""
+    """Return names and their values, one a line; a text unchanged."""
     text = lambda value: value if isinstance(value, str) else _short(value)
     return table([(name, text(value)) for name, value in pairs.items()], left=2) if pairs else ""
 

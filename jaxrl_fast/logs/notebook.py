@@ -84,7 +84,7 @@ class NotebookSink(ProgressSink):
 
     @property
     def live(self) -> bool:
-        """Whether the cell still shows what is written."""
+        """Whether the cell still shows new output."""
         return self._live_cell
 
     def picture(self, content: bytes, kind: str, text: str) -> None:

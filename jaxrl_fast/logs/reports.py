@@ -108,7 +108,7 @@ NEVER = Mean(np.float32(0), np.float32(0))  # a mean over nothing
 class Reported:
     """Metrics of host environments' reports. A name stays the same, and later rows keep it."""
 
-    # {what they report: its metric}
+    # {report: its metric}
     names: dict[str, str] = dataclasses.field(default_factory=dict)
     seen: list[str] = dataclasses.field(default_factory=list)  # metrics so far
 

@@ -135,7 +135,7 @@ def shown(row: Row) -> dict[str, Any]:
 
 
 def read_row(entry: Mapping[str, Any]) -> Row:
-    """Return a row of `read_jsonl` as it was logged; null is NaN."""
+    """Return the logged row of a row of `read_jsonl`; null is NaN."""
     values = lambda x: np.array([np.nan if value is None else value for value in x], float)
     metrics = {name: values(x) for name, x in entry.items() if name not in FIXED}
     return Row(*(entry[name] for name in FIXED), metrics)

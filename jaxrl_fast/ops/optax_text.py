@@ -117,7 +117,7 @@ def text_of_call(name: str, keywords: dict[str, Any]) -> str:
 def text_of_schedule(made: Any) -> str:
     """Return optax's call behind a schedule, from its closure. Raises ValueError if unclear."""
     if not inspect.isfunction(made) or not made.__module__.startswith("optax.schedules"):
-        raise ValueError("it is none of optax's")
+        raise ValueError("it is not a schedule of optax")
     held = dict(inspect.getclosurevars(made).nonlocals)
     maker = made.__qualname__.partition(".<locals>")[0]
     if made.__name__ == "<lambda>" and len(held) == 1:

@@ -61,7 +61,7 @@ class Schedule:
         return jnp.maximum(jnp.asarray(self.value(step), jnp.float32), 0.0)
 
     def value(self, step: Any) -> Any:
-        """Return what the function gives, which may be below 0."""
+        """Return the function's value, which may be below 0."""
         return (optax_text.schedule(self.source) if isinstance(self.source, str)
                 else self.source)(step)
 
@@ -146,7 +146,7 @@ def _canonical(value: Any) -> Any:
 
 @functools.lru_cache(256)
 def _problem(optimizer: Any) -> str:
-    """Return the reason why `optimizer` is none, or "", from shapes alone."""
+    """Return the reason why `optimizer` is not an optimizer, or "", from shapes alone."""
     params = {"a": jax.ShapeDtypeStruct((2, 3), jnp.float32),
               "b": jax.ShapeDtypeStruct((3,), jnp.float32)}
 

@@ -49,7 +49,7 @@ def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable,
 def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
     """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986).
 
-    A factor of 0 also ends what is not finite.
+    A factor of 0 also ends a sum that is not finite.
     """
     reach = 1
     while reach < len(offset):

@@ -1,4 +1,5 @@
-"""Time pieces of an iteration alone: the check of a trace, and the way where there is none.
+"""Time pieces of an iteration alone: the check of a trace, and the measurement if there is no
+trace.
 
 Each piece is compiled by itself, takes what the program would hand to it, and runs many times in a
 loop. Pieces are coarser than a trace's parts: `GROUPS` says which parts are in which piece.

@@ -1,4 +1,4 @@
-"""Read optimized HLO: which part of an iteration an instruction belongs to, and what it costs.
+"""Read optimized HLO: the part of an iteration that holds an instruction, and its cost.
 
 A fusion belongs to the part with most of its work. An instruction without a scope (a copy that
 XLA added) belongs to the part of its first operand, else to the part of its caller.
@@ -171,7 +171,7 @@ class Module:
         return found.arrays[0] if found and found.arrays else Array("f32", ())
 
     def _changed(self, one: Instruction) -> Array:
-        """Return what a dynamic-update-slice writes."""
+        """Return the part that a dynamic-update-slice writes."""
         return self._operand(one, 1)
 
     def cost(self, name: str) -> Cost:
@@ -209,7 +209,8 @@ class Module:
         return float(one.size)
 
     def bytes(self, one: Instruction) -> float:
-        """Return the bytes that an instruction reads and writes; of slices only what is moved."""
+        """Return the bytes that an instruction reads and writes; a slice counts only the moved
+        part."""
         if one.op in FREE and one.op not in ("broadcast", "iota"):
             return 0.0
         if one.op == "dynamic-update-slice":
@@ -224,7 +225,8 @@ class Module:
         return read + sum(array.bytes for array in one.arrays)
 
     def _fused_bytes(self, body: list[Instruction]) -> float:
-        """Return the bytes of a fusion's parameters and roots, of slices only what is moved."""
+        """Return the bytes of a fusion's parameters and roots, a slice counts only the moved
+        part."""
         users: dict[str, list[Instruction]] = {}
         for one in body:
             for operand in one.operands:

@@ -121,7 +121,7 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
 
 
 def _alone(one: Started, timing: Timing) -> dict[str, Sum]:
-    """Return the pieces of an iteration alone, and what is left of its time."""
+    """Return the pieces of an iteration alone, and the rest of its time."""
     pieces = {ablation.PARTS[name]: Sum(taken) for name, taken in ablation.alone(one).items()}
     rest = timing.iteration - sum(piece.seconds for piece in pieces.values())
     return pieces | {hlo.OTHER: Sum(max(0.0, rest))}
@@ -212,7 +212,7 @@ def attributed(
     overhead: trace.Overhead,
     iterations: int,
 ) -> dict[str, Sum]:  # fmt: skip
-    """Return what each part takes in an iteration."""
+    """Return the cost of each part in an iteration."""
     found: dict[str, Sum] = {}
     for (name, op), each in spent.items():
         module = modules.get(name) or next((m for m in modules.values() if op in m.kernels), None)

@@ -58,7 +58,7 @@ class Part:
 
     @property
     def title(self) -> str:
-        """Return the name as it is printed."""
+        """Return the printed name."""
         return NAMES[self.name]
 
 

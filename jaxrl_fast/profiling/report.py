@@ -67,7 +67,7 @@ def advice_lines(
     suggestions: Sequence[Suggestion], trials: Sequence[Trial],
     typed: Callable[[Sequence[str]], str]
 ) -> str:
-    """Return the suggestions with what they gained, if tried; typed: flags -> the line to type."""
+    """Return the suggestions with their gain, if tried; typed: flags -> the line to type."""
     if not suggestions:
         return "no setting is known to save much here"
     lines = []

@@ -1,4 +1,4 @@
-"""Measure what a suggestion gains, in turns with the settings without it."""
+"""Measure the gain of a suggestion, in turns with the settings without it."""
 
 from __future__ import annotations
 

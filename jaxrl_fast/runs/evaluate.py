@@ -31,7 +31,7 @@ def evaluate(*args: Any, **named: Any) -> Evaluation:
     """Play `episodes` episodes with frozen parameters and statistics; pure.
 
     Inside a program: `evaluate(env, algo, agent, key, episodes=128, mode="greedy",
-    max_steps=None)`, with `agent` of a `RunState`. A trained one: `evaluate(agent, env,
+    max_steps=None)`, with the `agent` of a `RunState`. A trained one: `evaluate(agent, env,
     episodes=10, seed=0, mode="greedy")` plays a `jf.Agent` in an environment of `jf.make` or of
     Gymnasium. One of Gymnasium is reset and stepped as it is, and stays open.
 

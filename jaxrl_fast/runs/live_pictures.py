@@ -121,7 +121,7 @@ class LivePictures:
         return draw
 
     def _deliver(self) -> None:
-        """Show a finished picture; the first that fails, or is none, is the last."""
+        """Show a finished picture; after a failure or an empty one no other is drawn."""
         if self._drawing is None or not self._drawing.done():
             return
         drawn, self._drawing = self._drawing, None

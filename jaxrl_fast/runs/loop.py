@@ -185,7 +185,7 @@ class Trainer:
         if score and bad is None:
             try:
                 columns, bad = evaluate(run, self.sanity, self.evaluating)
-            except HostError as error:  # what was learned stays valid
+            except HostError as error:  # the agent stays valid
                 failed = error
         if run.rows in self.selecting and bad is None:
             last = measured[-1]._replace(metrics=measured[-1].metrics | columns)

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page of what its folder holds, while it runs and after it."""
+"""The report of a run: one HTML page of its folder, while it runs and afterwards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Subject:
 
     @classmethod
     def of(cls, content: dict[str, Any], folder: Path | None = None) -> Subject:
-        """Return the subject of a config.json; `folder`: where it lies, for what it names."""
+        """Return the subject of a config.json; `folder`: its place, for the files that it names."""
         try:
             return cls(content, *configs.decode(content, folder))
         except UserError:  # a module that is not here: the page shows the file

@@ -1,4 +1,4 @@
-"""Draw what a search of tune-speed tried."""
+"""Draw the trials of a search of tune-speed."""
 
 from __future__ import annotations
 

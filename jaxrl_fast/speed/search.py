@@ -1,4 +1,4 @@
-"""Go through settings that change speed; keep, one by one, what is faster and allowed."""
+"""Go through settings that change speed; keep, one by one, each faster choice."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def check_folder(out: Path) -> None:
 
 
 def _algorithm(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return an algorithm's entry with every setting; one that cannot be read as it is."""
+    """Return an algorithm's entry with every setting; an unreadable entry unchanged."""
     try:
         return json.loads(json.dumps(configs.encode_algorithm(configs.decode_algorithm(entry))))
     except ConfigError:

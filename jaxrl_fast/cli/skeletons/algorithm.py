@@ -17,7 +17,7 @@ class Agent(NamedTuple):
     opt_state: Any
 
 
-class Rows(NamedTuple):  # exactly what the memory stores of a step
+class Rows(NamedTuple):  # the part of a step that the memory stores
     obs: Any
     action: jax.Array
     ret: jax.Array

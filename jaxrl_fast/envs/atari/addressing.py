@@ -59,7 +59,7 @@ def is_tia(address: jax.Array) -> jax.Array:
 
 
 def resolve(cpu: Cpu, word: Instruction, ram: Load, rom: Load) -> Access:
-    """Return what the instruction accesses; `ram` and `rom` load bytes by address."""
+    """Return the accesses of the instruction; `ram` and `rom` load bytes by address."""
 
     def field(name: str) -> jax.Array:
         return op.ADDRESS.get(word.address, name)

@@ -1,4 +1,4 @@
-"""Actions of the player as what the console's chips read."""
+"""Actions of the player as inputs of the console's chips."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Controls(NamedTuple):
 
 
 def press(controls: Controls, action: jax.Array) -> tuple[Controls, Inputs]:
-    """Return the controllers and what the chips read in a frame of `action`, 0 to 17."""
+    """Return the controllers and the chips' inputs in a frame of `action`, 0 to 17."""
 
     ignored = (controls.kind == JOYSTICK_WITHOUT_FIRE) & ((_FIRE >> action) & 1 == 1)
     action = jnp.where(ignored, 0, action)

@@ -134,7 +134,7 @@ def _decimal(
 ) -> tuple[jax.Array, jax.Array]:
     """Return the sum or difference of two bytes of decimal digits, and its carry.
 
-    Bytes with digits above nine give what ALE gives.
+    Bytes with digits above nine give ALE's results.
     """
 
     def number(byte: jax.Array) -> jax.Array:

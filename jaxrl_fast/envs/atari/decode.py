@@ -1,4 +1,4 @@
-"""ROM images decoded once: what an instruction at each address does.
+"""ROM images decoded once: the instruction at each address.
 
 The tables are arguments of the compiled program, never a part of it: one program plays every game,
 several in one batch, and no image enters a compile cache.

@@ -196,7 +196,7 @@ class AtariEnv(Env):
         return (Lasting(Life(game, obs, ended)) if self.episodic_life else game), outcome
 
     def _press(self, game: Game, chosen: jax.Array, uniforms: jax.Array) -> tuple:
-        """Return controllers and action after the step, and what the chips read in each frame."""
+        """Return controllers and action after the step, and the chips' inputs of each frame."""
 
         def frame(carry: tuple[Controls, jax.Array], uniform: jax.Array) -> tuple:
             action = jnp.where(uniform < self.repeat_action_probability, carry[1], chosen)
@@ -206,7 +206,7 @@ class AtariEnv(Env):
         return jax.lax.scan(frame, (game.controls, game.action), uniforms, unroll=_UNROLLED)
 
     def _judge(self, game: Game, rams: jax.Array) -> tuple[_Judged, jax.Array]:
-        """Return what the frames brought, and which of them [frameskip, N] the picture shows.
+        """Return the outcome of the frames, and which of them [frameskip, N] the picture shows.
 
         A frame in which the game ends leaves the picture as it was, as in `ale:`.
         """

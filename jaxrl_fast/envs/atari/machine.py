@@ -230,7 +230,7 @@ def shown(m: Machine) -> jax.Array:
 
 
 class Frames(NamedTuple):
-    """Machines after K frames, and what the frames left."""
+    """Machines after K frames, and the RAMs and screens of these frames."""
 
     machine: Machine
     rams: jax.Array  # uint8 [K, N, 128]: the RIOT's bytes after each frame

@@ -1,4 +1,4 @@
-"""The TIA's picture: what a segment of a line shows, and which objects meet in it.
+"""The TIA's picture: the pixels of a segment of a line, and the objects that meet in it.
 
 Each object is a function of the current registers and of three flags of the line, so a segment
 between two writes needs one mask an object: 32 pixels a word.
@@ -128,7 +128,7 @@ class Strip(NamedTuple):
 
 
 def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
-    """Return the TIA after a segment, and what the segment shows."""
+    """Return the TIA after a segment, and the picture of the segment."""
     begin, end = (jnp.clip(x - BLANK, 0, WIDTH) for x in (segment.begin, segment.end))
     shown = objects(tia)
     blank = tia.vblank & 2 != 0

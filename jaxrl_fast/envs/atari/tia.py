@@ -1,4 +1,4 @@
-"""The TIA as the processor sees it: when an access takes effect, what a read gives."""
+"""The TIA as the processor sees it: the time at which an access takes effect, reads."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def write_clock(tia: Tia, register: jax.Array, clock: jax.Array) -> jax.Array:
 def read(
     tia: Tia, inputs: Inputs, register: jax.Array, cycles: jax.Array, bus: jax.Array
 ) -> jax.Array:
-    """Return what the processor reads; the lowest six bits keep the last byte of the bus."""
+    """Return the byte that the processor reads; its lowest six bits are the bus's last byte."""
     register = register & 0x0F
     value = jnp.zeros_like(register)
     for i, (high, low) in enumerate(_LATCHES):

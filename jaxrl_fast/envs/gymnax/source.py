@@ -13,7 +13,7 @@ PREFIX = "gymnax:"  # forces gymnax's original instead of a native environment o
 
 
 def _registered(name: str) -> Any:
-    """Return what a user registered in gymnax as `name`, or None."""
+    """Return the object that a user registered in gymnax as `name`, or None."""
     bare = name.removeprefix(PREFIX)
     return loading.gymnax().registration._registry[bare] if loading.knows(bare) else None
 

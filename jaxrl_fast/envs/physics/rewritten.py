@@ -71,7 +71,7 @@ def _inlined(eqn: core.JaxprEqn, given: list) -> list:
 
 
 def _scan(eqn: core.JaxprEqn, given: list) -> list:
-    """Evaluate a loop, what needs its constants alone before it."""
+    """Evaluate a loop, and before it the part that needs its constants alone."""
     params, jaxpr = eqn.params, eqn.params["jaxpr"].jaxpr
     consts, carries = _counts(params)
     fixed = dict(zip([*jaxpr.constvars, *jaxpr.invars[:consts]],

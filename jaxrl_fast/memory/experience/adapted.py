@@ -39,7 +39,7 @@ def load_experience(path: str | Path, memory: Ring, fraction: float) -> Filled:
     if _as_it_is(memory, data, fraction):
         return data
     rows = filled.rows_of(data)
-    del data  # the device has room for what is made of it
+    del data  # the device has room for the result
     return filled.hold(memory, rows) if fraction else filled.fill(memory, _newest(memory, rows))
 
 

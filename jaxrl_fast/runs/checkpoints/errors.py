@@ -94,7 +94,7 @@ class Quiet:
 
 
 def _of_orbax(unraisable: Any) -> bool:
-    """Return whether an error is of an abandoned read or write of orbax."""
+    """Return whether an error comes from an abandoned read or write of orbax."""
     code = getattr(unraisable.object, "cr_code", None)  # of a coroutine
     late = isinstance(unraisable.exc_value, RuntimeError)
     late = late and str(unraisable.exc_value) == "Event loop is closed"

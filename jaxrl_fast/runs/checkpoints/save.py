@@ -71,7 +71,7 @@ class Saver:
         return since > self.run.config.checkpoint_minutes * 60
 
     def save(self) -> None:
-        """Write what is missing on disk, from a snapshot safe from donation."""
+        """Write the parts that are missing on disk, from a snapshot safe from donation."""
         run, lanes = self.run, self.run.lanes
         if self.checkpoints:
             with lanes.programs.paused(), lanes.programs.clock.during("write"):

@@ -66,9 +66,9 @@ def _quiet(name: str) -> Iterator[None]:
 
 
 def plain(closed: Any) -> Callable[..., tuple[Any, ...]]:
-    """Return a function of the arrays of a jaxpr, without what its results do not need.
+    """Return a function of the arrays of a jaxpr, without steps that its results do not need.
 
-    Calls are inlined, and choices by platform are those of a CPU.
+    Calls are inlined, and choices by platform are the CPU's.
     """
     jaxpr, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxrl_fast.runs.agent import Agent
 
 FILE = "policy.safetensors"
-FOLDER = (FILE, "config.json")  # what an exported folder holds
+FOLDER = (FILE, "config.json")  # the files of an exported folder
 # the key "exported"
 EXPORTED = {"iteration": int, "score": (int, float, type(None)), "checksum?": [(int, str)]}
 
