@@ -75,7 +75,7 @@ def check_known(modules: Iterable[str], argument: str, value: Any = None) -> Non
                           "a module that is imported, not the program of a package")
     if any(_root(_stem(module)) in sys.stdlib_module_names for module in unknown):
         raise ConfigError(argument, given,
-                          "a module of yours; Python's own hold nothing that a run is made of")
+                          "a module of yours; Python's own modules hold no part of a run")
     flags = " ".join(f"--import {shlex.quote(module)}" for module in unknown)
     raise ConfigError(
         argument, given, "a module that is known here. A run's files are data and import nothing "

@@ -30,7 +30,7 @@ def program():
     return module, sequence
 
 
-def test_loops_multiply_what_is_launched_inside(program):
+def test_loops_multiply_the_launches_inside(program):
     total = thunks.count(program[1])
     assert total["launches"] == 1 + 3 * (
         16 * 3 + (1 + 1) + 1 + 1
@@ -161,7 +161,7 @@ def test_parts_of_an_iteration(functions, part):
     ("/src/jaxrl_fast/envs/physics/api.py", "PhysicsEnv._step_all.<locals>.at_once", "physics"),
     ("/src/jaxrl_fast/envs/physics/api.py", "PhysicsEnv.transition", "rollout"),
 ])  # fmt: skip
-def test_physics_is_what_an_engines_step_launches(file, function, part):
+def test_physics_counts_the_launches_of_an_engines_step(file, function, part):
     """JAX names only our function in a rewritten step."""
     assert thunks.part_of([hlo.Frame(file, function), hlo.Frame("/lib/x.py", "_collect")]) == part
 

@@ -167,7 +167,7 @@ def earlier(monkeypatch):
     monkeypatch.setattr(runtime, "backend_started", lambda: True)
 
 
-def test_a_later_run_of_a_process_tells_what_it_cannot_change(earlier):
+def test_a_later_run_of_a_process_names_settings_that_it_cannot_change(earlier):
     runtime.set_gpu(True, 0.4, lambda: "gpu")  # the same
     for other in (0.3, 0.0):
         with pytest.raises(ConfigError,
@@ -190,7 +190,7 @@ def test_a_later_setting_counts_until_the_backend_starts(earlier, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", ["--resume", "--config"])
-def test_joining_processes_take_what_a_run_has_stored(flag, monkeypatch):
+def test_joining_processes_take_stored_settings(flag, monkeypatch):
     stored, seen = {"run": {"deterministic": True, "memory_fraction": 0.4}}, []
     monkeypatch.setattr(runtime, "set_gpu", lambda *given: seen.append(given))
     monkeypatch.setattr(runtime, "request_host_devices", lambda count: True)
@@ -213,7 +213,7 @@ def test_late_bitwise_programs_are_an_error_on_a_gpu():
     runtime.set_gpu(False, None, lambda: "gpu")
 
 
-def test_the_header_says_what_bitwise_programs_cost():
+def test_the_header_names_the_cost_of_bitwise_programs():
     from jaxrl_fast.cli.train import on_device
 
     assert on_device(jf.PPO(), True, "cpu").endswith("products in float32")

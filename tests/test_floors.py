@@ -192,7 +192,7 @@ def test_names_for_type_checkers_are_the_names_at_run_time():
     assert listed == names | dict.fromkeys(jaxrl_fast._PACKAGES, "jaxrl_fast")
 
 
-def test_what_needs_an_extra_has_a_marker_and_never_skips():
+def test_tests_of_an_extra_have_a_marker_and_never_skip():
     checkout = Path(__file__).parents[1]
     options = (
         tomllib.loads((checkout / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"])

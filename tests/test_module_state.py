@@ -69,7 +69,7 @@ def receiver(node: ast.AST) -> ast.AST | None:
     return found if isinstance(base, ast.Name) else None
 
 
-def test_modules_change_no_state_but_what_is_listed():
+def test_modules_change_only_listed_state():
     """Other state is passed on or held in an object."""
     found = {name: changed(file.read_text()) - INTERPRETER for name, file in FILES.items()}
     assert {name: names for name, names in found.items() if names} == STATE

@@ -53,7 +53,7 @@ def execute(client, code: str, look=lambda message: None) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
-def test_runs(path: Path, kernel):
+def test_a_notebook_runs(path: Path, kernel):
     _, client, folder = kernel
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)

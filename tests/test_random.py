@@ -29,7 +29,7 @@ def test_known_answers_of_the_cipher(counter, key, expected):
     assert tuple(int(x) for x in out) == expected
 
 
-def test_the_cipher_is_the_one_of_jax_random():
+def test_the_cipher_equals_jax_randoms():
     n = 1001
     for seed in (0, 7, 2**31):
         key = jax.random.key(seed)

@@ -82,7 +82,7 @@ class ApeX(DQN):
         super().__post_init__()
         if not self.prioritized:
             raise ConfigError("prioritized", False,
-                              f"True: {self.name} is about priorities; dqn goes without")
+                              f"True: {self.name} samples by priority; dqn can do without")
         if self.noisy:
             raise ConfigError("noisy", True, f"False: {self.name} explores by its epsilons; "
                                              "rainbow has noisy layers")

@@ -81,7 +81,7 @@ class DQN(ValueBased):
             raise ConfigError("n_step", self.n_step,
                               "1 with munchausen: its bonus belongs to each single step")
         if self.huber and not self.has_huber:
-            raise ConfigError("huber", True, f"False: the loss of {self.name} is another")
+            raise ConfigError("huber", True, f"False: {self.name} has its own loss")
 
     updates = property(replay.updates)
     warmup_steps = property(replay.warmup_steps)

@@ -18,7 +18,7 @@ def check_idle(found: Machine, platform: str = "cpu") -> None:
     """Raise ConfigError if other processes used the device before JAX did."""
     state = busy(found, platform)
     if state:
-        valid = "idle: measured speeds would be too low. --busy measures all the same"
+        valid = "idle: measured speeds would be too low. --busy measures anyway"
         raise expected("the device", valid, state)
 
 

@@ -255,7 +255,7 @@ class RunConfig(Experience, Host, Placement, Evaluation, Logging, Training):
             raise ConfigError("groups", self.groups, f"a multiple of mesh env = {self.env_devices}")
         if self.target_return is not None and self.eval_every == 0:
             raise ConfigError("target_return", self.target_return,
-                              "None where eval_every = 0: evaluations test it")
+                              "None with eval_every = 0: evaluations compare with it")
         if self.experience is None and self.experience_fraction != RunConfig.experience_fraction:
             raise ConfigError("experience_fraction", self.experience_fraction,
                               "left out without experience")

@@ -138,7 +138,7 @@ def load_data(algo: Algorithm, config: RunConfig, outline: bool = False) -> Fill
     with naming_path("experience"):
         if config.experience_id not in (None, identity(config.experience)):
             raise ConfigError("experience", config.experience,
-                              "the folder as it was when the run began: it has been rewritten")
+                              "the folder of the run's start: it has been rewritten")
         data = read(config.experience, replay, config.experience_fraction)
     check("experience", data, algo.spec)
     if config.offline and not outline:

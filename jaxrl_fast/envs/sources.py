@@ -68,7 +68,7 @@ def _check(name: str, source: Any) -> None:
     bad = [x for x in (source.prefix, *source.names) if not x.startswith(f"{name}/")]
     if bad:
         raise ConfigError("prefix", bad[0],
-                          f"{name}/, as its entry point, at the begin of all its names")
+                          f"{name}/, as its entry point, at the start of all its names")
 
 
 _ENVS = "jaxrl_fast.envs"

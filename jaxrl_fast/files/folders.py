@@ -152,7 +152,7 @@ def hold(argument: str, folder: Path, create: bool = False) -> Lock:
             who = holder(folder)
             if who:
                 raise ConfigError(argument, str(folder),
-                                  f"a folder that nobody else writes: {who} does")
+                                  f"a folder that no other process writes: {who} does")
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
             if _lock(descriptor) and identity(file) == identity(descriptor):
                 about = {"pid": os.getpid(), "host": socket.gethostname(),
@@ -164,7 +164,7 @@ def hold(argument: str, folder: Path, create: bool = False) -> Lock:
     except OSError as error:
         raise not_writable(argument, folder, error) from error
     raise ConfigError(argument, str(folder),
-                      "a folder that nobody else writes: several processes are asking for it")
+                      "a folder that no other process writes: several processes ask for it")
 
 
 @contextlib.contextmanager

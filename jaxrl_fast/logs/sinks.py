@@ -65,7 +65,7 @@ class LoggedRun(NamedTuple):
                               f"a file that can be read: {error.strerror}") from error
         if first and not begins(first):
             raise ConfigError("path", target,
-                              f"a new file, or the log of this run, which {path} is not")
+                              f"a new file, or the log of this run; {path} is another")
         return path
 
     def id(self, kind: str) -> Path:

@@ -75,7 +75,7 @@ def configurations_of(
         raise ConfigError("members", None, "the number of settings to draw: settings are sampled")
     if members is not None and not sample:
         raise ConfigError("members", members,
-                          "None without settings to sample: a grid has as many as it has points")
+                          "None without settings to sample: a grid has one member a point")
     drawn = samples_of(sample, members, seed) if sample else [{}]
     return [point | draw for point in grid_of(grid or {}) for draw in drawn]
 

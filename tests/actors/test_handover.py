@@ -63,7 +63,7 @@ def test_a_rollout_is_asked_for_once_its_agent_is_there(ahead):
     assert len(actors.calls) == len(set(actors.calls)) == 2 * (5 + ahead)
 
 
-def test_a_worker_that_fails_plays_again_what_was_asked_of_it():
+def test_a_failed_worker_plays_its_rollouts_again():
     actors = Notes(broken={(1, 2)}, ahead=1, restarts=1)
     actors.start(0, "a0")
     for t in range(2):

@@ -109,7 +109,7 @@ def test_first_priorities_are_the_actors_errors():
 
 @pytest.mark.parametrize("name",
                          ["two-step-credit", "masked"])
-def test_it_learns(learn, name):
+def test_apex_learns(learn, name):
     """Q of the greedy action; the actors that hardly explore see little else."""
     settings = dict(num_envs=16, num_steps=2, batch_size=64, buffer_size=4096, learning_starts=512,
                     learning_rate=1e-2,

@@ -82,7 +82,7 @@ def begin(algo, env, key=0):
 
 @pytest.mark.parametrize("settings", [{}, {"stochastic": False}, {"rematerialize": True}],
                          ids=["plain", "mean", "remat"])
-def test_its_gradient_equals_the_mean_rewards_gradient(settings):
+def test_the_gradient_of_apg_equals_the_mean_rewards_gradient(settings):
     """An epsilon far above the gradient makes Adam's first step the gradient itself."""
     huge = 1e4
     algo = jf.APG(num_envs=ENVS, num_steps=STEPS, hidden=(), learning_rate=huge,
@@ -151,7 +151,7 @@ def test_the_steps_settings():
     np.testing.assert_allclose(after.moments.mean, obs.mean((0, 1)), rtol=1e-5)
 
 
-def test_it_learns(learn):
+def test_apg_learns(learn):
     for settings in ({"hidden": ()},
                      {"hidden": (16,), "stochastic": False, "normalize_observations": True}):
         algo = jf.APG(num_envs=32, num_steps=2, learning_rate=2e-2, **settings)
@@ -197,7 +197,7 @@ def test_a_reward_of_brax_without_a_gradient():
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_it_trains_on_brax():
+def test_apg_trains_on_brax():
     """Through the physics: a few steps, a gradient that is there, and parameters that move and stay
     finite."""
     env = jf.make("brax/reacher", episode_length=6)

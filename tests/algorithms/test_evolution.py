@@ -167,7 +167,7 @@ def test_each_candidate_acts_in_its_own_environments():
     assert len({a.tobytes() for a in map(np.asarray, alone)}) > 1
 
 
-def test_ranks():
+def test_ranks_are_centred():
     np.testing.assert_allclose(centred_ranks(jnp.array([3.0, -1.0, 10.0])), [0.0, -0.5, 0.5])
     np.testing.assert_allclose(centred_ranks(jnp.array([5.0, 5.0, 5.0, 5.0])), 0.0)
     np.testing.assert_allclose(centred_ranks(jnp.array([1.0, 2.0, 2.0, 9.0, 0.0])),
@@ -208,7 +208,7 @@ PROBES = [
 
 @pytest.mark.parametrize(("cls", "name", "settings"), PROBES,
                          ids=lambda x: getattr(x, "name", None))
-def test_it_learns(learn, cls, name, settings):
+def test_evolution_learns(learn, cls, name, settings):
     common = {"directions": 16, "episodes_per_candidate": 8, "noise_std": 0.1,
               "learning_rate": 0.05, "hidden": ()}
     algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", 40_000)

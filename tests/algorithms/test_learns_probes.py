@@ -35,7 +35,7 @@ PPO_PROBES = [
 
 @pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES,
                          ids=lambda x: x if isinstance(x, str) else "")
-def test_ppo(learn, name, settings, visited):
+def test_ppo_learns_probes(learn, name, settings, visited):
     algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
     obs = normalize_obs(algo.spec.observation, agent.moments, known.obs)
     value = algo.networks.value(agent.params, obs)
@@ -49,7 +49,7 @@ def test_ppo(learn, name, settings, visited):
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
-def test_ppo_continuous(learn):
+def test_ppo_learns_a_continuous_probe(learn):
     settings = {"initial_log_std": -0.5, "num_envs": 64}
     algo, agent, known, _ = learn(jf.PPO(**PPO | settings), "probe/continuous", 60_000)
     dist = algo.networks.policy(agent.params, known.obs)
@@ -147,7 +147,7 @@ PQN_PROBES = [
 
 @pytest.mark.parametrize(("cls", "name", "settings"), DQN_PROBES + PQN_PROBES,
                          ids=lambda x: getattr(x, "name", None))
-def test_value_based(learn, cls, name, settings):
+def test_value_based_algorithms_learn_probes(learn, cls, name, settings):
     common = PQN if cls is jf.PQN else DQN
     steps = ONE_STEPS if settings is ONE else 20_000
     algo, agent, known, metrics = learn(cls(**common | settings), f"probe/{name}", steps)

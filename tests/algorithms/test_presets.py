@@ -11,7 +11,7 @@ from jaxrl_fast.runs.config_json import build_algorithm
 
 
 @pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.name)
-def test_its_settings_are_accepted(found):
+def test_settings_of_a_preset_are_accepted(found):
     algo = build_algorithm(algorithm_class(found.name.split("/")[0]), found.algo)
     for name, value in found.algo.items():
         assert getattr(algo, name) == value

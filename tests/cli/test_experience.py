@@ -167,7 +167,7 @@ def test_offline_members_are_selected_by_their_evaluations(kept, selection):
         jf.train(algo, jf.make(ENV), 200, **settings | {"eval_every": 0})
 
 
-def test_members_of_a_population_share_it(kept):
+def test_members_of_a_population_share_the_experience(kept):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
     run = jf.train(algo, jf.make(ENV), 200, eval_every=0, eval_episodes=2,
                    experience=str(kept / "replay"),
@@ -186,7 +186,7 @@ def test_host_environments_learn_from_experience(tmp_path, fraction):
     assert np.isfinite(run.eval_return).all() and jf.experience(run).w == (100 if fraction else 200)
 
 
-def test_the_plan_counts_it(kept):
+def test_the_plan_counts_the_experience(kept):
     plan = lambda **more: jf.plan(jf.DQN(num_envs=4, learning_starts=64, buffer_size=2_000),
                                   jf.make(ENV), 500, **more)
     with_it, without = plan(experience=str(kept / "replay")), plan()
@@ -219,8 +219,9 @@ def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.5, 1.0])
-def test_a_run_that_cannot_fit_is_refused_before_it_is_read(kept, run_cli, device_memory, tmp_path,
-                                                            fraction):
+def test_a_run_that_cannot_fit_is_refused_before_experience_is_read(
+    kept, run_cli, device_memory, tmp_path, fraction
+):
     algo, out = (
         jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), tmp_path / "x")
     more = dict(experience=str(without_its_arrays(kept / "tens", tmp_path / "tens")),

@@ -132,7 +132,7 @@ def test_every_rung_is_a_run():
         accepted(rung)
 
 
-def test_the_command(tmp_path, capsys):
+def test_the_command_climbs_and_writes_the_ladder(tmp_path, capsys):
     both = EASY, dataclasses.replace(EASY, name="other", published=None)
     cli_ladder.ladder(["pong", "--full", "--out", str(tmp_path / "l")], both)
     lines = capsys.readouterr().out.splitlines()

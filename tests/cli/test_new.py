@@ -169,7 +169,7 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
 
 
 @pytest.mark.parametrize("command", help.TRY)
-def test_what_a_help_says_to_try_has_flags_of_the_command(command):
+def test_the_examples_of_a_help_have_flags_of_the_command(command):
     known = [o.flag for o in other_flags.commands().get(command.replace("ladder", "ladder pong"), ())]
     for typed in help.TRY[command]:
         flags = [word for word in typed.split() if word.startswith("--")]

@@ -52,7 +52,7 @@ def unroll(run):
     return json.loads((run / "config.json").read_text())["run"]["unroll"]
 
 
-def test_runs_take_what_was_found_and_keep_it(run_cli, cache, tune, tmp_path):
+def test_runs_take_the_found_settings_and_keep_them(run_cli, cache, tune, tmp_path):
     unrolled = lambda trial: trial.prepared.config.unroll
     gain = lambda best, trial: 1.48 if (unrolled(best), unrolled(trial)) == (None, 2) else 1.0
     words = "a2c", "CartPole-v1", "--picture", "t.png"
@@ -96,7 +96,7 @@ def test_a_busy_machine(run_cli, cache, another_program):
     assert (code, out) == (2, "") and "the device must be idle" in err
 
 
-def test_without_a_cache_it_is_refused(run_cli, compile_cache):
+def test_tune_speed_is_refused_without_a_cache(run_cli, compile_cache):
     compile_cache(None)
     code, out, err = run_cli("tune-speed", "a2c", "CartPole-v1", *TUNE, "--busy")
     assert (code, out) == (2, "") and "JAXRL_FAST_CACHE must be a folder or unset" in err

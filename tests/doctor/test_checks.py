@@ -20,7 +20,7 @@ def found(name: str, given) -> list:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_advice_is_given_where_its_fact_is_there_and_only_there(name):
+def test_advice_follows_from_its_fact_alone(name):
     there, absent, level, line = CASES[name]
     (one,) = found(name, there)
     assert one.level == level and line in one.line and one.text and one.gain >= 1
@@ -52,7 +52,7 @@ def test_a_switch_that_hurts_is_named_on_its_platform_and_for_its_values(switch)
         assert found(switch.name, facts(other, **{kind: {switch.name: bad}})) == []
 
 
-def test_what_is_wrong_comes_first_then_the_largest_gain():
+def test_faults_come_first_then_the_largest_gain():
     cache = {"error": "Read-only file system", "free_bytes": 1}
     bad = facts(machine={"cores": 4, "share": 0.5}, cache=cache)
     order = [(one.level, one.gain) for one in advise(bad)]

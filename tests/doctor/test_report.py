@@ -43,7 +43,7 @@ def test_lines_fit_80_columns_and_lines_to_type_stay_whole(monkeypatch):
     assert "\x1b" not in "".join(lines) and lines[-1] == "nothing is wrong; 1.2 s"
 
 
-def test_what_was_measured_is_said():
+def test_the_report_names_the_measured_limits():
     text = printed(GPU)
     for part in (
         "products TF32     400 TFLOP/s", "10.0 us queued, 20.0 us with", "gpu: 1 x NVIDIA H100",
@@ -74,7 +74,7 @@ def test_a_closed_pipe_is_the_commands_to_handle():
         report.print_report(HEALTHY, (), 1.0, Closed())
 
 
-def test_the_count_of_what_is_wrong():
+def test_the_report_counts_faults():
     assert printed(CASES["cache_writable"][0]).splitlines()[-1] == "1 thing wrong; 1.2 s"
     backend = printed(CASES["backend"][0])
     assert "it does not start" in backend and "Measured" not in backend

@@ -175,7 +175,7 @@ def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_loop_of_at_most_so_many_turns(members, both_forms):
+def test_a_loop_with_a_limit_of_turns(members, both_forms):
     """Lanes of a population end at turns of their own; the branch stays one. On a GPU a turn has parts."""
     goes_on = lambda carry: carry[0] < carry[1]
 
@@ -301,7 +301,7 @@ def test_a_scan_has_the_same_results_in_both_forms(reverse, both_forms):
         tools.assert_same(found, expected)
 
 
-def test_every_algorithm_is_held_to_it():
+def test_every_algorithm_has_a_test_of_its_launches():
     """A2C is PPO's rollout and one update; IQN's resets are the exception above."""
     assert {*ON_A_CPU, "a2c", "iqn"} == set(jf.list_algorithms())
 

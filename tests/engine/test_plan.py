@@ -238,7 +238,7 @@ def test_a_frame_is_kept_once(prioritized):
     assert 84 * 84 < plan.state["replay"] / 1_000_000 <= 7300
 
 
-def test_printed(capsys):
+def test_the_printed_plan_has_every_part(capsys):
     line = (
         "plan dqn CartPole-v1 --algo.hidden 8 --algo.buffer-size 20000 --seeds 3 --batching map "
         "--eval-episodes 4"

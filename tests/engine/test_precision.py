@@ -161,7 +161,7 @@ def test_other_precisions_are_refused(value):
         jf.PPO(precision=value)
 
 
-def test_a_run_says_what_is_in_force(tmp_path):
+def test_a_run_names_the_precision_in_force(tmp_path):
     run = tools.train(tools.algorithm("ppo", precision="bf16"), tmp_path / "run", total_steps=64,
                       eval_every=0)
     content = config_json.read_config(run.out.path)
@@ -175,7 +175,7 @@ def test_a_run_says_what_is_in_force(tmp_path):
     assert in_force("highest", "tpu") == "products in float32 (six passes of bfloat16)"
 
 
-def test_runs_without_the_setting_multiply_as_they_did():
+def test_older_runs_keep_their_precision():
     """In TF32 on a GPU, where JAX chose it; on a CPU in float32 either way."""
     entry = config_json.encode_algorithm(jf.PPO())
     del entry["settings"]["precision"]

@@ -27,7 +27,7 @@ def test_no_two_streams_share_a_key(key):
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_root_keys_are_those_of_jax(size):
+def test_root_keys_equal_jaxs(size):
     population = plan_population(size, "auto", jax.devices()[:1])
     found = population.keys([7, 0, 2**32 - 1][:size])
     made = jax.vmap(jax.random.key)(np.array([7, 0, 2**32 - 1], np.uint32))[:size]

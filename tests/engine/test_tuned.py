@@ -31,7 +31,7 @@ def prepared(algo=None, **settings):
     return prepare(algo, jf.make("CartPole-v1"), config)
 
 
-def test_a_new_run_takes_what_was_kept(cache):
+def test_a_new_run_takes_kept_settings(cache):
     run = prepared()
     assert tuned.taken(run) == (run, None)
     file = tuned.keep(run, FOUND)
@@ -47,12 +47,12 @@ def test_a_new_run_takes_what_was_kept(cache):
 @pytest.mark.parametrize(
     "settings", [{"total_steps": 50_000}, {"seed": 3}, {"log_every": 64}, {"eval_every": 0}]
 )
-def test_lengths_seeds_and_logs_share_what_was_kept(cache, settings):
+def test_lengths_seeds_and_logs_share_kept_settings(cache, settings):
     tuned.keep(prepared(), FOUND)
     assert tuned.find(prepared(**settings)) == FOUND
 
 
-def test_another_learning_rate_shares_it_and_another_width_does_not(cache):
+def test_another_learning_rate_shares_kept_settings_and_another_width_does_not(cache):
     tuned.keep(prepared(), FOUND)
     same = jf.A2C(num_envs=4, num_steps=8, hidden=(8,), learning_rate=0.5)
     other = jf.A2C(num_envs=4, num_steps=8, hidden=(16,))
@@ -67,7 +67,7 @@ def test_the_length_of_a_chunk_is_no_part_of_the_program(cache):
     assert found == FOUND and (after.config.unroll, after.config.chunk_seconds) == (4, 0.1)
 
 
-def test_another_device_does_not_share_it(cache, cores):
+def test_another_device_shares_no_kept_settings(cache, cores):
     tuned.keep(prepared(), FOUND)
     run = prepared()
     cores(99)

@@ -124,7 +124,7 @@ def test_colors_of_random_pictures_are_shrunk_as_opencv_does():
         np.testing.assert_array_equal(ours[..., 0], theirs)
 
 
-def test_settings_are_those_of_ale():
+def test_settings_equal_ales():
     theirs, ours = registry.settings_of("ale:Pong"), registry.settings_of("atari:Pong")
     assert {k: v for k, v in theirs.items() if k != "num_threads"}.items() <= ours.items()
     assert set(ours) - set(theirs) == {"mode", "difficulty", "on_cpu"}

@@ -204,7 +204,7 @@ class Ints(tools.Counters):
         return obs, reward.astype(bool), terminated * 2, truncated, info
 
 
-def test_vectors_of_their_own_too():
+def test_a_vector_with_integer_ends_is_refused():
     vector = GymnasiumVector(Ints(2), 0, "ints")
     vector.reset()
     with pytest.raises(host.HostMisfit,

@@ -40,7 +40,7 @@ def test_a_step_is_the_same_to_rounding(rng):
     jax.tree.map(close, [*found], jax.tree.leaves(wanted))
 
 
-def test_its_loop_holds_neither_scatters_nor_small_products_nor_work_on_constants():
+def test_a_rewritten_loop_holds_no_scatters_small_products_or_work_on_constants():
     args = jnp.zeros((4, 6, 3)), jnp.zeros((4, 1, 12))
     each = lambda *args: jax.tree.leaves(jax.vmap(substeps)(*args))
     loop = lambda f: next(e for e in jax.make_jaxpr(f)(*args).jaxpr.eqns if e.primitive.name == "scan").params["jaxpr"]

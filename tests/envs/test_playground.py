@@ -113,7 +113,7 @@ def test_a_step_equals_the_suites_step(name):
 
 
 @needs_playground
-def test_it_is_drawn():
+def test_an_environment_is_drawn():
     env = jf.make(QUICK)
     state, _ = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 1)
     one = jax.tree.map(lambda x: np.asarray(x)[0], state)

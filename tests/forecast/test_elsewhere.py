@@ -33,7 +33,7 @@ def prepared(algo, env, **settings):
     ("program", "algo", "env"),
     [("a2c", "a2c", "CartPole-v1"), ("tqc", "tqc", "Pendulum-v1"), ("c51", "c51", "CartPole-v1")],
 )
-def test_launches_are_those_of_the_compiled_program_within_a_quarter(program, algo, env):
+def test_launches_are_within_a_quarter_of_the_compiled_programs(program, algo, env):
     run = prepared(jf.preset(algo, env), env)
     found = elsewhere.launches(Traced(run.members.first, 1, "cuda").iteration(run.grid))
     assert found == pytest.approx(recorded("gpu_launches.jsonl", "value")[program], rel=0.25)

@@ -44,7 +44,7 @@ def test_devices_are_ranked_by_cost_if_all_have_prices_else_by_time():
     assert table.index("cheap") < table.index("dear") and "does not fit" in table.splitlines()[-1]
 
 
-def test_offers():
+def test_offers_are_read_with_count_and_price():
     here, eight, free = rent.offers("--rent", "here=0.4, v5e-8=9.6,a100")
     assert (here.sheet, here.price) == (None, 0.4) and (eight.count, eight.price) == (8, 9.6)
     assert free.price is None

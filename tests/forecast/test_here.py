@@ -90,7 +90,7 @@ def test_seeds_that_take_turns_are_added():
     assert one["evaluate"] < FOUND.evaluate * 10  # an eighth of the steps, not 128 episodes each
 
 
-def test_ranges():
+def test_a_range_covers_the_slow_chunks():
     assert here.of_chunks((1.0,) * 20) == Range(1 / 1.1, 1.0, 1.1)
     wide = here.of_chunks((1.0, *(2.0,) * 18, 9.0))
     assert wide.low == 2.0 / 1.1 or wide.low == 2.0

@@ -51,7 +51,7 @@ def test_the_compiled_program_has_the_arithmetic_of_the_traced_one():
     lambda ring, rows: ring.at[jnp.arange(16)].set(rows),
     lambda ring, rows: ring.at[jnp.arange(16)].add(rows),
 ])
-def test_a_write_into_an_array_moves_what_is_written(write):
+def test_a_write_into_an_array_moves_the_written_part(write):
     ring = jax.ShapeDtypeStruct((100_000, 32), jnp.float32)
     assert count(write, ring, X)["bytes"] == 2 * 4 * 16 * 32
 

@@ -65,7 +65,7 @@ def test_one_output_shows_the_run():
     assert shell.sent[-1][0]["text/plain"].startswith(" 2,000 / 10,000 steps")
 
 
-def test_after_its_end_only_messages_are_printed():
+def test_after_the_end_of_a_run_only_messages_are_printed():
     shell, lines = Shell(), io.StringIO()
     sink = NotebookSink(10, [], shell, lines)
     sink.close()
@@ -74,7 +74,7 @@ def test_after_its_end_only_messages_are_printed():
     assert lines.getvalue() == "the end\n" and not shell.sent
 
 
-def test_without_its_front_end_it_prints_lines():
+def test_a_notebook_without_a_front_end_prints_lines():
     history, lines = [], io.StringIO()
     sink = NotebookSink(10, history, Shell(fails=True), lines)
     sink.status("compiling")

@@ -255,7 +255,7 @@ def test_trackio_gets_scalars_and_videos(modules, run, tmp_path):
 
 
 @pytest.mark.parametrize("names", [(), ("run",), ("run", "seed-0", "run-seed-0")])
-def test_trackio_goes_on_in_its_own_run_whatever_others_are_called(names, modules, run):
+def test_trackio_continues_its_own_run_beside_runs_of_any_name(names, modules, run):
     fake = FakeTrackio(names)
     modules(trackio=fake)
     seeds = [LoggedRun(run.path / f"seed-{i}", run.content, "run", i) for i in (0, 1)]

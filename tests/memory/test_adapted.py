@@ -213,7 +213,7 @@ def test_lost_experience_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize("columns", [1, 3, 4, 7])
-def test_columns(columns):
+def test_rows_in_other_columns_keep_their_order(columns):
     rows = numbered(0, 10, 2)  # ten rows of two environments
     found = in_columns(rows, columns)
     assert found.reward.shape[1] == columns

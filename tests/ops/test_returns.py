@@ -330,7 +330,7 @@ def test_recursions_in_both_forms(name, steps, doubled, both_forms, rng):
 
 
 @pytest.mark.parametrize("end", ["terminated", "done"])
-def test_an_end_stops_what_is_not_finite_in_both_forms(end, both_forms, rng):
+def test_an_end_stops_values_that_are_not_finite_in_both_forms(end, both_forms, rng):
     reward = rng.normal(size=(9, 2)).astype(np.float32)
     reward[4, 0] = np.inf
     ends = np.zeros((9, 2), bool)

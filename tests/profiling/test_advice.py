@@ -72,7 +72,7 @@ def test_suggestions_of_a_program(algo, shares, name, flags):
     assert named(case(profile(program=shares), algo))[name].flags == flags
 
 
-def test_precision_helps_what_is_near_the_limit_of_products():
+def test_precision_helps_a_part_near_the_limit_of_products():
     gpu = profile(GPU, program={"forward": 0.4, "backward": 0.6})
     found = named(case(gpu))["precision"]
     assert found.flags[0] == "--algo.precision" and found.bound > 5
@@ -182,7 +182,7 @@ def test_a_gpu_unrolls_by_itself():
         dataclasses.replace(found, platform="gpu"))
 
 
-def test_what_a_trial_cannot_time_is_not_tried():
+def test_a_suggestion_that_a_trial_cannot_time_is_not_tried():
     one = Suggestion("chunk_seconds", "fewer calls", ("--chunk-seconds", "4"), 1.6, timed=False)
     trial = tried(one, None, lambda: pytest.fail("was opened"), 1.0)
     assert trial.gain is None and trial.text.startswith("at most 1.6 times, not measured")

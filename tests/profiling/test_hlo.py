@@ -82,7 +82,7 @@ def test_a_fusion_has_the_part_of_most_of_its_work_not_of_its_name(module):
     assert module.part("w.2") == "store"
 
 
-def test_a_copy_belongs_to_what_made_its_operand(module):
+def test_a_copy_belongs_to_the_part_of_its_operand(module):
     assert module.part("copy.4") == "backward"
     assert module.part("while.1") == "other"
 

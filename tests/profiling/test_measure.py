@@ -61,7 +61,7 @@ def test_the_shares_of_a_program_sum_to_one_and_name_each_part(measured):
     assert seconds == pytest.approx(profile.timing.iteration)
 
 
-def test_arithmetic_of_the_loss_is_that_of_its_products(measured):
+def test_arithmetic_of_the_loss_equals_its_products(measured):
     profile, _ = measured
     parts = {part.name: part for part in profile.parts}
     product = lambda rows: 2 * rows * (4 * 64 + 64 * 2)
@@ -138,7 +138,7 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
-def test_a_trace_is_of_a_program_whose_instructions_a_profiler_sees(env, traced):
+def test_a_traced_program_has_instructions_that_a_profiler_sees(env, traced):
     profile, asked = traced(env)
     assert asked == ["cpu"]
     assert sum(part.share for part in profile.side(profile.sides[-1])) == pytest.approx(1, abs=0.02)

@@ -18,7 +18,7 @@ LOOP = [
 ]
 
 
-def test_an_instruction_has_the_time_without_those_inside():
+def test_an_instructions_time_excludes_instructions_inside():
     found = trace.summed([LOOP]).spent
     seconds = {op: sum(one.times) for (_, op), one in found.items()}
     assert seconds == pytest.approx({"while": 300e-9, "add": 400e-9, "call": 200e-9, "mul": 300e-9})

@@ -97,7 +97,7 @@ def test_stablehlo_needs_jax_alone(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "action.npy"), wanted, atol=1e-5)
 
 
-def test_the_memory_is_what_actions_depend_on():
+def test_the_memory_holds_only_inputs_of_actions():
     names = lambda agent: policy_of(agent).names
     # noise of training
     assert names(new("sac", "Pendulum-v1")) == names(new("apex", "CartPole-v1")) == ()

@@ -154,7 +154,7 @@ def test_a_policy_goes_to_the_hub_and_comes_back(trained, remote, run_cli):
 
 
 @pytest.mark.hub
-def test_what_is_no_policy_is_refused(trained, remote):
+def test_a_repository_without_a_policy_is_refused(trained, remote):
     with pytest.raises(jf.ConfigError,
                        match=r"path must be a repository that can be read .*got 'hf://me/nothing'"):
         jf.load("hf://me/nothing")
@@ -187,7 +187,7 @@ def test_bad_addresses(text):
     assert hub.repository("target", "hf://a/b-1.c@v1/x") == ("a/b-1.c", "v1/x")
 
 
-def test_a_push_names_what_is_missing(trained, run_cli, modules):
+def test_a_push_names_the_missing_extra(trained, run_cli, modules):
     assert "RUN hf://OWNER/NAME must be given" in run_cli("push", str(trained))[2]
     assert "target must be hf://OWNER/NAME" in run_cli("push", str(trained), "me/mine")[2]
     modules(huggingface_hub=None)

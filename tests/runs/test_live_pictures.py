@@ -77,7 +77,7 @@ class Lamp(Drawn):
     light = 40
 
 
-def test_on_the_host_it_is_an_episode(shell):
+def test_a_live_picture_of_host_environments_is_an_episode(shell):
     train(jf.make(Lamp))
     kind, film = read(shell.pictures[-1][0])
     lights = [film.seek(i) or int(np.asarray(film.convert("RGB")).max())
@@ -137,7 +137,7 @@ def test_without_pictures_or_display_there_are_none(env, settings, shell):
     assert not shell.pictures and "no live pictures" not in "".join(shell.pages)
 
 
-def test_a_run_with_videos_shows_those(shell):
+def test_a_run_with_videos_shows_its_videos(shell):
     train(video_every=0)
     assert [data["text/plain"] for data, *_ in shell.pictures] == [
         "the agent at 320 steps", "the agent at 640 steps"]

@@ -77,7 +77,7 @@ def test_actions_by_hand_on_the_host():
     assert brightness(jf.show(env, [8, 8, 8, 8])) == [0, 3, 6, 9]
 
 
-def test_what_cannot_be_shown_is_refused():
+def test_objects_that_cannot_be_shown_are_refused():
     with pytest.raises(ConfigError, match="env must be an environment"):
         jf.show("CartPole-v1", [0])
     with pytest.raises(ConfigError, match="actions must be"):

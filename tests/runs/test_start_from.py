@@ -53,7 +53,7 @@ def test_every_source_begins_with_the_same_agent(unbroken, tmp_path):
     assert alone.moments.count == 64
 
 
-def test_every_member_begins_with_it_and_a_resume_does_not(unbroken, tmp_path):
+def test_every_member_begins_with_the_given_agent_and_a_resume_does_not(unbroken, tmp_path):
     """In config.json; once the run has begun, its source is not needed any more."""
     source = tmp_path / "source"
     shutil.copytree(unbroken("ppo")[1], source)

@@ -71,7 +71,7 @@ def train(out=None, env=None, **settings):
                          [(0, [320, 640]), (192, [192, 320, 384, 576, 640]),
                           (100, [128, 256, 320, 384,
     512, 640])])  # fmt: skip
-def test_videos_come_at_evaluations_and_every_so_often(every, steps, tmp_path):
+def test_videos_come_at_evaluations_and_at_their_interval(every, steps, tmp_path):
     sink = Seen()
     train(tmp_path / "run", video_every=every, sinks=[sink])
     assert [clip.env_steps for clip in sink.clips] == steps
@@ -275,7 +275,7 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
 
 
 def test_videos_of_evaluations_need_evaluations(tmp_path):
-    with pytest.raises(jf.ConfigError, match="video_every must be at least 1 where eval_every = 0"):
+    with pytest.raises(jf.ConfigError, match="video_every must be at least 1 with eval_every = 0"):
         train(tmp_path / "run", video_every=0, eval_every=0)
     assert not (tmp_path / "run").exists()
 

@@ -37,7 +37,7 @@ LAST = {"parallel_loops": [False], "donate": [False]}
         (1, {"seeds": 2, "devices": 1, "batching": "vmap"}, {}),
     ],
 )
-def test_choices(num_steps, settings, expected):
+def test_choices_depend_on_the_run(num_steps, settings, expected):
     assert choices(prepared(num_steps, **settings)) == expected | CHUNK | LAST
     own = {"chunk_seconds": 2.0, "donate": False, "parallel_loops": False}
     assert choices(prepared(num_steps, **settings, **own)) == expected
@@ -78,7 +78,7 @@ def test_a_run_without_a_choice_is_refused():
         search(prepared(1, chunk_seconds=2.0, donate=False, parallel_loops=False), print)
 
 
-def test_numbers_are_those_of_the_program_and_its_seed():
+def test_numbers_depend_on_program_and_seed():
     run = prepared(chunk_seconds=1e-6)
     first = Trial(run)
     again, other = Trial(run, first), Trial(with_settings(run, {"seed": 1}), first)

@@ -226,7 +226,7 @@ def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
             close(row.metrics[name][:1], value, err_msg=name)
 
 
-def test_draws():
+def test_draws_depend_on_the_seed_alone():
     one = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 0)
     two = sweeps.configurations_of(
         {"algo.num_envs": [4, 8]},

@@ -20,13 +20,13 @@ def _wrong(name: str, frames: int, seed: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", SOME)
-def test_outcomes_of_a_game_are_those_of_ale(name):
+def test_outcomes_of_a_game_equal_ales(name):
     assert not any(_wrong(name, 800, seed=3).values())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GAMES)
-def test_outcomes_of_every_game_are_those_of_ale(name):
+def test_outcomes_of_every_game_equal_ales(name):
     assert not any(_wrong(name, 20_000, seed=11).values())
 
 
@@ -38,7 +38,7 @@ def test_outcomes_of_every_game_are_those_of_ale(name):
     # lives: three, ten, two, the last one, none
     ("riverraid", 0xC0, [(0x10,), (0x48,), (0x08,), (0x59,), (0x58,)]),
 ])  # fmt: skip
-def test_outcomes_that_random_play_does_not_reach_are_those_of_ale(name, at, frames):
+def test_outcomes_that_random_play_does_not_reach_equal_ales(name, at, frames):
     ram = script.play(name, 1).ram[0]
     oracle = Oracle(name, ram)
     rules = outcomes.rules(name)

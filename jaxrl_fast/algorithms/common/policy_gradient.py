@@ -125,7 +125,7 @@ class PolicyGradient(Algorithm):
                           f"False for {spec.name}: squashed actions need bounds")
         if self.value_hidden and (self.shared_torso or not isinstance(self.network, str)):
             raise ConfigError("value_hidden", self.value_hidden,
-                              "() where the torso is shared, or a module of your own")
+                              "() with a shared torso or your own module")
         bound = super().bind(spec)
         if not bound.hidden and not bound.shared_torso and bound.networks.batched:
             raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take "
