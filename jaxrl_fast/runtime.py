@@ -158,8 +158,7 @@ _own: dict[str, str] = {}
 def set_gpu(
     deterministic: bool, memory_fraction: float | None, platform: Callable[[], str] | None = None
 ) -> None:
-    """Set the variables and flags that a GPU's backend reads at its start; other platforms ignore
-    it.
+    """Set variables and flags for a GPU's backend before its start; others ignore them.
 
     The user's own environment variables win. Warns if an earlier run of this process has set
     `deterministic` and this one does without. Raises ConfigError for `deterministic` against

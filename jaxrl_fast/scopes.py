@@ -1,4 +1,4 @@
-"""Names for the parts of an iteration in compiled programs, read back by `jaxrl-fast profile`.
+"""Names of an iteration's parts in compiled programs, read by `jaxrl-fast profile`.
 
 A scope is only metadata of the instructions that are traced inside it: programs compute and
 compile the same without. The innermost scope counts; in `LOSS`, what JAX transposes is backward.

@@ -30,7 +30,7 @@ Keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and flags of `jaxrl
 and `plan`, beside the algorithm and the environment. Step counts are environment steps of one member.
 `scripts/settings_page.py` writes this page from the declarations in `jaxrl_fast/engine/config.py`.
 """
-KEYWORDS_HEAD = '''"""Keywords of `CALL`, for type checkers; scripts/settings_page.py writes it."""
+KEYWORDS_HEAD = '''"""Keywords of `CALL` for type checkers, by scripts/settings_page.py."""
 
 from typing import Any, TypedDict
 '''

@@ -12,7 +12,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -131,8 +131,16 @@ def seam(run: Run, agent: Any, mem: Any, w: jax.Array):
     return run.algo.seam(agent), run.memory().seam(mem, w)
 
 
+def _ray_actors(*args: Any) -> Handover:
+    from jaxrl_fast.actors.ray import RayActors
+
+    return RayActors(*args)
+
+
 class HostPrograms(Programs):
     """Programs of one member, with a stand-in for its environment; signals end a call early."""
+
+    kinds: ClassVar[dict[str, Callable[..., Handover]]] = {"threads": Actors, "ray": _ray_actors}
 
     def __init__(self, prepared: Prepared, context: Context):
         super().__init__(prepared, context)
@@ -180,9 +188,7 @@ class HostPrograms(Programs):
                 self.run, self.env, state.key, self.grid.warmup, c.actors, ahead, c.host_timeout,
                 c.restarts
             )
-            if c.actors_on == "ray":
-                from jaxrl_fast.actors.ray import RayActors
-            self.actors = (RayActors if c.actors_on == "ray" else Actors)(*args)
+            self.actors = self.kinds[c.actors_on](*args)
             self.actors.start(t, state.agent)
             self.clock.lap()
         return self.actors

@@ -1,4 +1,4 @@
-"""Errors of a command: one line on stderr and an exit code, also without streams to write to."""
+"""Errors of a command: one line on stderr and an exit code, also with closed streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jaxrl-fast tune-speed`: search settings that change speed and not learning; keep the best."""
+"""`jaxrl-fast tune-speed`: search settings that change speed alone; keep the best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process of its own starts JAX's backend: XLA ends a process over a flag that it does not know.
+"""Start JAX's backend in a child process: XLA ends a process over an unknown flag.
 
 The child prints a line of JSON for each part as soon as it knows it; the parent takes every line
 that came.

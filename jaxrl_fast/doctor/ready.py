@@ -1,4 +1,4 @@
-"""Refuse to measure on a busy device, with a flag unknown to XLA, or without a cache to write."""
+"""Refuse to measure on a busy device, with an unknown XLA flag, or without a cache."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The programs of training: pure functions of settings, states and keys, and their compilation."""
+"""Programs of training: pure functions of settings, states and keys, and compilation."""

@@ -1,4 +1,4 @@
-"""Keywords of `jf.train` and `jf.sweep`, for type checkers; scripts/settings_page.py writes it."""
+"""Keywords of `jf.train` and `jf.sweep` for type checkers, by scripts/settings_page.py."""
 
 from typing import Any, TypedDict
 

@@ -133,8 +133,7 @@ def _check_held(field: str, x: Any) -> None:
 
 
 def outcome_of(spec: EnvSpec, found: Any, before: PyTree, num_envs: int) -> tuple[PyTree, Outcome]:
-    """Return (state, Outcome) in the state's and the spec's dtypes; an end is either terminated or
-    truncated."""
+    """Return (state, Outcome) in the state's and the spec's dtypes, each end of one kind."""
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[1], Outcome):
         raise ConfigError(f"{spec.name}: transition", describe(found),
                           "two values (state, jaxrl_fast.types.Outcome(next_obs, reward, "

@@ -1,4 +1,4 @@
-"""Keywords of `jf.make`, for type checkers; scripts/settings_page.py writes it."""
+"""Keywords of `jf.make` for type checkers, by scripts/settings_page.py."""
 
 from typing import TypedDict
 

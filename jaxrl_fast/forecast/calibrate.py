@@ -29,7 +29,7 @@ SAVED = "/jax/compilation_cache/compile_time_saved_sec"  # JAX's event of a prog
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Measured seconds of the beginning of a run, of all members; host environments: of one seed.
+    """Measured seconds of a run's beginning, of all members; of one seed on the host.
 
     compile: until the first iteration. cached: seconds of it that the compile cache saved. warmup:
     of the random steps. iterations: of each chunk, one iteration. evaluate: of the last evaluation,

@@ -20,7 +20,7 @@ CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 
 
 def of(fn: Callable, *args: Any, platform: str) -> Counter:
-    """Return the counts of fn(*args), traced with shapes, in programs for "cuda", "tpu" or "cpu".
+    """Return the counts of fn(*args), traced with shapes, for "cuda", "tpu" or "cpu".
 
     Counts: `products` and convolutions with their `flops`; `tiny` products, of few terms;
     `reductions`; `turns` of loops; `open` loops without a known number of turns; `bytes` that

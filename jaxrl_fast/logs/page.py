@@ -1,4 +1,4 @@
-"""A whole HTML page in one file, for reports: style and script inside, nothing from a network."""
+"""A whole HTML page in one file, for reports: style and script inside, no network."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Reported:
 
 
 def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
-    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}, NaN where a mask hides one.
+    """Return the numbers of a Gymnasium vector's `info`, {name: [B]}; masked ones are NaN.
 
     `log_names` calls the numbers of a nested dict `KEY_NAME`. Two numbers never share a name.
     """

@@ -1,4 +1,4 @@
-"""Learning curves as small SVG pictures, for notebooks and reports: no matplotlib, milliseconds.
+"""Learning curves as small SVG pictures in milliseconds, for notebooks and reports.
 
 In a report they are elements of the page: `logs/page.py` shows the value of a line with
 `data-label` under the pointer, by the axes in the attributes `data-*` of the picture.

@@ -103,7 +103,7 @@ class MlflowSink(Sink):
 
 
 class TrackioSink(Sink):
-    """Trackio: the scalars of TensorBoard over `env_steps`, and videos. Needs the extra [trackio].
+    """Trackio (extra [trackio]): the scalars of TensorBoard over `env_steps`, and videos.
 
     A resumed run goes on in its Trackio run, whose name is in `trackio.id` of the run directory.
 

@@ -98,7 +98,7 @@ def _sums_of_few(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
 
 
 def _sums_of_all(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
-    """Like `_sums_of_few`, in one kernel a level: no gather, no scatter, sums as elementwise terms.
+    """Like `_sums_of_few`, in one kernel a level, whose sums are elementwise terms.
 
     The first level is a reduction, which XLA joins with the elementwise write of the leaves.
     """

@@ -1,4 +1,4 @@
-"""MLP and CNN torsos, the choice between them, and an MLP with batch renormalisation (CrossQ)."""
+"""MLP and CNN torsos, the choice between them, an MLP with batch renormalisation."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class WithAction(nn.Module):
 
 
 class BatchRenorm(nn.Module):
-    """Batch renormalisation of [b, F] (Ioffe 2017); collection "batch_stats": mean, var, updates.
+    """Batch renormalisation of [b, F] (Ioffe 2017); "batch_stats": mean, var, updates.
 
     With `train` it uses the batch's own statistics, corrected toward the running ones (r and d,
     clipped) after `warmup` updates, and updates the running ones; without it, the running ones.

@@ -1,5 +1,4 @@
-"""Time pieces of an iteration alone: the check of a trace, and the measurement if there is no
-trace.
+"""Time pieces of an iteration alone, to check a trace or to replace it.
 
 Each piece is compiled by itself, takes what the program would hand to it, and runs many times in a
 loop. Pieces are coarser than a trace's parts: `GROUPS` says which parts are in which piece.

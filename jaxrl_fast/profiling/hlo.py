@@ -209,8 +209,7 @@ class Module:
         return float(one.size)
 
     def bytes(self, one: Instruction) -> float:
-        """Return the bytes that an instruction reads and writes; a slice counts only the moved
-        part."""
+        """Return the bytes that an instruction reads and writes; of slices, the moved part."""
         if one.op in FREE and one.op not in ("broadcast", "iota"):
             return 0.0
         if one.op == "dynamic-update-slice":
@@ -225,8 +224,7 @@ class Module:
         return read + sum(array.bytes for array in one.arrays)
 
     def _fused_bytes(self, body: list[Instruction]) -> float:
-        """Return the bytes of a fusion's parameters and roots, a slice counts only the moved
-        part."""
+        """Return the bytes of a fusion's parameters and roots; of slices, the moved part."""
         users: dict[str, list[Instruction]] = {}
         for one in body:
             for operand in one.operands:

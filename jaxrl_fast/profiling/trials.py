@@ -15,7 +15,7 @@ ROUNDS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """A suggestion that was run: steps/s without it and with it, in the turn of the median ratio.
+    """A tried suggestion: steps/s without and with it, in the turn of the median ratio.
 
     gain: that ratio, None if the suggestion was refused; refused: why.
     """

@@ -1,4 +1,4 @@
-"""The newest picture of the agent in a notebook's cell, drawn within a share of the run's time."""
+"""The newest picture in a notebook's cell, drawn within a share of the run's time."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Player:
-    """Plays with an agent: `player(obs)` is the next action. Players of one agent share no memory.
+    """Plays with an agent: `player(obs)` is the next action. Players share no memory.
 
     Call `reset` where episodes end: an agent with frame stacks or recurrent state begins anew.
     """

@@ -1,4 +1,4 @@
-"""Checks of the members at rows and evaluations: lost, diverged, at their target, best so far."""
+"""Checks of members at rows and evaluations: lost, diverged, at the target, best."""
 
 from __future__ import annotations
 

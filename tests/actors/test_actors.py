@@ -19,7 +19,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
-from helpers.around import Around
+from helpers.around import Around, with_actors
 from jaxrl_fast import tree
 from jaxrl_fast.actors import on_host, play
 from jaxrl_fast.actors.groups import LARGE, SyncGroup
@@ -417,13 +417,13 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose
     environment failed."""
     hangs, waits, sent = threading.Event(), threading.Event(), []
-    take = Actors.take
 
-    def taken(self, t, stopping):
-        waits.set()  # else the run might see the signal before it waits, and end by itself
-        found = take(self, t, stopping)
-        waits.clear()
-        return found
+    class Waiting(Actors):
+        def take(self, *args):
+            waits.set()  # else the run might see the signal before it waits, and end by itself
+            found = super().take(*args)
+            waits.clear()
+            return found
 
     class Stuck(Wrapped):
         def send(self, action):
@@ -441,10 +441,10 @@ def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, 
 
     monkeypatch.setattr(Limits, "hurry", 0.5)
     monkeypatch.setattr(Watch, "closing", 0.2)
-    monkeypatch.setattr(Actors, "take", taken)
     began = time.monotonic()
     settings = dict(host_timeout=120.0, restarts=restarts, chunk_seconds=0.01,
-                    eval_every=64 if where == "evaluation" else 0)
+                    eval_every=64 if where == "evaluation" else 0,
+                    dependencies=with_actors(Waiting))
     with pytest.raises(Interrupted) as stopped, pytest.warns(
         UserWarning, match="its unfinished part is left out"
     ):
@@ -613,40 +613,38 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     )
 
 
-def test_a_signal_before_the_first_iteration(tmp_path, monkeypatch):
+def test_a_signal_before_the_first_iteration(tmp_path):
     """The actors saw nothing, so nothing counts as experience."""
 
-    start = Actors.start
+    class Stopped(Actors):
+        def start(self, t, agent):
+            signal.raise_signal(signal.SIGTERM)
+            super().start(t, agent)
 
-    def opening(self, t, agent):
-        signal.raise_signal(signal.SIGTERM)
-        start(self, t, agent)
-
-    monkeypatch.setattr(Actors, "start", opening)
     with pytest.raises(Interrupted, match="SIGTERM at 0 environment steps"):
-        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640)
+        train(jf.DQN(**DQN), tmp_path / "run", total_steps=640, dependencies=with_actors(Stopped))
     assert experience(tmp_path / "run").w == 0
 
 
-def test_a_signal_while_the_queue_is_full(tmp_path, monkeypatch):
+def test_a_signal_while_the_queue_is_full(tmp_path):
     """The rollouts ahead are dropped with their environments; the learner's state is whole, and the
     run continues."""
-    take, waiting = Actors.take, []
+    waiting = []
 
-    def taken(self, t, stopping):
-        if t == 20:
-            played = lambda: sum(answer.done() for answer in self.answers[0].values())
-            while played() < 2:  # this one, and the one ahead
-                time.sleep(0.01)
-            time.sleep(0.2)
-            waiting.append(played())
-            signal.raise_signal(signal.SIGINT)
-        return take(self, t, stopping)
+    class Full(Actors):
+        def take(self, t, stopping):
+            if t == 20:
+                played = lambda: sum(answer.done() for answer in self.answers[0].values())
+                while played() < 2:  # this one, and the one ahead
+                    time.sleep(0.01)
+                time.sleep(0.2)
+                waiting.append(played())
+                signal.raise_signal(signal.SIGINT)
+            return super().take(t, stopping)
 
-    with monkeypatch.context() as patched, pytest.raises(Interrupted,
-                                                         match="SIGINT at 168 environment steps"):
-        patched.setattr(Actors, "take", taken)
-        train(jf.DQN(**DQN | {"buffer_size": 1024}), tmp_path / "run", total_steps=640, ahead=1)
+    with pytest.raises(Interrupted, match="SIGINT at 168 environment steps"):
+        train(jf.DQN(**DQN | {"buffer_size": 1024}), tmp_path / "run", total_steps=640, ahead=1,
+              dependencies=with_actors(Full))
     assert waiting == [2] and not any(thread.name == "actors" for thread in threading.enumerate())
     before = experience(tmp_path / "run")
     assert before.w == 21

@@ -14,6 +14,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
+from helpers.around import with_actors
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.groups import rollout as rollout_of
@@ -29,6 +30,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.walltime import WallTime
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.runs.load import experience
+from jaxrl_fast.runs.train import start
 
 counters.register()
 
@@ -239,20 +241,20 @@ def test_on_policy_algorithms_refuse_rows_of_older_agents():
 
 
 @pytest.mark.parametrize("ahead", [0, 2])
-def test_the_number_of_agents_alive_is_planned(ahead, monkeypatch):
+def test_the_number_of_agents_alive_is_planned(ahead):
     """The plan's ahead + 3 beside the one of the state, while a row of 16 iterations is learned."""
-    agents, most, give = [], [], Actors.give
+    agents, most = [], []
 
-    def counted(self, t, agent):
-        agents.append(weakref.ref(jax.tree.leaves(agent.params)[0]))
-        most.append(sum(ref() is not None for ref in agents))
-        give(self, t, agent)
+    class Counted(Actors):
+        def give(self, t, agent):
+            agents.append(weakref.ref(jax.tree.leaves(agent.params)[0]))
+            most.append(sum(ref() is not None for ref in agents))
+            super().give(t, agent)
 
-    monkeypatch.setattr(Actors, "give", counted)
     algo = jf.DQN(num_envs=6, num_steps=2, batch_size=8, buffer_size=512, learning_starts=48,
                   hidden=(4,))
-    jf.train(algo, jf.make(f"gym:{counters.ID}"), 600, ahead=ahead, log_every=192, eval_every=0,
-             eval_episodes=1)
+    start(algo, jf.make(f"gym:{counters.ID}"), 600, ahead=ahead, log_every=192, eval_every=0,
+          eval_episodes=1, dependencies=with_actors(Counted))
     assert max(most) == ahead + 4
 
 

@@ -12,8 +12,9 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
+from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.logs.sinks import Sink
-from jaxrl_fast.runs.loop import Trainer
+from jaxrl_fast.runs.dependencies import Dependencies
 
 
 class Collects(Sink):
@@ -189,21 +190,26 @@ def test_a_run_that_does_not_fit_opens_no_sink_and_leaves_nothing(tmp_path, devi
     assert sink.calls == [("ended", "failed"), "close"] and not (tmp_path / "run").exists()
 
 
+class Failing(Programs):
+    def chunk(self, state, t0, rows):
+        return super().chunk(state, t0, rows) if t0 < self.grid.warmup else 1 / 0
+
+
 @pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
-def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path, monkeypatch):
+def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path):
     """So that the same command can be given again; only what the run itself has made."""
     run, sink, failing = tmp_path / "run", Collects(), Collects()
     failing.open = mock.Mock(side_effect=jf.ConfigError("project", "p", "one that opens"))
     if case == "a row":
         failing.open = failing.flush
-        monkeypatch.setattr(Trainer, "turn", mock.Mock(side_effect=ZeroDivisionError))
     if case == "empty":
         run.mkdir()
     if case == "another's file":
         sink.open = lambda: (run / "notes").write_text("keep")
     with pytest.raises(ZeroDivisionError if case == "a row" else jf.ConfigError):
         # DQN's warm-up is a row
-        tools.train("dqn" if case == "a row" else "ppo", run, sinks=[sink, failing])
+        algo = "dqn" if case == "a row" else "ppo"
+        tools.train(algo, run, sinks=[sink, failing], dependencies=Dependencies(Failing))
     left = sorted(p.name for p in run.iterdir()) if run.exists() else None
     expected = {"new": None, "empty": [], "another's file": ["notes"],
                 "a row": ["config.json", "metrics.jsonl"]}

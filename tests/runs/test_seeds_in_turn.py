@@ -4,7 +4,6 @@ one run."""
 from __future__ import annotations
 
 import gc
-import importlib
 import json
 import shutil
 import signal
@@ -17,6 +16,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from jaxrl_fast.actors.on_host import HostPrograms
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
 from jaxrl_fast.files import folders
@@ -27,12 +27,11 @@ from jaxrl_fast.runs.checkpoints.save import standing
 from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
-from jaxrl_fast.runs.sentinel import lose
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.train import start
 from jaxrl_fast.sweeps.comparison import compare_runs
+from jaxrl_fast.types import Mean
 
-loop = importlib.import_module("jaxrl_fast.runs.loop")
 tools.register()
 ENV = "gym:CartPole-v1"
 ALGO = dict(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=2, hidden=(4,))
@@ -510,21 +509,20 @@ def test_a_new_end_applies_to_every_seed(whole, tmp_path):
     assert same(run.agent(1), jf.resume(one, 192, tensorboard=False).agent())
 
 
-def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypatch):
-    honest = loop.not_finite
-
-    def broken(s, made, finite):
-        broke = s.config.seed in lost
-        return (
-            (made, lose(s, 0, made[-1].env_steps, "value_loss is nan")) if broke
-            else honest(s, made, finite)
-        )
-
+def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path):
     lost = {6}
-    monkeypatch.setattr(loop, "not_finite", broken)
+
+    class Broken(HostPrograms):
+        def chunk(self, *args):
+            chunk = super().chunk(*args)
+            if self.config.seed in lost:
+                chunk.metrics["value_loss"] = Mean(np.full(1, np.nan), np.ones(1))
+            return chunk
+
+    broken = Dependencies(Broken)
     for out in (tmp_path / "run", None):
         with pytest.warns(UserWarning, match="seed 6 is lost: value_loss is nan"):
-            run = train(out=out, on_nan="mark")
+            run = train(out=out, on_nan="mark", dependencies=broken)
         assert (
             run.lost == {1: {"env_steps": 16, "reason": "value_loss is nan"}} and run.live == [0, 2]
         )
@@ -539,12 +537,12 @@ def test_a_lost_seed_is_marked_and_the_others_continue(whole, tmp_path, monkeypa
     assert longer.lost == run.lost and longer.env_steps == 192 and np.isfinite(
         longer.eval_return[[0, 2]]).all()
     with pytest.raises(NonFiniteError, match="value_loss is nan"):
-        train(out=tmp_path / "stop")
+        train(out=tmp_path / "stop", dependencies=broken)
     assert not (tmp_path / "stop" / "seed-7").exists()
     lost.update(SEEDS)
     with pytest.warns(UserWarning, match="is lost"), pytest.raises(NonFiniteError,
                                                                    match="no seed has a score"):
-        train(on_nan="mark")
+        train(on_nan="mark", dependencies=broken)
 
 
 def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):

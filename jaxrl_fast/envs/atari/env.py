@@ -1,4 +1,4 @@
-"""Atari 2600 games on the device, "atari:Pong": the machine, its preprocessing, its episodes.
+"""Atari 2600 games on the device, "atari:Pong": machine, preprocessing, episodes.
 
 Settings and episodes are those of `ale:` (`envs.host.ale_adapter`): equal actions give equal
 observations, rewards and ends.

@@ -43,20 +43,20 @@ def runs_here() -> bool:
     device = jax.devices()[0]
     if device.platform == "cpu":  # which compiles for absent GPUs
         return True
-    reason = _obstacle(device)
+    reason = obstacle(device, compile_copy)
     if reason:
         warnings.warn(_PLAIN.format(device.device_kind, reason), stacklevel=2)
     return not reason
 
 
-def _obstacle(device: jax.Device) -> str:
-    """Return why an accelerator cannot run the kernel, or ""."""
+def obstacle(device: jax.Device, try_out: Callable[[jax.Device], None]) -> str:
+    """Return why an accelerator cannot run the kernel, or ""; try_out: compiles a small kernel."""
     capability = str(getattr(device, "compute_capability", None) or "none")
     found = re.match(r"(\d+)\.(\d+)$", capability)
     if not found or tuple(map(int, found.groups())) < _CAPABILITY:
         return f"it needs CUDA and compute capability 8.0 or later, not {capability}"
     try:
-        compile_copy(device)
+        try_out(device)
     except Exception as error:  # of XLA or Triton, of any kind
         return f"its Triton compiles nothing here ({brief(error)})"
     return ""

@@ -118,7 +118,7 @@ jax.tree_util.register_pytree_node(
 
 @jax.tree_util.register_static
 class Stored:
-    """A named tuple of fields in rows [..., N] of a reference: a field is loaded where it is read.
+    """A named tuple of fields in rows [..., N] of a reference; a field is loaded when read.
 
     The loop of a kernel then holds no field in a register.
     """

@@ -208,7 +208,7 @@ class EnvPoolVector(Vector):
 
 
 class EnvPoolAsync(EnvPoolVector):
-    """An asynchronous pool: a step has the first `at_once` environments that come, and their lives.
+    """An asynchronous pool: a step has the first `at_once` environments, and their lives.
 
     Ended environments are reset, and their step comes with the new episode's first observation.
     """

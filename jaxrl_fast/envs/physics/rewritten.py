@@ -1,4 +1,4 @@
-"""A step of physics rewritten for a GPU, where each small operation of its inner loop is a launch.
+"""A step of physics rewritten for a GPU, which launches each operation of the loop.
 
 A loop's operations on its constants go before the loop: XLA's compiler for a GPU leaves them in.
 Sums into segments at constant indices and products of a few numbers become elementwise terms,

@@ -1,1 +1,1 @@
-"""Checkpoints: contents (`metadata`), saving and restoring (`save`), storage on disk (`store`)."""
+"""Checkpoints: contents (`metadata`), saving and restoring (`save`), disk (`store`)."""

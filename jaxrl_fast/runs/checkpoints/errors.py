@@ -29,7 +29,7 @@ class DamagedError(ConfigError):
 @contextlib.contextmanager
 def writing(path: Path, made: folders.Identity | None,
             failed: Callable[[], None]) -> Iterator[None]:
-    """Raise WriteError for orbax's errors about a full disk or a missing folder, after `failed()`.
+    """Raise WriteError for orbax's errors of a full disk or missing folder, after `failed`.
 
     made: the folder's identity when orbax opened it: the saver's thread recreates a missing one.
     """

@@ -1,1 +1,1 @@
-"""A trained agent as a file for other programs; a format is a module with a line in `formats`."""
+"""A trained agent as a file for other programs; each format is a module (`formats`)."""
