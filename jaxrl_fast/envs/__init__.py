@@ -1,4 +1,8 @@
-"""Environments: protocol (`api`), names (`registry`), wrappers, a folder for each source."""
+"""Environments: protocol (`api`), names (`registry`), wrappers, a folder for each source.
+
+`resets` holds the strategies of resets, `sources` lists the sources. No environment knows an
+algorithm.
+"""
 
 from __future__ import annotations
 

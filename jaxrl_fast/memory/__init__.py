@@ -1,4 +1,8 @@
-"""Memories: how experience is stored and how batches are drawn from it."""
+"""Memories: how experience is stored and how batches are drawn from it.
+
+`api` is the protocol, `ring` the store of a replay, `prioritized` its priorities; `experience/`
+takes data from elsewhere. No memory knows an algorithm.
+"""
 
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.experience.adapted import (
