@@ -80,17 +80,13 @@ class MissingExtraError(UserError, ImportError):
 
 
 def import_optional(module: str, what: str, extra: str, name: str) -> Any:
-    """Import a module of an optional package.
-
-    Raises MissingExtraError without the package, or if its module has no `name`: Python imports a
-    folder with the package's name, such as the one that W&B's offline runs leave.
-    """
+    """Import a module of an optional package; raises MissingExtraError without its `name`."""
     try:
         found = importlib.import_module(module)
+        if not hasattr(found, name):  # a folder, such as the `wandb` that offline runs leave
+            raise ImportError(f"{module} has no {name}")
     except ImportError as error:
         raise MissingExtraError(what, extra) from error
-    if not hasattr(found, name):
-        raise MissingExtraError(what, extra)
     return found
 
 
@@ -188,14 +184,12 @@ SYNONYMS = {  # {our setting: theirs in Stable-Baselines3, CleanRL, PureJaxRL, r
     "epsilon_end": ("exploration_final_eps", "end_e", "eps_end", "eps_finish"),
     "epsilon_fraction": ("exploration_fraction",),
     "hidden": ("net_arch", "policy_kwargs", "hidden_sizes", "hidden_layer_sizes"),
-    "normalize_observations": ("norm_obs",),
-    "normalize_reward": ("norm_reward",),
+    "normalize_observations": ("norm_obs",), "normalize_reward": ("norm_reward",),
     "reward_scale": ("reward_scaling",),
     "total_steps": ("total_timesteps", "num_timesteps"),
     "seeds": ("num_seeds", "n_seeds"),
-    "eval_every": ("eval_freq",),
+    "eval_every": ("eval_freq",), "log_every": ("log_interval",),
     "eval_episodes": ("n_eval_episodes", "num_eval_episodes"),
-    "log_every": ("log_interval",),
     "target_return": ("reward_threshold",),
     "video_every": ("capture_video", "record_video"),
     "hooks": ("callback", "callbacks", "eval_callback", "progress_fn"),
