@@ -8,7 +8,7 @@ from typing import Any
 from jaxrl_fast.bench.race import Contestant
 
 
-def final_return(metrics: Any, part: float = 0.1) -> float:
+def final_return(metrics: Any) -> float:
     """Return the mean return of a run's last tenth of log rows, of `make_train`'s metrics."""
     import numpy as np
 
@@ -20,7 +20,7 @@ def final_return(metrics: Any, part: float = 0.1) -> float:
         count = np.isfinite(mean).astype(np.float64)
         total = np.where(count > 0, mean, 0.0)
     total, count = np.atleast_1d(total), np.atleast_1d(count)
-    last = max(1, round(len(total) * part))
+    last = max(1, round(len(total) * 0.1))
     return float(total[-last:].sum() / max(count[-last:].sum(), 1e-9))
 
 

@@ -138,7 +138,7 @@ def purejaxrl_steps(config):
     return config["TOTAL_TIMESTEPS"] // rollout * rollout
 
 
-def final_return(metrics, part=0.1):
+def final_return(metrics):
     """Return the mean return of the last tenth of episodes (PPO) or iterations of a run."""
     import numpy as np
 
@@ -148,7 +148,7 @@ def final_return(metrics, part=0.1):
         returns = episode_returns(metrics)
     else:
         returns = np.asarray(metrics["returns"]).reshape(-1)
-    last = returns[-max(1, int(len(returns) * part)) :]
+    last = returns[-max(1, int(len(returns) * 0.1)) :]
     return float(np.mean(last)) if len(returns) else float("nan")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from packaging.specifiers import SpecifierSet
 
@@ -23,9 +23,9 @@ def check(function: Check) -> Check:
     return function
 
 
-def advise(facts: Facts, checks: Iterable[Check] = CHECKS) -> tuple[Advice, ...]:
+def advise(facts: Facts) -> tuple[Advice, ...]:
     """Return the advice: faults first, then by gain."""
-    given = [*filter(None, (one(facts) for one in checks)), *versions(facts), *switches(facts)]
+    given = [*filter(None, (one(facts) for one in CHECKS)), *versions(facts), *switches(facts)]
     return tuple(sorted(given, key=lambda advice: (LEVELS.index(advice.level), -advice.gain)))
 
 

@@ -26,7 +26,6 @@ from jaxrl_fast.profiling.parts import LEARN, Profile
 from jaxrl_fast.profiling.timing import Started
 from jaxrl_fast.types import RunState
 
-Clock = Callable[[], float]
 ENVIRONMENT, POLICY, STORING, SAMPLING, LEARNING, RANDOM = (
     "environment", "policy", "storing", "sampling", "learning", "random",
 )  # fmt: skip
@@ -138,7 +137,7 @@ def _stepped(env: Any, noise: Any, state: Any, x: Any) -> tuple[Any, Any]:
     return state, (obs, outcome._replace(info=(), score=(), over=()))
 
 
-def seconds(piece: Piece, budget: float, clock: Clock) -> float:
+def seconds(piece: Piece, budget: float) -> float:
     """Return the seconds of one turn of a piece, measured for about `budget` seconds."""
     def turns_of(given, carry, n):
         def body(i, carry):
@@ -150,9 +149,9 @@ def seconds(piece: Piece, budget: float, clock: Clock) -> float:
     loop = jax.jit(turns_of)
 
     def taken(turns: int) -> float:
-        began = clock()
+        began = time.perf_counter()
         jax.block_until_ready(loop(piece.inputs, piece.carry, jnp.int32(turns)))
-        return clock() - began
+        return time.perf_counter() - began
 
     taken(1)  # compiles
     turns = 1
@@ -175,10 +174,10 @@ def check(prepared: Prepared) -> None:
                           "left out with several members: a piece is one member's")
 
 
-def alone(one: Started, budget: float = 0.5, clock: Clock = time.perf_counter) -> dict[str, float]:
+def alone(one: Started, budget: float = 0.5) -> dict[str, float]:
     """Return the seconds of each piece of an iteration alone; see `check`."""
     found = pieces(tree.as_float32(one.prepared.members.first), one.state, one.iterations)
-    taken = {name: seconds(piece, budget, clock) for name, piece in found.items()}
+    taken = {name: seconds(piece, budget) for name, piece in found.items()}
     return taken | {LEARNING: max(0.0, taken[LEARNING] - taken[SAMPLING])}
 
 

@@ -7,7 +7,7 @@ many times faster at most.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jaxrl_fast import scopes
@@ -77,9 +77,9 @@ def amdahl(share: float, times: float = float("inf")) -> float:
     return 1 / max(1 - share + share / times, 0.01)
 
 
-def advise(case: Case, rules: Sequence[Rule] | None = None) -> tuple[Suggestion, ...]:
+def advise(case: Case) -> tuple[Suggestion, ...]:
     """Return the suggestions that can gain at least 5%, by their bound."""
-    found = [one for each in rules or RULES for one in each(case) if one.bound >= LEAST_GAIN]
+    found = [one for each in RULES for one in each(case) if one.bound >= LEAST_GAIN]
     return tuple(sorted(found, key=lambda one: -one.bound))
 
 

@@ -168,9 +168,9 @@ def kill(processes: list[Any], patience: float = 1.0) -> None:
         process.join(max(0.0, deadline - time.monotonic()))
 
 
-def died(vector: Any, patience: float = 5.0) -> str:
+def died(vector: Any) -> str:
     """Describe the dead process of a vector, if any: Gymnasium only knows its closed pipe."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:  # the pipe closes before the process ends
         # read once: one may end between two reads
         codes = [process.exitcode for process in vector.processes]
