@@ -92,7 +92,7 @@ def test_rollouts_are_whole(ppo, groups):
 
 
 def test_the_agent_of_each_rollout_is_fixed(ppo):
-    """With `ahead`, rollout t is of the agent of t - ahead, and no rollout begins before that agent
+    """With `ahead`, the agent of iteration t - ahead plays rollout t, which begins once that agent
     is there."""
     env, run, agent = ppo
     zero = jax.tree.map(np.zeros_like, agent)
@@ -227,7 +227,7 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
     pytest.param("td3", "Pendulum-v1", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
-    """On real environments, by the actors' default `ahead`."""
+    """Real environments, with the actors' default `ahead`."""
     settings = (
         {"a2c": dict(num_envs=4, num_steps=8, hidden=(4,)), "td3": tools.SETTINGS["sac"]}.get(algo)
         or tools.SETTINGS[algo]
@@ -352,8 +352,8 @@ def test_processes_of_a_hanging_evaluation_are_killed(cartpoles):
 
 
 def test_a_pause_of_the_program_is_no_timeout():
-    """After Ctrl-Z and fg the clock is far on and nobody has looked at it: patience begins anew.
-    And ends."""
+    """After Ctrl-Z and fg the clock is far on and no check has run: patience begins anew, and
+    ends."""
     now = [0.0]
     watch = Watch("Slow-v0", 5.0, now=lambda: now[0])
     with watch.asked():
@@ -494,8 +494,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
 
 @pytest.mark.parametrize(("began", "tries"), [(True, 3), (False, 1)])
 def test_a_dying_replacement_on_ray_is_replaced(ppo, began, tries):
-    """While restarts are left; but where the first process of a place never began, the run ends
-    with its reason."""
+    """Restarts replace it; a place whose first process never began ends the run with its reason."""
     env, run, _ = ppo
     asked = []
 
@@ -564,7 +563,7 @@ def test_a_failed_evaluation_is_repeated():
 
 @pytest.fixture(scope="module")
 def unbroken():
-    """By iterations: the state after so many of a run with DQN of 80, in rows of one."""
+    """{iterations: the state after so many}, of a run with DQN of 80, in rows of one."""
     sessions = {}
 
     def get(iterations):

@@ -144,8 +144,8 @@ def test_rollouts_are_whole(num_steps, pace):
 
 @pytest.mark.parametrize("num_steps", [1, 8])
 def test_no_environment_gets_far_ahead(num_steps):
-    """In a long run with environments that are each 1.8 times as fast as the one before; the
-    slowest is never held up."""
+    """A long run whose environments are each 1.8 times as fast as the one before; the slowest never
+    waits."""
     env = AnyhowEnv(pace=1.8)
     run, agent = run_of(jf.IMPALA(num_envs=6, num_steps=num_steps, hidden=(4,)), env)
     group = open_group(env, run, Watch("Env", 60.0), 6, 0, 0, 0)

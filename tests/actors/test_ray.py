@@ -54,8 +54,8 @@ gymnasium.register("Faulty-v0", Faulty, max_episode_steps=500)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """On the path of every process; holds `faulty.py`, whose environments look here for what to do
-    wrong."""
+    """A folder on the path of every process, with `faulty.py`; its environments read their fault
+    here."""
     here = tmp_path_factory.mktemp("faulty")
     (here / "faulty.py").write_text(FAULTY)
     with pytest.MonkeyPatch.context() as patch:
@@ -214,7 +214,7 @@ def test_a_stopping_run_waits_briefly(cluster, folder, monkeypatch):
 
 
 def test_sigterm_saves_and_the_run_resumes(tmp_path):
-    """In a cluster of its own, that ends with the run."""
+    """The run starts a cluster of its own, which ends with the run."""
     line = [sys.executable, "-m", "jaxrl_fast", "train"]
     flags = ["dqn", NAME, "--actors-on", "ray", "--actors", "2", "--algo.num-envs", "4",
              "--algo.learning-starts", "64"]

@@ -69,8 +69,8 @@ def test_actions_are_as_random_as_the_actor():
 
 
 def test_first_priorities_are_the_actors_errors():
-    """After two iterations of play, every leaf is what the rows in the ring and the agent that
-    played them give."""
+    """After two iterations of play every leaf follows from the rows in the ring and the agent that
+    played them."""
     env = jf.make("probe/two-step-credit")
     algo = jf.ApeX(**SMALL, priority_exponent=1.0, priority_epsilon=1e-6).bind(env.spec)
     run = tree.as_float32(iteration.Run(env, algo, 10.0))

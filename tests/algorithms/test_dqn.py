@@ -78,7 +78,7 @@ def by_hand(algo, params, target, batch):
 
 
 def gradients(batch, slope, dueling):
-    """By name, of a loss with this slope [rows] at Q of the action taken."""
+    """Gradients by name, of a loss with this slope [rows] at Q of the action taken."""
     chosen = np.eye(ACTIONS)[batch.action]
     head = chosen - 1 / ACTIONS if dueling else chosen
     grads = (
@@ -427,8 +427,7 @@ def counts(opt_state):
 
 
 def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
-    """After update 3 of every 4 (they count from 0); the target network moves to what the reset
-    left."""
+    """Update 3 of every 4 (from 0) resets; then the target network moves to the result."""
     sizes = dict(hidden=(5,), dueling=True, target_period=1, reset_period=4)
     algo = dataclasses.replace(BASE, **sizes).bind(SPEC)
     never = jax.jit(dataclasses.replace(algo, reset_period=0).update)

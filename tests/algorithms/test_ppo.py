@@ -231,7 +231,7 @@ TOLD_BY_OTHERS = ("box, normalised", "multi-discrete, shared", "a value of its o
 @pytest.mark.parametrize(
     "case", [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH])
 def test_the_first_minibatch_has_ratio_one(case, compiled):
-    """Also after several iterations, when the observation statistics have moved."""
+    """The ratio is one after several iterations too, when the observation statistics have moved."""
     name, settings = FRESH[case]
     settings = dict(settings)
     env = jf.make(name, **({"stack": settings.pop("stack")} if "stack" in settings else {}))
@@ -273,8 +273,8 @@ def test_the_first_minibatch_has_ratio_one(case, compiled):
 
 
 def test_recomputed_advantages_begin_with_the_targets_of_the_rollout(key, clock, compiled):
-    """Before anything is learned; by other values they are others. Poles fall here, and episodes
-    run out of time."""
+    """Before any learning they are equal; other values give others. Poles fall, and episodes run
+    out of time."""
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
     settings = dict(num_envs=8, num_steps=24, num_minibatches=4, hidden=(8,), discount=0.9,
                     reward_scale=0.5)

@@ -240,7 +240,7 @@ def test_a_run_that_cannot_fit_is_refused_before_experience_is_read(
 
 
 def test_the_suggested_size_fits_with_experience(kept, device_memory):
-    """With another buffer the experience is laid out in that size."""
+    """Experience is laid out in the size of the suggested buffer."""
     plan = lambda size: jf.plan(jf.DQN(
         num_envs=4, hidden=(8,), learning_starts=64, buffer_size=size), jf.make(ENV), 500,
                                 experience=str(kept / "replay"),

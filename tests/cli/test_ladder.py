@@ -192,8 +192,7 @@ def test_a_rung_with_a_failing_environment(tmp_path):
 
 @pytest.mark.parametrize("stop", ["ours", "plain", "terminated"])
 def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path):
-    """In the middle of the second rung, noted by the loop or, in PyTorch's rung, raised where it
-    comes."""
+    """Ctrl-C comes in the second rung, noted by the loop or, in PyTorch's rung, raised at once."""
     climb = ladder.climb
 
     def interrupted(found, minutes, seed, say):

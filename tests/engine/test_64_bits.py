@@ -1,5 +1,4 @@
-"""With jax_enable_x64 on every algorithm and environment runs, in the dtypes that it has without.
-By tracing alone."""
+"""Every algorithm and environment traced with jax_enable_x64, in the dtypes that it has without."""
 
 from __future__ import annotations
 

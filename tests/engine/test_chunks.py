@@ -137,7 +137,7 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
 
 @pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("dqn", 3)])
 def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
-    """With another seed, learning rate and length."""
+    """The next run has another seed, learning rate and length."""
     for rate, seed, fresh in ((1e-3, 0, True), (7e-4, 1, False)):
         before = compiles[COMPILE]
         algo = tools.algorithm(name, hidden=(6,), learning_rate=rate)

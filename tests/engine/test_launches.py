@@ -36,7 +36,7 @@ def equations(jaxpr, platform: str):
 
 
 def control(jaxpr, platform: str) -> collections.Counter:
-    """How often `while` and `cond` stand there. A `scan` knows its trip count."""
+    """Counts of `while` and `cond`. A `scan` knows its trip count."""
     return collections.Counter(e.primitive.name for e in equations(jaxpr, platform) if e.primitive.name in ("cond", "while"))
 
 
@@ -85,7 +85,7 @@ def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
 
 
 def test_a_step_of_physics_resets_without_a_branch():
-    """In a rollout of one step a pool of starts is `OnEnd`."""
+    """A pool of starts is `OnEnd` in a rollout of one step."""
     row = log_row("td3", num_steps=1, n_step=1)
     assert control(row, "cuda") == {} and control(row, "cpu") == RING | {"cond": 2}
 
@@ -244,7 +244,7 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
 
 @pytest.mark.parametrize("settings", [{}, {"prioritized": True}])
 def test_updates_and_iterations_go_in_a_row(settings):
-    """Also those that write to a store, in order."""
+    """Updates that write to a store go in a row too, in order."""
     updates, iterations = log_row("dqn", updates_per_iteration=6, **settings), log_row("dqn", **settings)
     assert unrolled(updates, "cuda")[6] == {3} and unrolled(updates, "cpu")[6] == {1}
     assert unrolled(iterations, "cuda")[2] == {2} and unrolled(iterations, "cpu")[2] == {1}
@@ -261,7 +261,7 @@ def test_iterations_of_a_log_row_that_draw_together(count, together):
 
 @pytest.mark.parametrize("unroll", [1, 3])
 def test_a_users_unroll_applies_to_every_platform(unroll):
-    """By `make_train`, and of the `Run` that `train` compiles."""
+    """The programs of `make_train`, and the `Run` that `train` compiles."""
     algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
     run = build_run(algo, env, RunConfig(total_steps=960, unroll=unroll))
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))

@@ -53,7 +53,7 @@ class Frames(jf.SingleEnv):
 
 
 def prepared(name: str, seeds: int = 1, mode: str = "map") -> Prepared:
-    """On one device, whatever there is."""
+    """A run on one device."""
     env = Frames() if name == "pixels" else tools.environment()
     made = prepare(ALGORITHMS[name], env,
                    RunConfig(5000, seeds=seeds, batching=mode, eval_episodes=4))
@@ -210,8 +210,7 @@ def test_an_unknown_memory_refuses_nothing(device_memory):
 
 
 def test_host_devices_share_one_memory():
-    """On however many of them, while each accelerator holds its own members only; padding
-    counts."""
+    """Host devices hold all members together, each accelerator only its own; padding counts."""
     plan = planned("dqn", 3)
 
     def total(platform, count, size=4, mode="vmap"):

@@ -1,4 +1,4 @@
-"""How programs multiply on an accelerator, read from what is traced for CUDA and for a TPU."""
+"""Precision of products on an accelerator, read from programs traced for CUDA and for a TPU."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_physics_multiply_in_float32():
 
 @pytest.mark.parametrize("precision", OF_TORSOS)
 def test_convolutions_multiply_as_the_torso(precision):
-    """In bfloat16 by their operands: XLA's convolutions take no such precision. Gradients too."""
+    """Operands are cast to bfloat16: XLA's convolutions take no such precision. Gradients too."""
     env = jf.make("Breakout-MinAtar")
     algo = jf.DQN(hidden=(8,), precision=precision).bind(env.spec)
     params, obs = (
@@ -176,7 +176,7 @@ def test_a_run_names_the_precision_in_force(tmp_path):
 
 
 def test_older_runs_keep_their_precision():
-    """In TF32 on a GPU, where JAX chose it; on a CPU in float32 either way."""
+    """They multiply in TF32 on a GPU, where JAX chose it, and on a CPU in float32 either way."""
     entry = config_json.encode_algorithm(jf.PPO())
     del entry["settings"]["precision"]
     assert config_json.decode_algorithm(entry).precision == "tf32"

@@ -34,8 +34,7 @@ PPO = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
 
 @contextlib.contextmanager
 def counted(*functions: Callable) -> Iterator[Counter]:
-    """How often functions of Python are called in this thread, by their names; Python's profiler
-    tells."""
+    """Counts of calls in this thread, by names of Python's functions, from Python's profiler."""
     calls, names = Counter(), {id(function.__code__): function.__name__ for function in functions}
 
     def look(frame, event, _):

@@ -174,8 +174,8 @@ def test_no_leaf_of_the_state_is_weakly_typed(name):
 @pytest.mark.parametrize(("count", "everything", "beside"),
                          [(2, False, False), (4, False, True), (2, True, True)])
 def test_programs_compiled_before_the_first_update(count, everything, beside, cores, monkeypatch):
-    """On few cores not the evaluation: the updates would wait for it. And what runs once is
-    compiled quickly."""
+    """Few cores compile no evaluation: the updates would wait for it. Programs that run once
+    compile quickly."""
     options, compile = [], jax.stages.Lowered.compile
     seen = lambda lowered, given=None: (options.append(given), compile(lowered, given))[1]
     monkeypatch.setattr(jax.stages.Lowered, "compile", seen)
@@ -238,7 +238,7 @@ def test_float_settings_and_the_horizon_are_arguments(name):
 
 @ONE
 def test_the_run_lowers_for_every_platform(name):
-    """On a machine that has none of them."""
+    """This machine need not have the platform."""
     platforms = ("cpu", "cuda", "tpu")
     train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320,
                           eval_episodes=4)
@@ -299,7 +299,7 @@ def test_a_population_on_two_gpus_sends_nothing(tmp_path):
 
 
 def test_a_population_keeps_branches_and_slices():
-    """Under vmap the target's period stays a branch and the ring's write a slice: t is not
+    """The target's period stays a branch under vmap and the ring's write a slice: t is not
     batched."""
     made, state = build("dqn", members=3, mode="vmap")
     zero = jax.ShapeDtypeStruct((), jnp.int32)
@@ -317,7 +317,7 @@ print(runtime.enable_compile_cache())
 
 
 def test_compiled_programs_are_kept_in_the_users_folder(tmp_path):
-    """In a folder that they chose for JAX, else in ours; nowhere where it is off."""
+    """JAX's folder wins over ours; a cache that is off has none."""
     folder = (
         lambda *args, **more: tools.python(
             CACHE, *args, JAX_COMPILATION_CACHE_DIR="", **more).stdout.strip()

@@ -52,7 +52,7 @@ def test_along_the_environments_only_sums_are_sent():
 
 
 def test_a_frame_of_atari_is_one_module_and_its_branches_stay(tmp_path):
-    """On a TPU as on a CPU rare work is skipped: code in RAM, words, pixels, writes to the TIA."""
+    """A TPU skips rare work as a CPU does: code in RAM, words, pixels, writes to the TIA."""
     import _aot_compile
     import _aot_programs as aot
     import _aot_targets as targets

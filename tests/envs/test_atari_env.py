@@ -182,7 +182,8 @@ def test_bad_settings(name, settings, message):
 
 
 def test_making_a_game_starts_no_backend():
-    """Else `deterministic` and `memory_fraction` of its run would come too late on a GPU."""
+    """With a backend, `deterministic` and `memory_fraction` of the run would come too late on a
+    GPU."""
     code = """
 import jaxrl_fast as jf
 from jaxrl_fast import runtime

@@ -143,8 +143,7 @@ def test_a_broken_or_missing_brax(monkeypatch, modules):
 
 
 def test_physics_are_randomised_by_name():
-    """Only traced: leaves that this backend reads are among those that every environment has for
-    itself."""
+    """Traced only: each environment has its own copy of the leaves that this backend reads."""
     env = jf.make(PENDULUM, randomize="link.inertia.mass=0.5:1.5, actuator.gear=0.8:1.2")
     state, _ = jax.eval_shape(lambda key: env.init(key, 5), jax.random.key(0))
     assert sorted(x.shape for x in state.varied) == [(5, 1), (5, 2)]

@@ -42,8 +42,8 @@ def raw(name: str, num_envs: int, seed: int, **settings):
 
 
 def test_steps_equal_the_raw_pools():
-    """Until the first end in each environment. There the raw pool shows the new episode a step
-    later, ours at once."""
+    """Steps are equal until the first end of each environment: the raw pool shows the new episode a
+    step later."""
     env, num_envs = jf.make("envpool:CartPole-v1"), 4
     rng = np.random.default_rng(0)
     with closing(env.open(num_envs, 7)) as vector, closing(raw("CartPole-v1", num_envs, 7)) as pool:

@@ -330,8 +330,8 @@ def test_processes_and_seeds():
 
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGSTOP], ids=lambda way: way.name)
 def test_no_process_outlives_its_vector(way):
-    """Whether one was killed in the middle of a step, or hangs in it. What asks a run to stop, they
-    do not hear."""
+    """A process is killed in the middle of a step, or hangs in it; it does not hear the run's
+    signals."""
     vector = jf.make("gym:CartPole-v1", vectorization="async").open(2, 0)
     vector.reset()
     processes = vector.vector.processes
@@ -622,7 +622,7 @@ def test_the_kit_finds(fault, message):
 
 
 def test_an_environment_that_never_opens():
-    """Not even `make` waits for ever."""
+    """`make` gives up too."""
     hangs = threading.Event()
 
     class Hangs(type(jf.make("gym:CartPole-v1"))):

@@ -269,8 +269,8 @@ class Taken(jf.SingleEnv):
     (jf.Box(-3, 3, (1,), np.int8), [2.7], 2.0), (jf.Box(-3, 3, (1,), np.int8), [-7.0], -3.0),
 ], ids=str)  # fmt: skip
 def test_an_environment_gets_the_action_that_an_agent_returns(space, given, taken):
-    """Within its Box and in its dtype, whatever the policy's Gaussian says: in training and from
-    `Agent.act`."""
+    """Actions are within the Box and in its dtype, whatever the policy's Gaussian says: in training
+    and from `Agent.act`."""
     kinds = []
     env = Taken(action=space, seen=lambda action: kinds.append(action.dtype))
     given = jnp.asarray([given])

@@ -137,8 +137,8 @@ def test_environments_that_end_together_begin_apart():
 
 
 def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
-    """On a CPU: they are then those of `every_step`, which computes all of them always, as a GPU
-    does."""
+    """A CPU branches on an end; the resets equal those of `every_step`, which a GPU computes
+    always."""
 
     def run(env, actions):
         def iteration(state, action):
@@ -284,8 +284,8 @@ def test_a_curriculum_opens_the_range():
                          [jf.PPO(num_envs=4, num_steps=2, num_minibatches=1),
                           jf.OpenES(directions=2, num_steps=2)])
 def test_a_run_begins_with_its_curriculum(algo):
-    """With the first episodes at t = 0; where every iteration has new ones, at its own. Evaluations
-    see the whole range."""
+    """The first episodes begin at t = 0, new ones at their own iteration; evaluations see the whole
+    range."""
     env = toy(randomized=MASS, randomize_warmup=10, episode_length=50)
     algo = algo.bind(env.spec)
     run = tree.as_float32(iterate.Run(env, algo, 20.0))
@@ -374,7 +374,7 @@ def test_factors_may_be_zero_except_for_divisors():
 
 
 def test_few_resets_on_a_cpu_run_in_turn():
-    """In a program for another platform too, which is made on a CPU."""
+    """A program for another platform, made on a CPU, resets in turn too."""
     env = toy()
     few = lambda key: env.resets.draw(env, key, 100, 8, jnp.int32(0))
     many = lambda key: env.resets.draw(env, key, 2, 8, jnp.int32(0))  # as many as environments

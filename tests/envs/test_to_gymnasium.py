@@ -298,7 +298,7 @@ def test_a_mask_resets_some_environments():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mask_resets_some_environments_in_every_mode(mode):
-    """In the middle of an episode, and right after its end; stacks begin anew too."""
+    """Resets come in the middle of an episode and right after its end; stacks begin anew too."""
     envs = jf.to_gymnasium(jf.make("probe/reward-at-end", length=3, stack=2), 2,
                            autoreset_mode=mode)
     frame = lambda *times: np.eye(4, 3, dtype=np.float32)[list(times)].reshape(-1)

@@ -199,7 +199,7 @@ def test_a_killed_process_leaves_no_lock(other):
                          ["checkpoints/last/3.orbax-checkpoint-tmp/state.orbax-checkpoint-tmp/d/0",
     "checkpoints/last/"])
 def test_a_removed_run_is_not_recreated_by_its_saver(left, tmp_path):
-    """So the run can be started again, as its last line says."""
+    """The run can start again, as its last line says."""
     folder, file = tmp_path / "run", tmp_path / "run" / left
     (file if left.endswith("/") else file.parent).mkdir(parents=True)
     if not left.endswith("/"):

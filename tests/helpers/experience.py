@@ -1,4 +1,4 @@
-"""For the tests of memories that were filled before."""
+"""Experience for tests of memories that start filled."""
 
 from __future__ import annotations
 

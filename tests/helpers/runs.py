@@ -154,7 +154,7 @@ def assert_same_arrays(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> No
 
 
 def assert_close(a: Any, b: Any) -> None:
-    """To rounding; integers, flags and keys exactly."""
+    """Floats are equal to rounding; integers, flags and keys exactly."""
     assert_close_arrays(arrays(a), arrays(b))
 
 
@@ -203,7 +203,7 @@ def noting(started: list[tuple[int, int]]) -> Dependencies:
 
 @contextlib.contextmanager
 def evaluations(score: Callable[[int], Any]) -> Iterator[None]:
-    """Within, an evaluation after `rows` log rows comes to `score(rows)`, [members]."""
+    """Within the block an evaluation after `rows` log rows scores `score(rows)`, [members]."""
     found = lambda self, state, rows, **_: scores(score(rows))
     with mock.patch.object(programs.Programs, "evaluate", found):
         yield

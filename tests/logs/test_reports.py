@@ -243,7 +243,7 @@ def test_plain_names_come_first():
 
 
 def test_a_name_is_the_same_in_every_row():
-    """Also where one that would have had it is reported later."""
+    """A report that would have had the name comes later."""
     first = reports.log_names(["x_end"], ())
     assert reports.log_names(["x", "x_end", "y"], (), first) == {"x_end": "x_end", "x": "env_x",
                                                                  "y": "y"}

@@ -165,7 +165,7 @@ def test_shuffled_transitions(tmp_path, cls, fraction):
 @pytest.mark.parametrize("fraction", [0.5, 1.0])
 @pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
 def test_shuffled_transitions_of_whole_stacks(tmp_path, cls, fraction):
-    """Beside a replay of single frames: the windows of both have observations of two."""
+    """A replay of single frames lies beside them: the windows of both have observations of two."""
     rows = shuffled()
     both = lambda x: np.concatenate([x - 0.5, x], axis=-1)
     save_memory(tmp_path / "x", hold(UniformMemory(8, 1, 1, 1), rows._replace(obs=both(rows.obs),

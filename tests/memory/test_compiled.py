@@ -194,8 +194,7 @@ print(os.environ.get("XLA_FLAGS", ""))
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
-    """Without the flags of tests/conftest.py, with which XLA fuses less: what it fuses it may also
-    copy."""
+    """The flags of tests/conftest.py are off: XLA then fuses more, and may copy the fused store."""
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     ended = subprocess.run(
         [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment,

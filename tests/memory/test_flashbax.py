@@ -110,8 +110,8 @@ def test_the_same_windows_come_out_equally_often(flashbax, memory):
     ],
 )
 def test_the_same_priorities_give_the_same_probabilities(flashbax, memory):
-    """After every block, new rows with the largest priority seen, old ones with what was set,
-    overwritten ones gone."""
+    """After every block new rows have the largest priority, old rows their own, and overwritten
+    rows are gone."""
     length, period = lengths(memory)
     buffer = flashbax.make_prioritised_trajectory_buffer(
         add_batch_size=ENVS, sample_batch_size=BATCH, sample_sequence_length=length, period=period,

@@ -126,8 +126,7 @@ def test_experience_of_a_run_in_groups_is_one_memory():
 
 
 def test_a_prioritized_run_starts_from_data_of_another_exponent():
-    """In a run, where the exponents are traced, each member's own; and what comes back out of it
-    knows them."""
+    """A run's exponents are traced, each member's own; the memory that it returns knows them."""
     env = jf.make("probe/constant-reward")
     settings = {f.name: getattr(DQN, f.name) for f in dataclasses.fields(jf.DQN)}
     settings |= dict(num_envs=4, n_step=1, learning_starts=16, buffer_size=400, prioritized=True,

@@ -303,7 +303,7 @@ def test_new_rows_get_the_largest_priority_seen():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_a_priority_of_exactly_zero_is_never_drawn(alpha):
-    """Without an epsilon an error of zero is one; the others are drawn all the same."""
+    """An error of zero has priority zero without an epsilon; the others are still drawn."""
     memory, mem, _, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
     memory = dataclasses.replace(memory, alpha=alpha, epsilon=0.0)
     leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)

@@ -225,7 +225,7 @@ def test_mlp_by_hand(key):
 
 @pytest.mark.parametrize("network", ["mlp", "cnn"])
 def test_layer_norm_before_every_activation(network, key):
-    """With the norm, scaling all of a torso's inputs and layers changes nothing but through
+    """A scale of a torso's inputs and layers changes nothing with the norm, except through
     epsilon."""
     space = Box(0, 1, (6, 6, 2))
     torso = make_torso(network, space, (8, 8), "relu", layer_norm=True)

@@ -13,7 +13,7 @@ from jaxrl_fast.ops.precision import products
 
 @pytest.mark.parametrize("inputs, outputs", [(4, 24), (24, 2), (3, 1)])
 def test_a_gpu_multiplies_few_inputs_or_outputs_by_terms(inputs, outputs, rng, both_forms):
-    """With gradients to both operands, under `vmap`; a CPU's product stays one."""
+    """Both operands have gradients, under `vmap` too; a CPU's product stays one."""
     x, kernel = (jnp.asarray(rng.normal(size=s), jnp.float32)
                  for s in ((5, 16, inputs), (5, inputs, outputs)))
     gradients = jax.grad(lambda x, w: jnp.sum(jnp.sin(product(x, w))), (0, 1))

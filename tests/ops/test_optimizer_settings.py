@@ -52,7 +52,8 @@ def test_a_schedule_of_optax_has_a_text_that_makes_it_again(text, schedule):
 
 
 def test_a_schedule_counts_the_steps_of_its_optimizer():
-    """From the first update after warm-up, and with a period only the updates in which it steps."""
+    """A schedule counts from the first update after warm-up, with a period only the updates that
+    step."""
     from jaxrl_fast.types import Clock
 
     for period, first in ((1, 0), (1, 6), (2, 6), (3, 7)):
@@ -141,7 +142,7 @@ def test_a_function_is_no_other_number():
 
 
 def test_settings_with_functions_start_no_backend():
-    """Else a population would come too late to ask for a device a core."""
+    """With a backend, a population could no longer ask for a device a core."""
     code = """
 import functools, optax
 import jaxrl_fast as jf

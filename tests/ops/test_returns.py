@@ -47,7 +47,7 @@ def loop_gae(reward, value, next_value, discount, lambda_):
 
 @pytest.mark.parametrize("discount", [0.9, 1.0, 0.0])
 def test_returns_so_far(data, discount):
-    """In two blocks, of which the second goes on where the first ended."""
+    """The second of two blocks goes on where the first ended."""
     reward, so_far, found = data[0], np.zeros(B), []
     before = jnp.zeros(B)
     for block in (slice(0, 2), slice(2, T)):
@@ -118,7 +118,7 @@ def test_gae_and_lambda_returns_equal_plain_loops_on_every_pattern(data):
 
 
 def test_advantages_up_to_the_target_of_the_next_row(data):
-    """On every pattern what the loop says; without lambda's weight GAE, so of lambda = 1 the very same."""
+    """A plain loop agrees on every pattern of ends; with lambda = 1 the result is GAE."""
     reward, value, next_value = data
     rng = np.random.default_rng(6)
     target = rng.normal(size=(T, B)).astype(np.float32)
@@ -151,7 +151,7 @@ def test_vtrace_equals_the_sum_of_the_paper_on_every_pattern(data):
 
 
 def test_vtrace_on_policy_is_the_lambda_return_and_gae(data):
-    """With ratios of 1 and bounds from 1 up; bounds below 1 and other ratios change it."""
+    """Ratios are 1 and bounds from 1 up; other ratios and lower bounds change the result."""
     reward, value, next_value = data
     one = np.ones_like(reward)
     run = jax.jit(lambda s, ratio, *bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars))

@@ -107,7 +107,7 @@ def test_a_feature_that_never_changes_stays_finite():
 
 @pytest.mark.parametrize("size", [40, statistics.TWO_STAGES // 8])
 def test_several_means_and_their_gradients(size, rng, both_forms):
-    """On a CPU every bit of a mean of its own; under `vmap` too."""
+    """A CPU gives every bit of separate means, under `vmap` too."""
     x = jnp.asarray(rng.normal(size=(3, 8, size)), jnp.float32)
     values = lambda x: (jnp.square(x), jnp.sin(x), (x > 0).astype(jnp.float32))
 

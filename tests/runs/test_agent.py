@@ -134,7 +134,7 @@ def test_actions_are_in_the_environments_own_space(observation, action, seed):
 @settings(max_examples=20, deadline=None)
 @given(observations, actions)
 def test_traced_actions_are_in_the_spaces(observation, action):
-    """In `jit` as outside, but for the widths that JAX does not have."""
+    """Actions in `jit` equal those outside, but for widths that JAX does not have."""
     agent, obs = wild(observation, action), observation.sample()
     want = np.asarray(agent.act(obs))
     form = jax.eval_shape(agent.act,
@@ -169,8 +169,7 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
 @settings(max_examples=200, deadline=None)
 @given(edges())
 def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
-    """From NumPy and from JAX, which has 32 bits: of numbers, and of the integers that a policy may
-    choose."""
+    """NumPy's and JAX's values (32 bits): numbers, and integers that a policy may choose."""
     space, actions = case
     own = own_form(space)
     whole = np.clip(actions.astype(np.float64), -(2.0**31), 2.0**31 - 1).astype(np.int32)

@@ -127,7 +127,7 @@ def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
     ({"x": "much"}, "column x of a hook must be a number"),
 ])  # fmt: skip
 def test_wrong_columns_of_hooks_are_left_out_with_one_warning(columns, message, unbroken):
-    """Only in the rows in which they are wrong; the run and other hooks' columns go on."""
+    """Only the wrong rows lose the column; the run and other hooks' columns go on."""
     whole, _ = unbroken("ppo")
     wrong = lambda session, rows: columns if session.rows != 3 else {"right": 1}
     with pytest.warns(UserWarning, match=message) as found:
@@ -197,7 +197,7 @@ class Failing(Programs):
 
 @pytest.mark.parametrize("case", ["new", "empty", "another's file", "a row"])
 def test_a_run_that_fails_before_its_first_row_cleans_up(case, tmp_path):
-    """So that the same command can be given again; only what the run itself has made."""
+    """The same command can be given again: only the run's own files go."""
     run, sink, failing = tmp_path / "run", Collects(), Collects()
     failing.open = mock.Mock(side_effect=jf.ConfigError("project", "p", "one that opens"))
     if case == "a row":
@@ -307,7 +307,7 @@ def test_members_of_a_checkpoint(scripted, tmp_path):
 
 
 def test_the_member_is_the_best_one_of_the_checkpoint(scripted, tmp_path):
-    """Not the one that scored best at the end, which may have been poor when `best` was taken."""
+    """The best member at the end may have been poor when `best` was taken."""
     scripted({4: [0.5, 0.9, 0.1], 8: [0.8, 0.1, 0.0]})
     run, seen = tmp_path / "run", {}
     keep = lambda s, rows: seen.update({s.rows: tools.arrays(s.agent(1).state)})

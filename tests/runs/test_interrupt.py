@@ -84,7 +84,7 @@ def interruptible():
 
 
 def test_the_second_signal_reaches_python(interruptible):
-    """But for those of the same moment: `timeout` sends two."""
+    """Signals of one moment count once: `timeout` sends two."""
     before, now = signal.getsignal(signal.SIGINT), [0.0]
     with pytest.raises(KeyboardInterrupt), Signals(lambda: now[0]) as signals:
         for signum in (signal.SIGINT, signal.SIGINT, signal.SIGTERM):
@@ -153,7 +153,7 @@ def during(monkeypatch, owner, name):
 )
 def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, tmp_path,
                                                  monkeypatch):
-    """In the last rows, in the final evaluation, in what is written of the result: saved, and exit
+    """The signal comes in the last rows, in the final evaluation or at the result: saved, and exit
     code 143."""
     settings = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
     whole = tools.train("ppo", **settings)
@@ -213,8 +213,8 @@ def interrupts(session, rows):
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 def test_an_interrupted_run_resumes_from_memory(name, out, unbroken, tmp_path, monkeypatch,
                                                 interruptible):
-    """At a prompt the call returns the run; its `resume` ends as if it had never stopped,
-    checkpoints and log included."""
+    """The call returns the run at a prompt; its `resume` ends as an unbroken run, checkpoints and
+    log included."""
     whole, settings = unbroken(name)[0], dict(hooks=[interrupts], chunk_seconds=1e-9)
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     run = tools.train(name, out and tmp_path / out, **settings)

@@ -62,7 +62,7 @@ def drawn_vector(mode):
     ids=lambda x: getattr(x, "__name__", ""),
 )
 def test_the_last_picture_is_the_end(entry_point, steps):
-    """And nothing is said where there is none to draw."""
+    """An environment without pictures gives no message."""
     gymnasium.register("Drawn-v0", entry_point=entry_point)
     try:
         env = jf.make("gym:Drawn-v0")

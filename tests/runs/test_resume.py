@@ -150,7 +150,7 @@ def test_orbaxs_half_read_states_are_not_shown(monkeypatch):
 
 
 def test_the_hooks_of_python_are_put_back(monkeypatch):
-    """In whatever order those end that had set them."""
+    """The order in which the owners of hooks end does not matter."""
     before = lambda unraisable: None
     monkeypatch.setattr(sys, "unraisablehook", before)
     monkeypatch.setattr(logging.getLogger("asyncio"), "filters", [])

@@ -560,7 +560,7 @@ def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):
 
 
 def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatch):
-    """Before that seed has a checkpoint: the seeds before it are whole, so nothing is started
+    """The seed has no checkpoint yet: the seeds before it are whole, so nothing is started
     again."""
     out, write = tmp_path / "run", JsonlSink.write
 

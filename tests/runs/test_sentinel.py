@@ -104,7 +104,7 @@ def test_observations_are_named(name, tested, said):
 
 
 def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
-    """And the best agents of the others are kept; where it is the last one, that ends the run."""
+    """The best agents of the others are kept; a loss of the last member ends the run."""
     run, env = tmp_path / "run", tools.Breaks(tested=True)
     s = tools.train("ppo", run, env=env, population={"env.bad": [0.0, 1.0, 0.0]}, on_nan="mark")
     assert s.lost == {1: {"env_steps": 320, "reason": "eval_return is nan"}} and s.best_score == 4.0

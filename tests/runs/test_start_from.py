@@ -54,7 +54,7 @@ def test_every_source_begins_with_the_same_agent(unbroken, tmp_path):
 
 
 def test_every_member_begins_with_the_given_agent_and_a_resume_does_not(unbroken, tmp_path):
-    """In config.json; once the run has begun, its source is not needed any more."""
+    """config.json names the source, which a run that has begun no longer needs."""
     source = tmp_path / "source"
     shutil.copytree(unbroken("ppo")[1], source)
     settings = dict(start_from=source, seeds=2, eval_every=0)

@@ -492,8 +492,8 @@ def test_pbt_moves_agents_and_settings(trained):
 
 
 def test_pbt_takes_the_best():
-    """By hand: of five the two worst go, each for one of the two best, with a setting that was
-    moved or drawn anew."""
+    """By hand: the two worst of five go, each for one of the two best, with a setting moved or
+    drawn anew."""
     pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, fraction=0.4, resample=0.0,
                  factor=2.0)
     old = np.float32([1e-3, 2e-3, 4e-3, 9e-2, 1e-4])

@@ -77,7 +77,7 @@ def starting(memory):
 # tests/memory/test_mixed_memory.py judges them.
 @pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
 def test_a_memory_that_starts_full_conforms(cls):
-    """From when its own rows have overwritten what it started with."""
+    """The check begins when the memory's own rows have overwritten its first ones."""
     memory = cls(24, 2, 3, 16, n_step=2)
     assert memory.num_blocks < check_memory(StartFrom(memory, starting(memory))).rows / 6
 
@@ -121,12 +121,12 @@ def own_key(right, self, key, n, w, clock):
 
 
 def everywhere(right, self, key, n, w, clock):
-    """Over the whole ring, whether it is written or not."""
+    """A memory that samples the whole ring, written or not."""
     return right(key, n, jnp.int32(self.num_blocks), clock)
 
 
 def across(right, self, key, n, w, clock):
-    """In a full ring any row may be a start, the newest too."""
+    """A memory that starts at any row of a full ring, the newest too."""
     row, env, whole = right(key, n, w, clock)
     return jnp.where(w >= self.num_blocks, jax.random.randint(key, row.shape, 0, self.length),
                      row), env, whole
@@ -191,7 +191,7 @@ def poisoned(right, self, mem):
 
 
 def blind(right, self, mem, x):
-    """To all ends: windows and stacks go across them, and nothing terminates."""
+    """A memory blind to ends: windows and stacks go across them, and nothing terminates."""
     window, handle = right(
         mem._replace(terminated=mem.terminated & False, truncated=mem.truncated & False), x)
     return window._replace(weight=right(mem, x)[0].weight), handle
