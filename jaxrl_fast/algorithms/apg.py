@@ -49,7 +49,7 @@ class APG(PolicySearch):
     learning_rate: float = setting(3e-3, low=0, convert=schedule_setting)
     """Adam's step size"""
     anneal_learning_rate: bool = setting(True)
-    """linearly to zero over the horizon"""
+    """anneal linearly to zero over the horizon"""
     max_grad_norm: float = setting(1.0, low=0, open_low=True)
     """global norm at which gradients are clipped"""
     adam_epsilon: float = setting(1e-8, low=0, open_low=True)
@@ -57,7 +57,7 @@ class APG(PolicySearch):
     stochastic: bool = setting(True)
     """a tanh Gaussian policy; False: no noise in training either"""
     initial_log_std: float = setting(-1.0)
-    """of the Gaussian, before the tanh"""
+    """initial log standard deviation of the Gaussian, before the tanh"""
     rematerialize: bool = setting(False)
     """compute each step again in the backward pass: less memory, more time"""
 

@@ -35,14 +35,14 @@ class PolicySearch(Algorithm):
     }
 
     normalize_observations: bool = setting(False)
-    """by running mean and variance, updated after the update"""
+    """normalise observations by running mean and variance, updated after the update"""
     network: str | nn.Module = setting("auto", convert=as_network)
     """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
     Equinox)"""
     hidden: tuple[int, ...] = setting((64, 64))
     """widths of the torso's dense layers; none: linear policy"""
     activation: str = setting("tanh")
-    """of the torso"""
+    """activation of the torso"""
 
     @property
     def updates(self) -> int:
