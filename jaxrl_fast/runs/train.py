@@ -155,7 +155,7 @@ def at_start(config: RunConfig) -> RunConfig:
     Raises ConfigError for videos of evaluations that the run does not have.
     """
     if config.video_every == 0 and config.eval_every == 0:
-        raise ConfigError("video_every", 0, "at least 1 with eval_every = 0: 0 films evaluations")
+        raise ConfigError("video_every", 0, "at least 1 where eval_every = 0: 0 films evaluations")
     if config.experience and not config.experience_id:
         with naming_path("experience"):
             config = dataclasses.replace(config, experience_id=identity(config.experience))

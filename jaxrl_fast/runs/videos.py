@@ -129,7 +129,7 @@ class Videos:
             warnings.warn(f"no more videos of this run: {failure}", stacklevel=2)
 
     def finish(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
-        """Hand over the video in work, and name the videos left out.
+        """Hand over the video in work, and say what was left out.
 
         Waits for it up to `seconds`, or until `stopped()`; then a warning takes its place.
         """

@@ -231,7 +231,7 @@ TOLD_BY_OTHERS = ("box, normalised", "multi-discrete, shared", "a value of its o
 @pytest.mark.parametrize(
     "case", [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH])
 def test_the_first_minibatch_has_ratio_one(case, compiled):
-    """The ratio is one after several iterations too, when the observation statistics have moved."""
+    """Also after several iterations, when the observation statistics have moved."""
     name, settings = FRESH[case]
     settings = dict(settings)
     env = jf.make(name, **({"stack": settings.pop("stack")} if "stack" in settings else {}))

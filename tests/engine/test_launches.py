@@ -214,8 +214,8 @@ def test_an_evaluation_waits_for_nothing(name, members):
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch.
 
-    All but TD3, whose warm-up would compile its physics twice more, also begin in both forms: weights, warm-up.
-    DQN has two iterations in a row, on-policy learners four steps.
+    DQN, PPO and the slow ones also begin in both forms: weights, warm-up. DQN has two iterations in
+    a row, on-policy learners four steps.
     """
     env = tools.environment("sac" if name == "crossq" else name)  # one learner compiles the physics twice
     short = {"num_steps": 4} if name in ("ppo", "apg", "es") else {}
@@ -231,6 +231,7 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
         return state._replace(key=()), metrics
 
     key = jax.random.key(3)
+    # TD3's warm-up would compile its physics twice more
     together = (row, jax.jit(begun)(key)) if name == "td3" else (lambda key: row(begun(key)), key)
     tools.assert_close(*both_forms(*together))
 

@@ -275,7 +275,7 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
 
 
 def test_videos_of_evaluations_need_evaluations(tmp_path):
-    with pytest.raises(jf.ConfigError, match="video_every must be at least 1 with eval_every = 0"):
+    with pytest.raises(jf.ConfigError, match="video_every must be at least 1 where eval_every = 0"):
         train(tmp_path / "run", video_every=0, eval_every=0)
     assert not (tmp_path / "run").exists()
 
