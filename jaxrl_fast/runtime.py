@@ -266,10 +266,8 @@ def idle_card(platform: str, chosen: str | None,
     """
     if platform != "cpu" or chosen or not probe():
         return None
-    return (
-        "an NVIDIA card is here, but JAX runs on the CPU: pip install "
-        f"'jax[cuda12]=={metadata.version('jax')}'"
-    )
+    package = f"'jax[cuda12]=={metadata.version('jax')}'"
+    return f"an NVIDIA card is here, but JAX runs on the CPU: pip install {package}"
 
 
 def enable_compile_cache() -> str | None:
