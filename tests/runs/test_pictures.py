@@ -85,6 +85,19 @@ def test_the_last_picture_is_the_end(entry_point, steps):
         del gymnasium.registry["Drawn-v0"]
 
 
+class Failing(Drawn):
+    def render(self):
+        raise RuntimeError("no display\n\nmore of it")
+
+
+def test_a_picture_that_fails_is_one_line_of_warning(tmp_path):
+    algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
+    said = "drawn: HostError: Failing failed in render: RuntimeError: no display$"
+    with pytest.warns(UserWarning, match=said):
+        jf.train(algo, jf.make(Failing), 16, out=tmp_path / "run", eval_episodes=2,
+                 tensorboard=False)
+
+
 @pytest.mark.parametrize("source", [lambda: Drawn("rgb_array"), Drawn("rgb_array")],
                          ids=["function", "instance"])
 def test_an_object_that_has_its_render_mode_is_filmed_to_the_end(source):
