@@ -12,8 +12,10 @@ REGISTERED = {  # what a program adds to the package, by name
     "doctor.checks": {"CHECKS"}, "profiling.advice": {"RULES"}, "imports": {"named"},
     "algorithms": {"ALGORITHMS"}, "envs.own": {"_NAMED"}, "envs.registry": {"sources.USER"},
 }  # fmt: skip
-PROCESS = {  # facts of the operating system's process: flags, collector, locks, JAX's counter
+PROCESS = {  # facts of the operating system's process: flags, collector, locks, JAX's counter,
+    # the warning of idle cores
     "runtime": {"_own", "_paused"}, "files.folders": {"_held"}, "distributed": {"_polls"},
+    "engine.placement": {"_told"},
 }  # fmt: skip
 COMPILED = {"engine.programs": {"_alive", "_latest"}}  # a cache: a found program equals a new one
 STATE = REGISTERED | PROCESS | COMPILED

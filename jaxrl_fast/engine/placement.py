@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -48,9 +47,13 @@ def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any],
     )
 
 
-@functools.cache
+_told: list[str] = []  # a process warns once: a sweep's parts have other sizes
+
+
 def _warn_once(text: str) -> None:
-    warnings.warn(text, stacklevel=6)
+    if not _told:
+        _told.append(text)
+        warnings.warn(text, stacklevel=6)
 
 
 def elsewhere(config: RunConfig, devices: int | str | None,

@@ -27,7 +27,7 @@ VALID = (
     "an instance, its class or a function that makes it"
 )
 # name: an object that was handed over in this process, and `_read` of it then
-_NAMED: dict[str, tuple[Any, str]] = {}
+_NAMED: dict[str, tuple[Any, dict[str, Any]]] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +57,8 @@ def name_of(source: Any) -> str:
     name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
     source = _canonical(source, name)
     read = _read(source)
-    known = next((name for name, (other, then) in _NAMED.items() if then == read
-                  and _same(other, source)), None)
+    known = next((name for name, (other, then) in _NAMED.items()
+                  if _same(other, source) and _equal(then, read)), None)
     if known is not None:
         return known
     if source is not _attribute(name) or _named(name) is source:
@@ -68,15 +68,30 @@ def name_of(source: Any) -> str:
 
 
 def _named(name: str) -> Any:
-    return _NAMED.get(name, (None, ""))[0]
+    return _NAMED.get(name, (None, {}))[0]
 
 
-def _read(source: Any) -> str:
-    """Return a function's current global numbers and texts, such as a notebook's loop variable."""
-    if not inspect.isfunction(source):
-        return ""
-    there, names = source.__globals__, source.__code__.co_names
-    return repr({n: there[n] for n in names if n in there and is_simple(there[n])})
+def _read(source: Any, seen: tuple[Any, ...] = ()) -> dict[str, Any]:
+    """Return the variables that a function names now, such as a loop's, and those of its helpers.
+
+    Plain values are texts, because a list or dict may change later.
+    """
+    if not inspect.isfunction(source) or source in seen:
+        return {}
+    try:
+        variables = inspect.getclosurevars(source)
+    except ValueError:  # one without a value yet, which the function's call will name
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in (variables.globals | variables.nonlocals).items():
+        found[name] = repr(value) if _is_plain(value) else value
+        if inspect.isfunction(value) and value.__globals__ is source.__globals__:
+            found[f"{name}()"] = _read(value, (*seen, source))
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    return is_simple(value) or (isinstance(value, dict) and all(map(_is_plain, value.values())))
 
 
 def _canonical(source: Any, name: str) -> Any:
@@ -100,6 +115,13 @@ def _same(a: Any, b: Any) -> bool:
             (one, other) = ((f.__code__, f.__defaults__, cells(f)) for f in (a, b))
             return one == other and a.__globals__ is b.__globals__
         return gymnax_objects.is_gymnax(a) and bool(vars(a) == vars(b))
+    except Exception:  # arrays cannot be compared
+        return False
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b)
     except Exception:  # arrays cannot be compared
         return False
 
@@ -134,7 +156,7 @@ def _attribute(name: str) -> Any:
 
 def maker(name: str, source: Any) -> Maker:
     """Return how to make a user's environment; source: registered or passed as `name`."""
-    kind, label = _kind(source)
+    kind, label = _kind(source, name)
     label = label if ":" in name else name
     if kind == "gymnasium":
         instance = gymnasium_objects.is_gymnasium(source) and not isinstance(source, type)
@@ -146,10 +168,10 @@ def maker(name: str, source: Any) -> Maker:
     return Maker(source, parameters(source))
 
 
-def _kind(source: Any) -> tuple[str, str]:
+def _kind(source: Any, name: str) -> tuple[str, str]:
     """Return ("gymnax", "gymnasium" or "" for ours, its name), by a call without arguments."""
     if not is_foreign(source):
-        return _made(source) if _is_asked(source) else ("", "")
+        return _made(source, name) if _is_asked(source) else ("", "")
     if gymnasium_objects.is_gymnasium(source):
         return "gymnasium", gymnasium_objects.label(source)
     return "gymnax", (source if isinstance(source, type) else type(source)).__name__
@@ -166,8 +188,8 @@ def _is_asked(source: Any) -> bool:
         return False
 
 
-@functools.cache
-def _made(source: Any) -> tuple[str, str]:
+@functools.cache  # a function whose variables changed has another name
+def _made(source: Any, name: str) -> tuple[str, str]:
     try:
         env = source()
     except UserError:
@@ -175,7 +197,7 @@ def _made(source: Any) -> tuple[str, str]:
     except Exception as error:
         raise expected("environment", "a function that makes one",
                        f"one that fails with {brief(error)}") from error
-    found = _kind(env) if is_foreign(env) else ("", "")
+    found = _kind(env, name) if is_foreign(env) else ("", "")
     if found[0] == "gymnasium":
         env.close()
     return found

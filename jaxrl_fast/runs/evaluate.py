@@ -77,7 +77,7 @@ def _evaluate_agent(agent: Agent, env: Any, episodes: int = 10,
         raise ConfigError("env", env,
                           "an environment of jf.make or an instance of one of Gymnasium")
     player = agent.player(mode == "greedy", seed)
-    return Evaluation(*map(np.array, zip(*(_episode(player, env, None if i else seed)
+    return Evaluation(*map(np.array, zip(*(_episode(player, env, None if i else int(seed))
                                            for i in range(episodes)), strict=True)))
 
 

@@ -62,7 +62,9 @@ class Lanes:
             return values
 
         def spread(x):
-            whole = np.full((count, *x.shape[1:]), fill, x.dtype)
+            # an integer is never NaN
+            nothing = fill if np.issubdtype(x.dtype, np.floating) else np.nan_to_num(fill)
+            whole = np.full((count, *x.shape[1:]), nothing, x.dtype)
             whole[self.members] = x
             return whole
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError, expected, writing
+from jaxrl_fast.errors import ConfigError, brief, expected, writing
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
@@ -177,7 +177,7 @@ class RunDir:
             if film.frames:
                 pictures.Video.of(film).save(self.path / "rollout.gif")
         except Exception as error:
-            warnings.warn(f"the pictures of {self.path} could not be drawn: {error!r}",
+            warnings.warn(f"the pictures of {self.path} could not be drawn: {brief(error)}",
                           stacklevel=2)
 
 

@@ -19,7 +19,15 @@ import numpy as np
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError, check_int, writing
+from jaxrl_fast.errors import (
+    ConfigError,
+    NonFiniteError,
+    RunError,
+    WriteError,
+    brief,
+    check_int,
+    writing,
+)
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import line_of, read_jsonl
@@ -148,7 +156,7 @@ class SeedsInTurn(AnyResult):
                 name = f"{self.algo.name} {registry.name_of(self.env)}"
                 plots.learning_curve({name: rows}, self.out.path / "curve.png")
         except Exception as error:
-            warnings.warn(f"the pictures of {self.out.path} could not be drawn: {error!r}",
+            warnings.warn(f"the pictures of {self.out.path} could not be drawn: {brief(error)}",
                           stacklevel=2)
 
     def _of_each(self, name: str, missing: Any) -> list[Any]:

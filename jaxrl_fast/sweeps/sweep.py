@@ -29,7 +29,7 @@ from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.placement import elsewhere, population_of
 from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, NonFiniteError, check_int
+from jaxrl_fast.errors import ConfigError, NonFiniteError, brief, check_int
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
@@ -234,7 +234,7 @@ def finish(result: SweepResult) -> None:
         try:
             sweep_plots.draw(result)
         except Exception as error:  # results exist; a plot must not fail them
-            warnings.warn(f"the pictures of {result.path} could not be drawn: {error!r}",
+            warnings.warn(f"the pictures of {result.path} could not be drawn: {brief(error)}",
                           stacklevel=2)
 
 

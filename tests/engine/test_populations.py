@@ -181,13 +181,15 @@ def test_idle_cores_are_mentioned():
 
 def test_idle_cores_are_mentioned_once(monkeypatch):
     """JAX has started in this process, so there will be no more devices; one that the user asked
-    for is enough."""
+    for is enough, and a sweep's parts of other sizes say no more."""
+    monkeypatch.setattr(placement, "_told", [])
     idle = len(jax.devices("cpu")) < min(17, runtime.cpu_count()) and jax.default_backend() == "cpu"
-    for flags, expected in (("--xla_force_host_platform_device_count=1", 0), ("", idle), ("", 0)):
+    for flags, seeds, expected in (("--xla_force_host_platform_device_count=1", 17, 0),
+                                   ("", 17, idle), ("", 9, 0)):
         monkeypatch.setenv("XLA_FLAGS", flags)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            placement.spread(RunConfig(seeds=17))
+            placement.spread(RunConfig(seeds=seeds))
         assert len(caught) == expected
 
 

@@ -232,6 +232,29 @@ def test_an_object_has_one_name_and_is_found_again():
     assert own.find(f"{__name__}:Walk") is Walk and own.find("nothing") is None
 
 
+class Longer(Walk):
+    def __init__(self, length):
+        super().__init__(length + 1)
+
+
+def made_by_a_helper():
+    return KIND(**SETTINGS)  # noqa: F821
+
+
+def test_functions_whose_variables_changed_make_other_environments():
+    """A loop's class, or a dict that changed, as a global, within a function and in a helper."""
+    place, settings = globals(), {}
+    place["SETTINGS"], make = settings, lambda: made_by_a_helper()
+    for kind, length in ((Walk, 3), (Longer, 3), (Longer, 4), (Longer, 4)):
+        place["KIND"], settings["length"] = kind, length
+        sources = lambda: KIND(**SETTINGS), lambda: kind(**settings), make  # noqa: B023, F821
+        for source in sources:
+            env = jf.make(source)
+            assert env.spec.name == kind.__name__
+            assert host_length(env) == length + (kind is Longer)
+    assert jf.make(make) is jf.make(make)
+
+
 @pytest.mark.parametrize(
     "name",
     ["os:system", f"{__name__}:np.save", "numpy:save", "jax:jit", "antigravity:fly",

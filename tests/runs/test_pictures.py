@@ -34,6 +34,13 @@ class Blank(Unlisted):
     render = gymnasium.Env.render
 
 
+class Nothing(Drawn):
+    """Its `render` returns no picture."""
+
+    def render(self):
+        return None
+
+
 def swallows(**kwargs):
     return Plain()
 
@@ -58,7 +65,7 @@ def drawn_vector(mode):
 @pytest.mark.parametrize(
     ("entry_point", "steps"),
     [(Drawn, [0, 1, 2, 3, 4, 5]), (Unlisted, [0, 1, 2, 3, 4, 5]), (Plain, None), (Blank, None),
-     (swallows, None)],
+     (Nothing, None), (swallows, None)],
     ids=lambda x: getattr(x, "__name__", ""),
 )
 def test_the_last_picture_is_the_end(entry_point, steps):
@@ -76,6 +83,28 @@ def test_the_last_picture_is_the_end(entry_point, steps):
         registry._cached.cache_clear()
         gymnasium_adapter.defaults.cache_clear(), gymnasium_adapter._own.cache_clear()
         del gymnasium.registry["Drawn-v0"]
+
+
+class Failing(Drawn):
+    def render(self):
+        raise RuntimeError("no display\n\nmore of it")
+
+
+def test_a_picture_that_fails_is_one_line_of_warning(tmp_path):
+    algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
+    said = "drawn: HostError: Failing failed in render: RuntimeError: no display$"
+    with pytest.warns(UserWarning, match=said):
+        jf.train(algo, jf.make(Failing), 16, out=tmp_path / "run", eval_episodes=2,
+                 tensorboard=False)
+
+
+@pytest.mark.parametrize("source", [lambda: Drawn("rgb_array"), Drawn("rgb_array")],
+                         ids=["function", "instance"])
+def test_an_object_that_has_its_render_mode_is_filmed_to_the_end(source):
+    env = jf.make(source)
+    algo = jf.PPO(hidden=(8,)).bind(env.spec)
+    frames = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0)).frames
+    assert [int(x.max()) for x in frames] == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("mode", "steps"),

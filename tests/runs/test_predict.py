@@ -86,7 +86,7 @@ def test_an_agent_plays_an_environment_of_gymnasium():
         total += reward
         if terminated or truncated:
             obs, total = env.reset()[0], want.append(total) or 0
-    found = jf.evaluate(agent, env, episodes=2, seed=3)
+    found = jf.evaluate(agent, env, episodes=2, seed=np.int64(3))  # Gymnasium takes an int alone
     assert found.ret.tolist() == want == found.length.tolist() and found.finished.all()
     assert found.ret.dtype == np.float32
     env.reset()  # it is still open

@@ -583,6 +583,7 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
             assert rewards.running[parent[i]].any()
 
 
+@pytest.mark.filterwarnings("error:invalid value")
 def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2,

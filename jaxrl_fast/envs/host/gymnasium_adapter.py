@@ -188,8 +188,8 @@ class GymnasiumEnv(HostEnv):
             return "rgb_array" in modes and fields.takes(create, "render_mode")
         return "render_mode" in fields.parameters(create)
 
-    def _make(self, num_envs: int, more: dict[str, Any]) -> Any:
-        """Return Gymnasium's vector; a drawn one keeps an episode's last state for a step."""
+    def _make(self, num_envs: int, more: dict[str, Any], filmed: bool = False) -> Any:
+        """Return Gymnasium's vector; a filmed one keeps an episode's last state for a step."""
         import gymnasium
         from gymnasium.vector import AutoresetMode
 
@@ -198,7 +198,7 @@ class GymnasiumEnv(HostEnv):
             return gymnasium.make_vec(self.id, num_envs, "vector_entry_point", **arguments)
         from jaxrl_fast.envs.host import gymnasium_worker as side
 
-        mode = AutoresetMode.NEXT_STEP if "render_mode" in more else AutoresetMode.SAME_STEP
+        mode = AutoresetMode.NEXT_STEP if filmed else AutoresetMode.SAME_STEP
         if self.vectorization == "sync":
             return self._vector(num_envs, arguments, {"autoreset_mode": mode})
         with side.uninterrupted():  # a process forked off JAX's threads may never wake up
@@ -235,7 +235,8 @@ class GymnasiumEnv(HostEnv):
         with warnings.catch_warnings():
             if drawn:
                 warnings.simplefilter("ignore")  # about unlisted render modes
-            vector = self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {})
+            # one that takes no render_mode may have one already
+            vector = self._make(num_envs, {"render_mode": "rgb_array"} if drawn else {}, render)
         return GymnasiumVector(vector, seed, self.id)
 
 

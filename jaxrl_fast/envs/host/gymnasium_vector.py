@@ -153,9 +153,8 @@ class GymnasiumVector(Vector):
             found = self.vector.render()
         except NotImplementedError:
             return None
-        if found is None:
-            return None
-        return np.asarray(found[0] if isinstance(found, (tuple, list)) else found)
+        found = found[0] if isinstance(found, (tuple, list)) else found
+        return None if found is None else np.asarray(found)
 
 
 def innermost(env: Any) -> Any:
