@@ -120,7 +120,7 @@ class Videos:
             for sink in self.sinks:
                 sink.message(f"videos take at most {100 * self.share.share:g}% of the run's time: "
                              f"the one at {self.run.env_steps:,} steps is left out (--video-share "
-                             "1, or video_share=1, draws all)")
+                             "1, or video_share=1, lifts the limit)")
         if begins:
             self._begin()
 

@@ -342,7 +342,7 @@ def test_videos_take_their_share_of_the_run(cost, share):
     said = [text for text in clocks.seen.messages if "videos take at most" in text]
     told = (
         f"videos take at most {100 * share:g}% of the run's time: the one at 30 steps is left out "
-        "(--video-share 1, or video_share=1, draws all)"
+        "(--video-share 1, or video_share=1, lifts the limit)"
     )
     assert said == ([] if share == 1 else [told]) and clocks.seen.messages == said
 
