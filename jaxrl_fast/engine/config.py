@@ -139,6 +139,8 @@ class Logging:
     """draw curve and agent at the end, in a notebook the newest rollout"""
     video_every: int | None = setting(None, low=0, high=MOST_STEPS, none="no videos")
     """environment steps between videos of an episode; 0: at evaluations alone"""
+    video_share: float = setting(0.01, low=0, high=1)
+    """part of the run's time that its videos may take; 1: no limit"""
     video_format: str = setting("gif", choices=("gif", "mp4"))
     """files of the videos; mp4 needs the extra [video]"""
 

@@ -30,6 +30,8 @@ class SweepSettings(TypedDict, total=False):
     video_every: int | None
     """Environment steps between videos of an episode; 0: at evaluations alone. Default: no
     videos."""
+    video_share: float
+    """Part of the run's time that its videos may take; 1: no limit. Default: 0.01."""
     video_format: str
     """Files of the videos; mp4 needs the extra [video]. Default: 'gif'."""
     eval_every: int | None

@@ -14,10 +14,11 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.population import AXIS, ENV_AXIS, Population
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.logs.terminal import shows
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
-    """Request a CPU device a core, at most one a member; if too late, warn once with the remedy."""
+    """Request a CPU device a core, at most one a member; if too late, tell once how to get them."""
     runtime.set_gpu(config.deterministic, config.memory_fraction)
     if distributed.several():  # too late, and chosen for all processes
         return
@@ -29,30 +30,35 @@ def spread(config: RunConfig, size: int | None = None) -> None:
     wanted = min(size, runtime.cpu_count())
     late = not runtime.request_host_devices(wanted) and jax.config.jax_num_cpu_devices <= 0
     if late and (text := of_idle_cores(size, mode, wanted, jax.local_devices())):
-        _warn_once(text)
+        _tell_once(text)
 
 
 def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any],
                   jaxlib: str | None = None) -> str | None:
-    """Return the warning of members that take turns on fewer CPU devices than `wanted`, or None."""
+    """Return the hint that members take turns on fewer CPU devices than `wanted`, or None."""
     have, batched = len(devices), mode == "vmap" and runtime.vmap_hangs_on_cpu(jaxlib)
     if devices[0].platform != "cpu" or have >= wanted or batched:
         return None
     longer = math.ceil(size / have) / math.ceil(size / wanted)
     return (
-        f"{size} members take turns on the {have} CPU device(s) that JAX started with in this "
-        f"process, up to {longer:.2g} times as long as on {wanted} CPU cores: "
-        f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in the environment of Python "
-        "gives it as many, and so does a first run in a new process"
+        f"{size} members take turns on {have} of {wanted} CPU cores, because JAX started for an "
+        "earlier run in this process. As the first run of a new process (in a notebook: after a "
+        f"restart of the kernel) they take all {wanted}, up to {longer:.2g} times as fast. "
+        f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in Python's environment gives "
+        "them to every run."
     )
 
 
-_told: list[str] = []  # a process warns once: a sweep's parts have other sizes
+_told: list[str] = []  # a process says it once: a sweep's parts have other sizes
 
 
-def _warn_once(text: str) -> None:
-    if not _told:
-        _told.append(text)
+def _tell_once(text: str) -> None:
+    if _told:
+        return
+    _told.append(text)
+    if shows(None):  # a line in the cell or on the terminal, where a warning looks like a fault
+        print(text, flush=True)
+    else:
         warnings.warn(text, stacklevel=6)
 
 

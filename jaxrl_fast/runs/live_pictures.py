@@ -17,6 +17,7 @@ from jaxrl_fast.logs.notebook import NotebookSink
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.share import Share
 from jaxrl_fast.runs.videos import Filming, best_member, copied
 
 STILL, EPISODE = 0.03, 0.2  # seconds that the first picture is expected to take; it compiles
@@ -53,13 +54,10 @@ class LivePictures:
         wanted = wanted and not distributed.several()
         self.cells = [sink for sink in sinks if isinstance(sink, NotebookSink)] if wanted else []
         self.run, self.filming, self._now = run, filming, now
-        on_cpu = jax.default_backend() == "cpu"
-        self._run_time = run_time or (time.process_time if on_cpu else time.monotonic)
-        self._begun, self._next, self.spent = self._run_time(), now() + filming.apart, 0.0
+        self._next = now() + filming.apart
         stills = backend_of(run.env).stills and not run.config.offline
-        self._begin, self._due = (self._still, STILL) if stills else (self._episode, EPISODE)
-        # Other threads step and draw an environment on the host, so the clock takes their time.
-        self._cost = time.thread_time if stills else time.monotonic
+        self._begin, expected = (self._still, STILL) if stills else (self._episode, EPISODE)
+        self.share = Share(filming.share, expected, stills, run_time)
         self._drawing: futures.Future | None = None
 
     def __enter__(self) -> LivePictures:
@@ -76,25 +74,19 @@ class LivePictures:
         self.cells = [cell for cell in self.cells if cell.live]
         if self._drawing or not self.cells or self._now() < self._next:
             return
-        if self.filming.share * (self._run_time() - self._begun) < max(self._due, self.spent):
+        if not self.share.allows():
             return
         self._next = self._now() + self.filming.apart
         member, text = best_member(self.run), f"{self.run.env_steps:,} steps"
         try:
-            draw, seconds = self._timed(lambda: self._begin(member, text))
+            draw = self.share.timed(lambda: self._begin(member, text))
         except Exception as error:  # of the user's environment: it must not fail the run
             self._end(error)
             return
         if draw is None:
             self._end()
             return
-        self.spent += seconds
-        self._drawing = self.filming.thread(self._timed, draw)
-
-    def _timed(self, function: Callable[[], Any]) -> tuple[Any, float]:
-        begun = self._cost()
-        found = function()
-        return found, self._cost() - begun
+        self._drawing = self.filming.thread(self.share.timed, draw)
 
     def _still(self, member: int, text: str) -> Callable[[], Picture | None] | None:
         """Return a function that draws the first environment of a member, None without pictures."""
@@ -128,8 +120,9 @@ class LivePictures:
         if drawn.exception():
             self._end(drawn.exception())
             return
-        picture, seconds = drawn.result()
-        self.spent, self._due = 0.0 if self._due else self.spent + seconds, 0.0
+        picture = drawn.result()
+        if self.share.expected:
+            self.share.spent = self.share.expected = 0.0
         if picture is None:
             self._end()
         for cell in self.cells:

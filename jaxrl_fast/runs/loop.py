@@ -48,7 +48,6 @@ class Trainer:
         self.videos = Videos(run, sinks, filming)
         self.pictures = LivePictures(run, sinks, filming)
         self.selecting = selection.boundaries(run.grid) if selection else set()
-        self.boundaries = self.selecting | self.videos.rows
         self.sanity = Sanity(run.config.members)
         self.evaluating = EvaluationProgress(run.config, sinks)
         self.pace = distributed.Pace()
@@ -111,7 +110,8 @@ class Trainer:
         """Start a chunk, check the one before it, and save, evaluate or leave when due."""
         run, grid, config = self.run, self.run.grid, self.run.config
         t0 = run.progress.iterations
-        n = next_rows(grid, run.rows, self.boundaries, config.chunk_seconds, self.row_seconds)
+        stops = self.selecting | self.videos.stops()
+        n = next_rows(grid, run.rows, stops, config.chunk_seconds, self.row_seconds)
         chunk = self.programs.chunk(run.state, t0, n)
         if self.pending:
             run.lanes.state = chunk.state
@@ -121,10 +121,10 @@ class Trainer:
         at_eval = bool(grid.eval_rows) and run.rows % grid.eval_rows == 0
         due = self.saver.due(self.row_seconds)
         self.signals.poll()
-        now = at_eval or due or self.signals.caught or self.hooks or run.rows in self.boundaries
+        now = at_eval or due or self.signals.caught or self.hooks or run.rows in stops
         if now or chunk.ready:
             self.absorb(at_eval, chunk.ready)
-            self.videos.at_row(at_eval)
+        self.videos.look(at_eval, self.pending is None)
         self.pictures.look()
         signum = None if self.pending else self.signals.caught  # save only checked chunks
         if due or signum:
@@ -248,7 +248,7 @@ class Trainer:
                 sink.status("drawing")
             run.out.finish(run)
             self.leave(self.signals.caught)
-        self.videos.finish(run.config.host_timeout, lambda: self.signals.caught)
+        self.videos.end(run.config.host_timeout, lambda: self.signals.caught)
 
     def end_early(self, chunk: Chunk) -> None:
         """End a row on the host early: save the finished iterations for a resume."""

@@ -25,7 +25,7 @@ from jaxrl_fast.engine.programs import Context
 from jaxrl_fast.engine.tuned import taken
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, RunError, WriteError
+from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.notebook import display
 from jaxrl_fast.logs.rows import Row
@@ -150,12 +150,7 @@ def begin(
 
 
 def at_start(config: RunConfig) -> RunConfig:
-    """Return the config with its start fixed: horizon, and identity of the experience.
-
-    Raises ConfigError for videos of evaluations that the run does not have.
-    """
-    if config.video_every == 0 and config.eval_every == 0:
-        raise ConfigError("video_every", 0, "at least 1 where eval_every = 0: 0 films evaluations")
+    """Return the config with its start fixed: horizon, and identity of the experience."""
     if config.experience and not config.experience_id:
         with naming_path("experience"):
             config = dataclasses.replace(config, experience_id=identity(config.experience))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent import futures
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,13 +15,16 @@ import numpy as np
 
 from jaxrl_fast import distributed, tree
 from jaxrl_fast.background import aside
+from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result
+from jaxrl_fast.runs.share import Share
 
 FOLDER = "videos"
 MOST = 150  # pictures of a video: drawing is what costs
+FIRST = {"gif": 1.2, "mp4": 1.7}  # seconds that the first video is expected to take; it compiles
 
 
 def check(config: RunConfig) -> None:
@@ -61,19 +66,25 @@ def copied(agent: Any) -> Any:
 
 
 class Videos:
-    """Films an episode of the best member at evaluations and every `video_every` steps.
+    """Films an episode of the best member at evaluations, every `video_every` steps and at the end.
 
-    A video that is due while the one before is still being drawn is left out. The sinks get a video
-    on the main thread, as they do rows. The end of a run waits for the video in work, up to a
-    limit. rows: the log rows to stop at.
+    A video that is due during the training is left out while another one is being drawn, or while
+    videos have spent `video_share` of the run's time. The one at the end is always drawn: it costs
+    no training. The sinks get a video on the main thread, as they do rows.
+
+    Args:
+        run_time: clock of the run's time; see `Share`.
     """
 
-    def __init__(self, run: Result, sinks: Sequence[Sink], filming: Filming):
+    def __init__(self, run: Result, sinks: Sequence[Sink], filming: Filming,
+                 run_time: Callable[[], float] | None = None):
         self.run, self.sinks, self.filming = run, sinks, filming
-        grid, every = run.grid, run.config.video_every
-        apart = -(-every // (grid.row * grid.steps)) if every else 0
-        self.rows = set(range(apart, grid.rows + 1, apart)) if apart else set()
-        self.left_out, self.failed = 0, False
+        config, grid = run.config, run.grid
+        self.share = Share(config.video_share, FIRST[config.video_format],
+                           backend_of(run.env).one_program, run_time)
+        self.apart = -(-(config.video_every or 0) // (grid.row * grid.steps))  # rows; 0: none
+        self.begun, self.left_out, self.failed = 0, 0, False
+        self._seen, self._told, self._busy = run.rows, False, False
         self._drawing: futures.Future | None = None
 
     def __enter__(self) -> Videos:
@@ -82,42 +93,72 @@ class Videos:
     def __exit__(self, *_: Any) -> None:
         self.finish(self.filming.patience)
 
-    def at_row(self, evaluated: bool) -> None:
-        """Begin a video if one is due at this row; no chunk may be running."""
-        if self.run.config.video_every is None or not (evaluated or self.run.rows in self.rows):
+    def stops(self) -> set[int]:
+        """Return the next row to end a chunk at, for a video that can be drawn there."""
+        self._busy = self._working()
+        if not self.apart or not distributed.tell(self._free()):
+            return set()
+        return {(self.run.rows // self.apart + 1) * self.apart}
+
+    def look(self, evaluated: bool, settled: bool) -> None:
+        """Begin a video if one is due at this row, and say once that one is left out.
+
+        evaluated: at this row. settled: whether no chunk is running, as a video needs.
+        """
+        seen, self._seen = self._seen, self.run.rows
+        if self.run.config.video_every is None:
             return
         self.deliver()
-        if not distributed.tell(self._free()):
-            return
+        passed = self._seen // self.apart - seen // self.apart if self.apart else 0
+        here = evaluated or (passed > 0 and self._seen % self.apart == 0)
+        begins = here and settled and not self.run.over and distributed.tell(self._free())
+        missed = max(passed, here) - (here and (begins or self.run.over))
+        if missed and (self._busy or self._drawing):
+            self.left_out += missed
+        elif missed and not (self._told or self.failed or self.share.allows()):
+            self._told = True
+            for sink in self.sinks:
+                sink.message(f"videos take at most {100 * self.share.share:g}% of the run's time: "
+                             f"the one at {self.run.env_steps:,} steps is left out (--video-share "
+                             "1, or video_share=1, lifts the limit)")
+        if begins:
+            self._begin()
+
+    def _working(self) -> bool:
+        return self._drawing is not None and not self._drawing.done()
+
+    def _free(self) -> bool:
+        return not self._working() and not self.failed and self.share.allows()
+
+    def _begin(self) -> None:
+        self.begun += 1
         member = best_member(self.run)
         agent = self.run.lanes.agent(member)  # by all processes
         if distributed.is_first():
-            self._drawing = self.filming.thread(self._draw, self.run.env_steps,
-                                                *self.run.setup(member), copied(agent))
+            draw = functools.partial(self._draw, self.run.env_steps, *self.run.setup(member),
+                                     copied(agent))
+            self._drawing = self.filming.thread(self.share.timed, draw)
 
-    def _free(self) -> bool:
-        """Return whether the thread can draw; counts the videos that it could not."""
-        self.left_out += self._drawing is not None
-        return self._drawing is None and not self.failed
+    def _path(self, env_steps: int) -> Path | None:
+        name = f"{env_steps:012d}.{self.run.config.video_format}"
+        return self.run.out and self.run.out.path / FOLDER / name
 
     def _draw(self, env_steps: int, algo: Any, env: Any, agent: Any) -> Clip:
-        config = self.run.config
+        config, path = self.run.config, self._path(env_steps)
         film = self.filming.film(env, algo, agent, jax.random.key(config.seed),
                                  500, config.host_timeout, MOST)
         video = pictures.Video.of(film, env.spec.name)
         height, width, _ = video.frames[0].shape
         mp4 = pictures.mp4(video.frames, video.fps) if config.video_format == "mp4" else None
         clip = Clip(env_steps, pictures.gif(video.frames, video.fps), (width, height), mp4=mp4)
-        if not self.run.out:
-            return clip
-        path = self.run.out.path / FOLDER / f"{env_steps:012d}.{clip.format}"
-        return clip._replace(path=pictures.written(path, clip.content))
+        return clip._replace(path=pictures.written(path, clip.content)) if path else clip
 
     def deliver(self) -> None:
         """Hand a finished video to the sinks."""
         if self._drawing is None or not self._drawing.done():
             return
         drawn, self._drawing = self._drawing, None
+        self.share.expected = self.share.spent / self.begun
         failure = drawn.exception()
         try:
             for sink in () if failure else self.sinks:
@@ -128,22 +169,34 @@ class Videos:
             self.failed = True
             warnings.warn(f"no more videos of this run: {failure}", stacklevel=2)
 
-    def finish(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
-        """Hand over the video in work, and say what was left out.
+    def end(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
+        """Draw the video at the end of the run; arguments as those of `finish`."""
+        self._wait(seconds, stopped)
+        path = self._path(self.run.env_steps)
+        due = self.run.config.video_every is not None and not self.failed and not stopped()
+        if distributed.tell(due and not (path and path.exists())):  # a resume may find it drawn
+            self._begin()
+        self.finish(seconds, stopped)
 
-        Waits for it up to `seconds`, or until `stopped()`; then a warning takes its place.
+    def finish(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
+        """Hand over the video in work, and say how many its drawing kept away.
+
+        Waits `seconds` at most, or until `stopped()`; then a warning takes the video's place.
         """
+        self._wait(seconds, stopped)
+        if self.left_out:
+            for sink in self.sinks:
+                sink.message(f"{self.left_out} videos were left out: the one before was still "
+                             "being drawn")
+            self.left_out = 0
+
+    def _wait(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
         start = time.monotonic()
         self.deliver()
         while self._drawing and time.monotonic() - start < seconds and not stopped():
             futures.wait([self._drawing], min(seconds, 0.1))
             self.deliver()
         if self._drawing:
-            self._drawing, waited = None, time.monotonic() - start
+            self._drawing, self.failed, waited = None, True, time.monotonic() - start
             warnings.warn(f"the last video is left out: not drawn within {waited:.1f} s",
                           stacklevel=2)
-        if self.left_out:
-            for sink in self.sinks:
-                sink.message(f"{self.left_out} videos were left out: the one before was still "
-                             "being drawn")
-            self.left_out = 0

@@ -171,7 +171,7 @@ def test_idle_cores_are_mentioned():
     cpu = devices("cpu", 1)
     text = placement.of_idle_cores(3, "auto", 3, cpu)
     assert re.match(
-        "3 members .* up to 3 times .* 3 CPU cores.*--xla_force_host_platform_device_count=3", text)
+        "3 members .* 1 of 3 CPU cores.*restart of the kernel.*up to 3 times.*device_count=3", text)
     assert placement.of_idle_cores(3, "vmap", 3, cpu, "0.11.0") == text
     assert placement.of_idle_cores(3, "vmap", 3, cpu, "0.10.2") is None  # takes one device there
     assert placement.of_idle_cores(1, "auto", 1, cpu) is None
@@ -191,6 +191,18 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
             warnings.simplefilter("always")
             placement.spread(RunConfig(seeds=seeds))
         assert len(caught) == expected
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_idle_cores_are_a_line_where_a_user_looks(watched, monkeypatch, capsys):
+    monkeypatch.setattr(placement, "shows", lambda progress: watched)
+    placement._tell_once.cache_clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        placement._tell_once("on 1 of 2 cores")
+    placement._tell_once.cache_clear()
+    assert (capsys.readouterr().out, len(caught)) == (("on 1 of 2 cores\n", 0) if watched
+                                                      else ("", 1))
 
 
 TWO_DEVICES = """

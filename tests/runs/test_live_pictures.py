@@ -138,7 +138,7 @@ def test_without_pictures_or_display_there_are_none(env, settings, shell):
 
 
 def test_a_run_with_videos_shows_those(shell):
-    train(video_every=0)
+    train(video_every=0, video_share=1)
     assert [data["text/plain"] for data, *_ in shell.pictures] == [
         "the agent at 320 steps", "the agent at 640 steps"]
 
@@ -177,7 +177,7 @@ class Clocks:
         self.spent = 0.0
         now = lambda: self.now
         self.pictures = LivePictures(run, [cell], Filming(at_once), now, now)
-        self.pictures._begin, self.pictures._cost = begin, lambda: self.spent
+        self.pictures._begin, self.pictures.share.cost = begin, lambda: self.spent
 
     def until(self, seconds):
         while self.now < seconds:

@@ -7,6 +7,7 @@ import io
 import signal
 import threading
 import time
+import types
 
 import jax
 import numpy as np
@@ -16,6 +17,8 @@ from PIL import Image
 import jaxrl_fast as jf
 from helpers import runs as tools
 from helpers.drawn import Drawn, at_once
+from jaxrl_fast.engine.backend import Film
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import MissingExtraError
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures
@@ -23,7 +26,7 @@ from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.report import run_report as report
 from jaxrl_fast.runs.signals import Interrupted
 from jaxrl_fast.runs.train import start
-from jaxrl_fast.runs.videos import Filming
+from jaxrl_fast.runs.videos import FIRST, Filming, Videos
 
 TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
 
@@ -63,7 +66,7 @@ class Ends(Seen):
 
 def train(out=None, env=None, **settings):
     settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2, pictures=False,
-                    progress=False, dependencies=AT_ONCE) | settings
+                    video_share=1, progress=False, dependencies=AT_ONCE) | settings
     return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), out=out, **settings)
 
 
@@ -168,8 +171,8 @@ def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
     sink = Ends(event.set)
     train(tmp_path / "run", video_every=64, sinks=[sink],
           dependencies=Dependencies(filming=filming))
-    assert [clip.env_steps for clip in sink.clips] == [64]
-    assert sink.messages == ["9 videos were left out: the one before was still being drawn"]
+    assert [clip.env_steps for clip in sink.clips] == [64, 640]
+    assert sink.messages == ["8 videos were left out: the one before was still being drawn"]
 
 
 def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):
@@ -192,7 +195,7 @@ def test_the_result_is_written_before_the_last_video(tmp_path):
 
     train(tmp_path / "run", video_every=0, sinks=[sink := Seen()],
           dependencies=Dependencies(filming=Filming(film=film)))
-    assert [clip.env_steps for clip in sink.clips] == [320]
+    assert [clip.env_steps for clip in sink.clips] == [320, 640]
 
 
 def test_a_signal_ends_the_wait_for_the_last_video(held, tmp_path):
@@ -274,10 +277,74 @@ def test_an_environment_without_pictures_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_videos_of_evaluations_need_evaluations(tmp_path):
-    with pytest.raises(jf.ConfigError, match="video_every must be at least 1 where eval_every = 0"):
-        train(tmp_path / "run", video_every=0, eval_every=0)
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("every", [0, 320])
+def test_the_agent_at_the_end_is_filmed_without_evaluations(every, tmp_path):
+    sink = Seen()
+    train(tmp_path / "run", video_every=every, eval_every=0, sinks=[sink])
+    assert [clip.env_steps for clip in sink.clips] == [320, 640][not every:]
+
+
+def test_a_finished_run_is_not_filmed_again(tmp_path):
+    train(tmp_path / "run", video_every=0)
+    jf.resume(tmp_path / "run", sinks=[sink := Seen()])
+    assert not sink.clips
+    (tmp_path / "run/videos/000000000640.gif").unlink()  # as of a run that was killed then
+    jf.resume(tmp_path / "run", sinks=[sink])
+    assert [clip.env_steps for clip in sink.clips] == [640]
+
+
+class Clocks:
+    """A run of one row a second, whose videos take `cost` seconds of the run's time each."""
+
+    def __init__(self, cost, **settings):
+        self.now, self.spent, self.seen, self.begun = 0.0, 0.0, Seen(), []
+        config = RunConfig(video_every=10, eval_every=0, **settings)
+        grid = types.SimpleNamespace(row=1, steps=10, rows=5_000)
+        lanes = types.SimpleNamespace(agent=lambda member: 0.0, members=np.zeros(1, int))
+        env = jf.make("CartPole-v1")
+        self.run = types.SimpleNamespace(
+            config=config, grid=grid, env=env, lanes=lanes, rows=0, env_steps=0, out=None,
+            history=[], live=[0], over=False, setup=lambda member: (None, env))  # fmt: skip
+
+        def film(*args):
+            self.begun.append(self.now)
+            self.spent += cost
+            return Film([np.zeros((2, 2, 3), np.uint8)])
+
+        self.videos = Videos(self.run, [self.seen], Filming(at_once, film), lambda: self.now)
+        self.videos.share.cost = lambda: self.spent
+
+    def train(self):
+        """Train in chunks that stop where the videos say, else of three rows."""
+        while not self.run.over:
+            rows = min([3, *(stop - self.run.rows for stop in self.videos.stops())])
+            self.now += rows
+            self.run.rows += rows
+            self.run.env_steps = 10 * self.run.rows
+            self.run.over = self.run.rows >= self.run.grid.rows
+            self.videos.look(False, rows == 1)
+            if len(self.begun) > 1:  # the first may take longer than expected
+                assert self.spent <= self.videos.share.share * self.now + 1e-9
+        during = len(self.begun)
+        self.videos.end(0.0)
+        return during
+
+
+@pytest.mark.parametrize(("cost", "share"), [(0.1, 0.01), (0.1, 0.05), (5.0, 0.01), (0.1, 1.0)])
+def test_videos_take_their_share_of_the_run(cost, share):
+    clocks = Clocks(cost, video_share=share)
+    during, rows = clocks.train(), clocks.run.grid.rows
+    first = 1 if share == 1 else FIRST["gif"] / share
+    assert clocks.begun[0] == pytest.approx(first, abs=3)
+    fitting = min(share * rows / cost, rows - 1)
+    assert 0.9 * fitting - 1 <= during <= fitting
+    assert clocks.begun[-1] == clocks.now and len(clocks.seen.clips) == during + 1
+    said = [text for text in clocks.seen.messages if "videos take at most" in text]
+    told = (
+        f"videos take at most {100 * share:g}% of the run's time: the one at 30 steps is left out "
+        "(--video-share 1, or video_share=1, lifts the limit)"
+    )
+    assert said == ([] if share == 1 else [told]) and clocks.seen.messages == said
 
 
 def test_host_environments_are_filmed(tmp_path):
