@@ -41,9 +41,9 @@ def of_idle_cores(size: int, mode: str, wanted: int, devices: Sequence[Any],
         return None
     longer = math.ceil(size / have) / math.ceil(size / wanted)
     return (
-        f"{size} members take turns on {have} of {wanted} CPU cores, because JAX started for an "
-        "earlier run in this process. As the first run of a new process (in a notebook: after a "
-        f"restart of the kernel) they take all {wanted}, up to {longer:.2g} times as fast. "
+        f"{size} members take turns on {have} of {wanted} CPU cores, because JAX had started in "
+        "this process. As the first run of a new process (in a notebook: after a restart of the "
+        f"kernel) they take all {wanted}, up to {longer:.2g} times as fast. "
         f"XLA_FLAGS=--xla_force_host_platform_device_count={wanted} in Python's environment gives "
         "them to every run."
     )

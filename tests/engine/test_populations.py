@@ -196,11 +196,10 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
 @pytest.mark.parametrize("watched", [True, False])
 def test_idle_cores_are_a_line_where_a_user_looks(watched, monkeypatch, capsys):
     monkeypatch.setattr(placement, "shows", lambda progress: watched)
-    placement._tell_once.cache_clear()
+    monkeypatch.setattr(placement, "_told", [])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         placement._tell_once("on 1 of 2 cores")
-    placement._tell_once.cache_clear()
     assert (capsys.readouterr().out, len(caught)) == (("on 1 of 2 cores\n", 0) if watched
                                                       else ("", 1))
 
