@@ -7,6 +7,7 @@ from typing import ClassVar
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.c51 import C51
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops.optimizer_settings import schedule_setting
 
 
 @tree.settings
@@ -29,7 +30,7 @@ class Rainbow(C51):
     """first epsilon; the noisy layers explore"""
     epsilon_end: float = setting(0.0, low=0, high=1)
     """last epsilon"""
-    learning_rate: float = setting(5e-4, low=0)
+    learning_rate: float = setting(5e-4, low=0, convert=schedule_setting)
     """Adam's step size"""
     adam_epsilon: float = setting(1e-6, low=0, open_low=True)
     """epsilon of Adam"""

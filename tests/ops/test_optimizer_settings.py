@@ -14,6 +14,7 @@ import optax
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.ops import optim
 from jaxrl_fast.ops import optimizer_settings as settings
@@ -39,6 +40,15 @@ SCHEDULES = {
     WARMUP: optax.warmup_cosine_decay_schedule(0.0, 0.1, 10, 100),
     None: optax.cosine_onecycle_schedule(100, 1e-3),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ALGORITHMS.names())
+def test_every_algorithm_takes_schedules_and_optimizers(name):
+    cls, text = algorithm_class(name), "cosine_decay_schedule(init_value=0.001, decay_steps=100)"
+    rate = cls(learning_rate=optax.cosine_decay_schedule(1e-3, 100)).learning_rate
+    assert rate.source == text
+    if name != "ars":  # which follows no gradient
+        assert cls(optimizer=optax.lion).optimizer == "lion"
 
 
 @pytest.mark.parametrize(("text", "schedule"), SCHEDULES.items(), ids=lambda x: shown(x)[:20])
