@@ -1,4 +1,4 @@
-"""The TIA as the processor sees it: the time at which an access takes effect, reads."""
+"""The TIA as the processor sees it: when accesses take effect, and the bytes of reads."""
 
 from __future__ import annotations
 
