@@ -73,7 +73,7 @@ if folder := runtime.enable_compile_cache():
                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 # tracing makes many objects: looking for cycles took an eighth of the time
-gc.set_threshold(10_000, 20, 10)
+gc.set_threshold(50_000, 20, 10)
 # started before a test asks for several seeds, so that this process keeps the devices that it has
 jax.devices()
 

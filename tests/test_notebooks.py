@@ -37,6 +37,8 @@ def kernel(tmp_path_factory):
         patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
         patch.setenv("IPYTHONDIR", str(folder / "ipython"))
         manager, client = start_new_kernel()
+        # as in conftest.py
+        execute(client, "import gc\ngc.set_threshold(50_000, 20, 10)")
         yield manager, client, folder
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -108,12 +108,12 @@ def test_one_iteration_against_numpy(case):
     env = Line()
     algo = tree.as_float32(cls(**SETTINGS | settings, learning_rate=0.1).bind(env.spec))
     assert algo.num_envs == 12 and algo.num_steps == settings.get("num_steps", LIMIT)
-    agent = algo.init(jax.random.key(0))
+    agent = jax.jit(algo.init)(jax.random.key(0))
     params = agent.params | {"head": {"params": jax.tree.map(jnp.asarray, MIDDLE)}}
     agent = agent._replace(params=params, moments=SEEN if algo.normalize_observations else ())
     keys = random.split(jax.random.key(1), 4)
-    drawn = rollout.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
-    begin = lambda key: rollout.init(env, algo, key, algo.num_envs)
+    draw = lambda keys: rollout.draw(env, algo, keys, algo.num_steps, algo.num_envs, jnp.int32(0))
+    drawn, begin = jax.jit(draw)(keys[1:3]), lambda key: rollout.init(env, algo, key, algo.num_envs)
     play = lambda agent, start: Played(
         *rollout.collect(env, algo, agent, start, drawn, CLOCK, "sample"), {}, ())
     iteration = lambda key: Iteration(CLOCK.iteration, True, lambda: CLOCK, Memory(), (), key[None],
@@ -121,7 +121,7 @@ def test_one_iteration_against_numpy(case):
     after, _, metrics, _ = (
         jax.jit(lambda agent, key: algo.learn(agent, (), iteration(key)))(agent, keys[3]))
     start_key, noise_key = random.split(keys[3])
-    start = begin(start_key)
+    start = jax.jit(begin)(start_key)
     noise = np.asarray(random.normal(noise_key, (3, 3)), np.float64)
     std = np.sqrt(np.asarray(SEEN.m2) / 4.0)
     view = (
@@ -157,11 +157,12 @@ def test_one_iteration_against_numpy(case):
 def test_each_candidate_acts_in_its_own_environments():
     env = jf.make("CartPole-v1")
     algo = jf.OpenES(directions=2, episodes_per_candidate=3, hidden=(4,)).bind(env.spec)
-    agents = [algo.init(jax.random.key(i)) for i in range(4)]
+    init, act = jax.jit(algo.init), jax.jit(algo.act, static_argnums=5)
+    agents = [init(jax.random.key(i)) for i in range(4)]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *(a.params for a in agents))
     obs = random.normal(jax.random.key(9), (12, 4))
-    together = algo.act(agents[0]._replace(candidates=stacked), (), obs, None, CLOCK, "sample")[1]
-    alone = [algo.act(a, (), obs[3 * i : 3 * i + 3], None, CLOCK, "greedy")[1]
+    together = act(agents[0]._replace(candidates=stacked), (), obs, None, CLOCK, "sample")[1]
+    alone = [act(a, (), obs[3 * i : 3 * i + 3], None, CLOCK, "greedy")[1]
              for i, a in enumerate(agents)]
     np.testing.assert_array_equal(together, np.concatenate(alone))
     assert len({a.tobytes() for a in map(np.asarray, alone)}) > 1

@@ -135,8 +135,9 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
         state = state._replace(agent=state.agent._replace(params=shaken(rng, state.agent.params)))
         params = ppo_params(state.agent.params)
         learner, start = (params, single.optimizer.init(params)), (state.env, state.obs)
-        seen = []
-        for t in map(jnp.int32, range(2)):
+
+        def turn(carry, t):
+            state, learner, start = carry
             draws, actor = iteration.draw(run, key, t), rollout.Actor(state.env, state.obs,
                                                                       state.carry)
             clock = iteration.clock_at(run, t)
@@ -147,10 +148,14 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
             start, steps = single.rollout(learner[0], *start, tuple(draws.rollout))
             advantage = single.advantages(learner[0], steps)
             learner = single.learn(learner, steps, draws.plan)
-            seen.append((trajectory.steps, rows, metrics["clip_fraction"], steps, advantage))
+            seen = trajectory.steps, rows, metrics["clip_fraction"], steps, advantage
+            return (state, learner, start), seen
+
+        (state, learner, _), seen = jax.lax.scan(turn, (state, learner, start), jnp.arange(2))
         return seen, params, state.agent, learner
 
     seen, first, agent, (params, opt_state) = compiled(both, key)
+    seen = [tree.take(seen, i) for i in range(2)]
     for ours, rows, _, theirs, advantage in seen:
         for name in ("action", "reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)

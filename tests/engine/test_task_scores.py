@@ -69,8 +69,8 @@ def test_ends_of_games_count_the_learners_rewards_without_points():
 
 def test_evaluations_count_points():
     algo = jf.PPO(num_envs=2, hidden=(4,)).bind(Lives().spec)
-    agent = algo.init(jax.random.key(0))
-    found = jf.evaluate(Lives(), algo, agent, jax.random.key(1), episodes=2)
+    play = lambda key: jf.evaluate(Lives(), algo, algo.init(key), key, episodes=2)
+    found = jax.jit(play)(jax.random.key(0))
     assert found.ret.tolist() == [LIFE * POINTS] * 2
 
 

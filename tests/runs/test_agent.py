@@ -75,7 +75,8 @@ def wild(observation: theirs.Space, action: theirs.Space) -> jf.Agent:
 
 
 def shapes(least: int = 0) -> Any:
-    return st.lists(st.integers(1, 3), min_size=least, max_size=3).map(tuple)
+    """A few of every rank: each new one compiles programs of its own."""
+    return st.sampled_from([(), (1,), (3,), (2, 3), (1, 2, 2)][least:])
 
 
 @st.composite
@@ -158,8 +159,8 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
     action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63,
                                                                2.0**64, -(2.0**31),
         -(2.0**63)])
-    actions = draw(
-        st.lists(st.lists(action, min_size=len(low), max_size=len(low)), min_size=1, max_size=3))
+    row = st.lists(action, min_size=len(low), max_size=len(low))
+    actions = draw(st.lists(row, min_size=3, max_size=3))
     return (
         theirs.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype),
         np.array(actions, np.float32)
