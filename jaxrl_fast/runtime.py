@@ -18,6 +18,7 @@ from jaxrl_fast.errors import ConfigError
 # jaxlib 0.10 deadlocks on few CPU cores in programs vmapped over members unless this scheduler is
 # off. A compiler option on `jit` does not help; 0.11 does not hang, and an unknown flag aborts.
 HANG_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+_LOOPS = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold"
 _DEVICES_FLAG = "--xla_force_host_platform_device_count"
 _SAME_BITS = "--xla_gpu_deterministic_ops"
 _MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION",
@@ -139,11 +140,20 @@ def started() -> None:
 
 def cpu_count() -> int:
     """Return the cores of this process; the environment variable NPROC (as in XLA) lowers it."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    known = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
     limit = os.environ.get("NPROC", "")
     return max(1, min(cores, int(limit))) if limit.isascii() and limit.isdigit() else cores
+
+
+def request_loop_kernels() -> bool:
+    """Ask a CPU's compiler for one kernel a loop of small operations; False if it is too late."""
+    return _add_xla_flag(_LOOPS, str(10**12))
+
+
+def loops_are_kernels() -> bool:
+    """Return whether a CPU's compiler makes one kernel of a loop without scatter or sort."""
+    return _LOOPS in xla_flags()
 
 
 def request_host_devices(count: int) -> bool:
@@ -176,11 +186,8 @@ def set_gpu(
         elif on_gpu():
             raise ConfigError("deterministic", True, late.format("XLA_FLAGS", f"{_SAME_BITS}=true"))
     elif _SAME_BITS in _own and on_gpu():
-        text = (
-            "has no effect: an earlier run of this process has set it, and JAX reads it once. A "
-            "new process is faster."
-        )
-        warnings.warn(f"deterministic=False {text}", stacklevel=2)
+        warnings.warn("deterministic=False has no effect: an earlier run of this process has set "
+                      "it, and JAX reads it once. A new process is faster.", stacklevel=2)
     if memory_fraction is not None and not _set_memory(memory_fraction) and on_gpu():
         first = [value for name, value in _own.items() if name in _MEMORY]
         valid = late.format(_MEMORY[0], f"{memory_fraction:g}")
@@ -274,10 +281,8 @@ def enable_compile_cache() -> str | None:
     place = os.environ.get("JAXRL_FAST_CACHE", "")
     if place.lower() in ("off", "0", "none"):
         return None
-    base = (
-        Path(place) if place
-        else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jaxrl_fast"
-    )
+    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    base = Path(place) if place else shared / "jaxrl_fast"
     jax.config.update("jax_compilation_cache_dir", str(base))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

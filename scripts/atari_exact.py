@@ -10,13 +10,8 @@ hundred for each instruction. A process that started JAX cannot set that, so thi
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from importlib import metadata
 
-_FLAGS = ["--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=1000000000000"]
-if metadata.version("jaxlib").startswith("0.10."):  # such a kernel holds no scatter
-    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 _SILENT = ("combat", "joust", "maze_craze", "warlords")  # ALE does not load these
 _EVERY = 100  # frames between printed lines
 
@@ -27,9 +22,11 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=300, help="frames of each lane")
     parser.add_argument("--seeds", type=int, default=1, help="lanes of each game")
     args = parser.parse_args()
-    os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *_FLAGS]).strip()
-
     from ale_py import roms
+
+    from jaxrl_fast import runtime
+
+    runtime.request_loop_kernels()
 
     from jaxrl_fast.testing import atari
 

@@ -34,6 +34,8 @@ for i, (before, flags) in enumerate(json.loads(sys.argv[1])):
 """
 MATH = "--xla_cpu_enable_fast_math=false"
 CASES = {"none": ("", None), "own": ("", MATH), "own scheduler": ("", f"{FLAG}=true"),
+         "loops": ("from jaxrl_fast import runtime; runtime.request_loop_kernels(); ", None),
+         "late loops": (LATE + "from jaxrl_fast import runtime; assert not runtime.request_loop_kernels(); ", None),
          "file": ("", "flags"), "no file": ("", "none"), "late": (LATE, None)}
 
 
@@ -67,6 +69,11 @@ def test_a_file_of_flags_is_read(imported):
     kept = [MATH, "--xla_dump_to="]
     assert out.split() == ([*kept, f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else ["flags"]), err
     assert imported["no file"][0].strip() == "none"
+
+
+def test_loops_become_kernels_on_request_before_the_backend_starts(imported):
+    assert "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=" in imported["loops"][0]
+    assert "xla_backend_extra_options" not in imported["late loops"][0]
 
 
 def test_a_late_flag_is_a_warning(imported):

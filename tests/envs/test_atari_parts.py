@@ -15,6 +15,7 @@ from jaxrl_fast.envs.atari import (
     motion,
     opcodes,
     outcomes,
+    picture,
     registers,
     tia,
 )
@@ -68,6 +69,19 @@ def test_the_playfield_does_not_depend_on_the_number_of_lanes(lanes):
         [pf & ~15 | value >> 4, pf & ~0xFF0 | reverse << 4, pf & ~0xFF000 | value << 12], pf)
     found = jax.jit(registers.playfield)(*(x.astype(np.int32) for x in (pf, register, value)))
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("shape", [(5, 7), (5, 2, 3, 4)])
+def test_writes_one_by_one_are_those_of_a_scatter(shape, rng):
+    array = jnp.asarray(rng.integers(0, 256, shape), jnp.uint8)
+    at = tuple(jnp.asarray(rng.integers(0, n, 5), jnp.int32) for n in shape[1:3])
+    new = jnp.asarray(rng.integers(0, 256, (5, *shape[1 + len(at):])), jnp.uint8)
+    on = jnp.asarray([True, False, True, False, True])
+    wanted = np.array(array)
+    for n in (0, 2, 4):
+        wanted[(n, *(i[n] for i in at))] = new[n]
+    for put in (picture.scatter, picture.one_by_one):
+        np.testing.assert_array_equal(put(array, at, new, on), wanted)
 
 
 def test_hmove_at_the_start_of_a_line_moves_by_the_signed_register():

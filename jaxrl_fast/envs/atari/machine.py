@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxrl_fast import runtime
 from jaxrl_fast.envs.atari import addressing, cartridge, dpc, kernel, picture, registers, riot, tia
 from jaxrl_fast.envs.atari import opcodes as op
 from jaxrl_fast.envs.atari.addressing import Access, Instruction
@@ -237,9 +238,9 @@ class Frames(NamedTuple):
     before: jax.Array  # uint8 [N, lines, 160]: the screen before the last frame
 
 
-def play(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
+def play(m: Machine, inputs: Inputs, rom: Rom, put: picture.Put = picture.scatter) -> Frames:
     """Return `frames` by a loop of XLA's."""
-    memory = of_arrays(rom)
+    memory = of_arrays(rom, put)
 
     def frame(carry: tuple, inputs: Inputs) -> tuple:
         before = carry[0]
@@ -253,13 +254,12 @@ def play(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
 @jax.jit
 def by_platform(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
     """Return `frames`: by one kernel on CUDA, else by a loop of XLA's."""
-    if lowering.known.value not in (None, "cuda") or not kernel.runs_here():
-        return play(m, inputs, rom)
-
-    def launch(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
-        return Frames(*kernel.launch(run, m, inputs, rom))
-
-    return lowering.by_platform({"cuda": launch}, play, m, inputs, rom)
+    special = {}
+    if lowering.known.value in (None, "cuda") and kernel.runs_here():
+        special["cuda"] = lambda *args: Frames(*kernel.launch(run, *args))
+    if runtime.loops_are_kernels():
+        special["cpu"] = functools.partial(play, put=picture.one_by_one)
+    return lowering.by_platform(special, play, m, inputs, rom)
 
 
 @jax.custom_batching.custom_vmap

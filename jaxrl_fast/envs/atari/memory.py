@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,6 @@ import jax.numpy as jnp
 
 from jaxrl_fast.envs.atari import opcodes, picture
 from jaxrl_fast.envs.atari.decode import Rom
-from jaxrl_fast.envs.atari.state import RAM
 
 Rare = Callable[[jax.Array, Callable[[], Any], Any], Any]  # see `Memory.rare`
 
@@ -39,8 +39,11 @@ class Memory(NamedTuple):
     admit: Callable[[jax.Array, jax.Array], jax.Array]
 
 
-def of_arrays(rom: Rom) -> Memory:
+def of_arrays(rom: Rom, put: picture.Put = picture.scatter) -> Memory:
     """Return the accesses to `Machine.ram` [N, 256] and `Machine.screens` [N, 2, lines, 160]."""
+
+    def store(ram: jax.Array, index: jax.Array, value: jax.Array, on: jax.Array) -> jax.Array:
+        return put(ram, (jnp.broadcast_to(index, on.shape),), value.astype(ram.dtype), on)
 
     def opcode(code: jax.Array) -> tuple[jax.Array, jax.Array]:
         words = jnp.asarray(opcodes.control_words())[code]
@@ -50,8 +53,8 @@ def of_arrays(rom: Rom) -> Memory:
         image=lambda at: Rom(*(table[at] for table in rom)),
         opcode=opcode,
         load=_load,
-        store=_store,
-        paint=picture.paint,
+        store=store,
+        paint=functools.partial(picture.paint, put=put),
         some=jnp.any,
         rare=lambda on, of_some, _: of_some(),  # a branch would part a fusion
         admit=lambda active, _: active,
@@ -61,7 +64,3 @@ def of_arrays(rom: Rom) -> Memory:
 def _load(ram: jax.Array, index: jax.Array) -> jax.Array:
     return ram[jnp.arange(ram.shape[0]), index].astype(jnp.int32)
 
-
-def _store(ram: jax.Array, index: jax.Array, value: jax.Array, on: jax.Array) -> jax.Array:
-    lanes = jnp.arange(ram.shape[0])
-    return ram.at[lanes, jnp.where(on, index, RAM)].set(value.astype(ram.dtype), mode="drop")

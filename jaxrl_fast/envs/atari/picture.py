@@ -6,6 +6,7 @@ between two writes needs one mask an object: 32 pixels a word.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -115,6 +116,9 @@ def planes(tia: Tia, shown: tuple[bits.Words, ...]) -> tuple[bits.Words, bits.Wo
     return bits.either(rest, zero), bits.either(one, zero)
 
 
+Put = Callable[[jax.Array, tuple[jax.Array, ...], jax.Array, jax.Array], jax.Array]  # `scatter`
+
+
 class Strip(NamedTuple):
     """A segment as it will be painted."""
 
@@ -144,7 +148,28 @@ def draw(tia: Tia, view: View, segment: Segment) -> tuple[Tia, Strip]:
     return _advance(tia, segment), strip
 
 
-def paint(screens: jax.Array, turn: jax.Array, strip: Strip) -> jax.Array:
+def scatter(array: jax.Array, at: tuple[jax.Array, ...], new: jax.Array,
+            on: jax.Array) -> jax.Array:
+    """Return array [N, ...] with new[n] at array[n, *at[n]] where on[n]."""
+    first = jnp.where(on, at[0], array.shape[1])  # out of bounds: dropped
+    return array.at[jnp.arange(len(array)), first, *at[1:]].set(new, mode="drop")
+
+
+def one_by_one(array: jax.Array, at: tuple[jax.Array, ...], new: jax.Array,
+               on: jax.Array) -> jax.Array:
+    """Return what `scatter` does, by a loop: a kernel of XLA's for CPUs holds no scatter."""
+    rest = array.ndim - 1 - len(at)
+
+    def put(n: jax.Array, array: jax.Array) -> jax.Array:
+        place = (n, *(i[n] for i in at), *[0] * rest)
+        part = new[n].reshape(*[1] * (1 + len(at)), *array.shape[array.ndim - rest:])
+        old = jax.lax.dynamic_slice(array, place, part.shape)
+        return jax.lax.dynamic_update_slice(array, jnp.where(on[n], part, old), place)
+
+    return jax.lax.fori_loop(0, len(array), put, array)
+
+
+def paint(screens: jax.Array, turn: jax.Array, strip: Strip, put: Put = scatter) -> jax.Array:
     """Return the screens, uint8 [N, 2, lines, 160], with the strip's pixels on that of `turn`.
 
     A gather or a row of words within the loop over pixels would keep it from vector instructions.
@@ -165,7 +190,7 @@ def paint(screens: jax.Array, turn: jax.Array, strip: Strip) -> jax.Array:
     shade = jnp.where(low, jnp.where(high, zero, field), jnp.where(high, one, background))
     shade = jnp.where(black, jnp.zeros_like(shade), shade)
     new = jnp.where(inside, shade, old.reshape(shade.shape)).reshape(old.shape)
-    return screens.at[lanes, turn, jnp.where(some, row, lines)].set(new, mode="drop")
+    return put(screens, (turn, row), new, some)
 
 
 def _advance(tia: Tia, segment: Segment) -> Tia:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast import runtime
 from jaxrl_fast.envs.atari import ale, games, outcomes, preprocess, snapshot
 from jaxrl_fast.envs.atari.env import AtariEnv, Console, Game
 from jaxrl_fast.envs.sources import Source
@@ -34,10 +35,13 @@ def make(name: str, **settings: Any) -> AtariEnv:
     """Return the environment of a game, for instance "atari:Pong".
 
     Raises ConfigError for an image that is missing or is not the game's, a mode or difficulty that
-    the game lacks, and a game without outcomes. Starts no backend of JAX.
+    the game lacks, and a game without outcomes. Starts no backend of JAX; with `on_cpu`, if none
+    runs, XLA gets a flag.
     """
     env = AtariEnv(name.removeprefix(PREFIX), None, **settings)
     check_settings(env, "env.")
+    if env.on_cpu:
+        runtime.request_loop_kernels()  # four times as fast as a hundred kernels an instruction
     path = games.rom_path(name)
     game = path.stem
     rules = outcomes.rules(game)
