@@ -214,7 +214,7 @@ def test_an_evaluation_waits_for_nothing(name, members):
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch.
 
-    DQN, PPO and the slow ones also begin in both forms: weights, warm-up. DQN has two iterations in
+    All but TD3 also begin in both forms: weights, warm-up. DQN has two iterations in
     a row, PPO two updates, on-policy learners two steps: a body of more compiles longer.
     """
     env = tools.environment("sac" if name == "crossq" else name)  # one learner compiles the physics twice
