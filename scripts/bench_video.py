@@ -67,8 +67,9 @@ def main() -> None:
             found[way].append(train(way))
     for way in ways:
         rate, cpu, drawing = _medians(found[way])
-        faster = f"{rate / _medians(found[WITHOUT])[0]:.3f} times the steps/s; " * (WITHOUT in ways)
-        print(f"{way}: {faster}drawing is {100 * drawing / cpu:.2f}% of the CPU time")
+        without = _medians(found.get(WITHOUT, found[way]))[0]
+        print(f"{way}: {rate / without:.3f} times the steps/s; drawing is "
+              f"{100 * drawing / cpu:.2f}% of the CPU time")
 
 
 def _medians(runs: list[tuple[float, float, float]]) -> tuple[float, ...]:
