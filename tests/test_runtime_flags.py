@@ -14,6 +14,7 @@ import pytest
 from jaxrl_fast import runtime
 
 FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler"
+RUNTIME = "from jaxrl_fast import runtime; "
 LATE = "import jax; jax.devices(); "
 FORK = """
 import json, os, sys
@@ -34,8 +35,8 @@ for i, (before, flags) in enumerate(json.loads(sys.argv[1])):
 """
 MATH = "--xla_cpu_enable_fast_math=false"
 CASES = {"none": ("", None), "own": ("", MATH), "own scheduler": ("", f"{FLAG}=true"),
-         "loops": ("from jaxrl_fast import runtime; runtime.request_loop_kernels(); ", None),
-         "late loops": (LATE + "from jaxrl_fast import runtime; assert not runtime.request_loop_kernels(); ", None),
+         "loops": (f"{RUNTIME}runtime.request_loop_kernels(); ", None),
+         "late loops": (f"{LATE}{RUNTIME}assert not runtime.request_loop_kernels(); ", None),
          "file": ("", "flags"), "no file": ("", "none"), "late": (LATE, None)}
 
 
@@ -72,7 +73,8 @@ def test_a_file_of_flags_is_read(imported):
 
 
 def test_loops_become_kernels_on_request_before_the_backend_starts(imported):
-    assert "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=" in imported["loops"][0]
+    flag = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold="
+    assert flag in imported["loops"][0]
     assert "xla_backend_extra_options" not in imported["late loops"][0]
 
 

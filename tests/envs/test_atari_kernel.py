@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -137,13 +138,28 @@ def test_an_accelerator_without_the_kernel_has_a_reason(kind, capability, compil
     assert reason in found if reason else not found
 
 
-def test_an_accelerator_without_the_kernel_runs_the_plain_program_and_says_so(monkeypatch):
+@pytest.fixture
+def asked_anew():
+    kernel.runs_here.cache_clear()
+    yield
+    kernel.runs_here.cache_clear()
+
+
+def test_an_accelerator_without_the_kernel_runs_the_plain_program_and_says_so(monkeypatch,
+                                                                              asked_anew):
     card = SimpleNamespace(device_kind="Tesla V100", platform="gpu", compute_capability="7.0")
     monkeypatch.setattr(jax, "devices", lambda: [card])
-    kernel.runs_here.cache_clear()
     with pytest.warns(UserWarning, match="Tesla V100.*not 7.0"):
         assert not kernel.runs_here()
-    kernel.runs_here.cache_clear()
+
+
+def test_a_processor_compiles_the_kernel_for_absent_cards_and_says_nothing(monkeypatch,
+                                                                           asked_anew):
+    here = SimpleNamespace(device_kind="cpu", platform="cpu")
+    monkeypatch.setattr(jax, "devices", lambda: [here])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kernel.runs_here()
 
 
 @pytest.mark.parametrize("runs", [True, False])

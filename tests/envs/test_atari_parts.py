@@ -72,7 +72,7 @@ def test_the_playfield_does_not_depend_on_the_number_of_lanes(lanes):
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (5, 2, 3, 4)])
-def test_writes_one_by_one_are_those_of_a_scatter(shape, rng):
+def test_writes_one_by_one_equal_a_scatter(shape, rng):
     array = jnp.asarray(rng.integers(0, 256, shape), jnp.uint8)
     at = tuple(jnp.asarray(rng.integers(0, n, 5), jnp.int32) for n in shape[1:3])
     new = jnp.asarray(rng.integers(0, 256, (5, *shape[1 + len(at):])), jnp.uint8)

@@ -241,12 +241,13 @@ def made_by_a_helper():
     return KIND(**SETTINGS)  # noqa: F821
 
 
-def test_functions_whose_variables_changed_make_other_environments():
+def test_functions_whose_variables_changed_make_other_environments(monkeypatch):
     """A loop's class, or a dict that changed, as a global, within a function and in a helper."""
-    place, settings = globals(), {}
-    place["SETTINGS"], make = settings, lambda: made_by_a_helper()
+    place, settings, make = globals(), {}, lambda: made_by_a_helper()
+    monkeypatch.setitem(place, "SETTINGS", settings)
     for kind, length in ((Walk, 3), (Longer, 3), (Longer, 4), (Longer, 4)):
-        place["KIND"], settings["length"] = kind, length
+        monkeypatch.setitem(place, "KIND", kind)
+        settings["length"] = length
         sources = lambda: KIND(**SETTINGS), lambda: kind(**settings), make  # noqa: B023, F821
         for source in sources:
             env = jf.make(source)

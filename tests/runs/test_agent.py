@@ -75,8 +75,9 @@ def wild(observation: theirs.Space, action: theirs.Space) -> jf.Agent:
 
 
 def shapes(least: int = 0) -> Any:
-    """A few of every rank: each new one compiles programs of its own."""
-    return st.sampled_from([(), (1,), (3,), (2, 3), (1, 2, 2)][least:])
+    """Draw one of a few shapes of each rank: each new one compiles programs of its own."""
+    few = [(), (1,), (3,), (2, 3), (1, 2, 2)]
+    return st.sampled_from([shape for shape in few if len(shape) >= least])
 
 
 @st.composite
@@ -160,7 +161,8 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
                                                                2.0**64, -(2.0**31),
         -(2.0**63)])
     row = st.lists(action, min_size=len(low), max_size=len(low))
-    actions = draw(st.lists(row, min_size=3, max_size=3))
+    rows = draw(st.sampled_from([1, 3]))
+    actions = draw(st.lists(row, min_size=rows, max_size=rows))
     return (
         theirs.Box(np.array(low, dtype), np.array(high, dtype), dtype=dtype),
         np.array(actions, np.float32)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from jaxrl_fast import background
 from jaxrl_fast._moved import MOVED, today
 from jaxrl_fast.sweeps.results import read_sweep
 
@@ -60,6 +61,8 @@ def test_moved_names_are_found_in_their_old_module():
     from jaxrl_fast.envs.host import HostEnv, HostStep, Vector
 
     assert importlib.import_module("jaxrl_fast.plan").plan is jf.plan
+    for name in ("envs.aside", "envs.host.aside"):
+        assert importlib.import_module(f"jaxrl_fast.{name}").aside is background.aside
     assert (
         HostEnv is jf.HostEnv
         and HostStep.__module__ == Vector.__module__ == "jaxrl_fast.envs.host.vector"

@@ -93,9 +93,11 @@ class Failing(Drawn):
 def test_a_picture_that_fails_is_one_line_of_warning(tmp_path):
     algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
     said = "drawn: HostError: Failing failed in render: RuntimeError: no display$"
-    with pytest.warns(UserWarning, match=said):
+    with pytest.warns(UserWarning, match=said) as found:
         jf.train(algo, jf.make(Failing), 16, out=tmp_path / "run", eval_episodes=2,
                  tensorboard=False)
+    texts = [str(warning.message) for warning in found]
+    assert len([text for text in texts if "drawn:" in text]) == 1 and "\n" not in "".join(texts)
 
 
 @pytest.mark.parametrize("source", [lambda: Drawn("rgb_array"), Drawn("rgb_array")],

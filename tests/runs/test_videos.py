@@ -156,7 +156,7 @@ def held():
 
     def film(*args):
         assert threading.current_thread().daemon  # or a film that hangs would hold the process
-        assert event.wait(20)
+        assert event.wait(120)
         return pictures.film(*args)
 
     # a shell's background ignores it
@@ -187,7 +187,7 @@ def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):
 
 def test_the_result_is_written_before_the_last_video(tmp_path):
     def film(*args):
-        end = time.monotonic() + 20
+        end = time.monotonic() + 120
         while not (tmp_path / "run/result.json").is_file():
             assert time.monotonic() < end
             time.sleep(0.01)
