@@ -29,7 +29,7 @@ class OpenES(Evolution):
     anneal_learning_rate: bool = setting(False)
     """anneal linearly to zero over the horizon"""
     weight_decay: float = setting(0.005, low=0)
-    """part of the parameters that is subtracted from the gradient"""
+    """weight decay: lambda times the parameters, subtracted from the gradient"""
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)

@@ -51,7 +51,7 @@ class IMPALA(PolicyGradient):
     learning_rate: float = setting(6e-4, low=0, convert=schedule_setting)
     """the optimizer's step size"""
     gae_lambda: float = setting(1.0, low=0, high=1)
-    """lambda of V-trace; on policy, GAE's"""
+    """lambda of V-trace; on policy, the lambda of GAE"""
     normalize_advantage: bool = setting(False)
     """zero mean and unit variance in every update"""
     rmsprop: bool = setting(True)

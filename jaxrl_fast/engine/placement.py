@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -57,7 +58,7 @@ def _tell_once(text: str) -> None:
         return
     _told.append(text)
     if shows(None):  # a line in the cell or on the terminal, where a warning looks like a fault
-        print(text, flush=True)
+        print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
     else:
         warnings.warn(text, stacklevel=6)
 

@@ -71,22 +71,27 @@ def _named(name: str) -> Any:
     return _NAMED.get(name, (None, {}))[0]
 
 
-def _read(source: Any, seen: tuple[Any, ...] = ()) -> dict[str, Any]:
-    """Return the variables that a function names now, such as a loop's, and those of its helpers.
+def _read(source: Any, seen: list[Any] | None = None) -> dict[str, Any]:
+    """Return the variables that a function and its helpers name now, such as a loop's.
 
-    Plain values are texts, because a list or dict may change later.
+    Plain values are texts and other collections copies, because they may change later.
     """
+    seen = [] if seen is None else seen
     if not inspect.isfunction(source) or source in seen:
         return {}
+    seen.append(source)
     try:
         variables = inspect.getclosurevars(source)
     except ValueError:  # one without a value yet, which the function's call will name
         return {}
     found: dict[str, Any] = {}
     for name, value in (variables.globals | variables.nonlocals).items():
-        found[name] = repr(value) if _is_plain(value) else value
         if inspect.isfunction(value) and value.__globals__ is source.__globals__:
-            found[f"{name}()"] = _read(value, (*seen, source))
+            found[name] = value.__code__, value.__defaults__, _read(value, seen)
+        elif _is_plain(value):
+            found[name] = repr(value)
+        else:
+            found[name] = value.copy() if isinstance(value, (dict, list, set)) else value
     return found
 
 

@@ -65,8 +65,9 @@ def push(run: str | Path, agent: Agent, target: str, private: bool = False) -> s
 
     The card has scores, the video, the learning curve, settings, and how to use the policy.
 
-    Raises: ConfigError: for a folder that holds no run, or a bad `target`. RunError: if the hub
-    refuses or cannot be reached.
+    Raises:
+        ConfigError: for a folder that holds no run, or a bad `target`.
+        RunError: if the hub refuses or cannot be reached.
     """
     name, revision = repository("target", target)
     if revision:

@@ -15,21 +15,19 @@ T = TypeVar("T")
 class Share:
     """Time that drawing may take: a share of the run's time so far.
 
-    The run's time is CPU time of the process on a CPU, and the clock's beside an accelerator.
-
     Args:
-        share: of the run's time; 1: no limit.
+        share: part of the run's time; 1: no limit.
         expected: seconds that the first drawing is expected to take.
-        one_thread: whether the drawing thread and its processes do all the work, so that it costs
-            CPU time; else it costs time of the clock.
+        one_thread: whether the drawing thread and its processes do all the work. On a CPU both
+            times are then CPU time, else they are the clock's.
         run_time: clock of the run's time.
     """
 
     def __init__(self, share: float, expected: float, one_thread: bool,
                  run_time: Callable[[], float] | None = None):
-        on_cpu = jax.default_backend() == "cpu"
+        by_cpu = one_thread and jax.default_backend() == "cpu"
         self.share, self.spent, self.expected = share, 0.0, expected
-        self._run_time = run_time or (time.process_time if on_cpu else time.monotonic)
+        self._run_time = run_time or (time.process_time if by_cpu else time.monotonic)
         self.cost = cpu_seconds if one_thread else time.monotonic
         self._begun = self._run_time()
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from jaxrl_fast import distributed, tree
 from jaxrl_fast.background import aside
-from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.runs import pictures
@@ -44,9 +43,8 @@ class Filming(NamedTuple):
     thread: Callable[..., futures.Future] = on_thread
     film: Callable[..., pictures.Film] = pictures.film
     patience: float = 5.0  # seconds that a run that fails or is stopped waits for its video
-    # of pictures in a notebook's cell
-    share: float = 0.01  # of the run's time: CPU time on a CPU, by the clock beside an accelerator
-    apart: float = 3.0  # seconds between two, at least
+    share: float = 0.01  # part of the run's time for the pictures of a notebook's cell
+    apart: float = 3.0  # seconds between two of these pictures, at least
 
 
 FILMING = Filming()
@@ -80,11 +78,11 @@ class Videos:
                  run_time: Callable[[], float] | None = None):
         self.run, self.sinks, self.filming = run, sinks, filming
         config, grid = run.config, run.grid
-        self.share = Share(config.video_share, FIRST[config.video_format],
-                           backend_of(run.env).one_program, run_time)
+        # by the clock: XLA plays the episode on threads of its own
+        self.share = Share(config.video_share, FIRST[config.video_format], False, run_time)
         self.apart = -(-(config.video_every or 0) // (grid.row * grid.steps))  # rows; 0: none
         self.begun, self.left_out, self.failed = 0, 0, False
-        self._seen, self._told, self._busy = run.rows, False, False
+        self._seen, self._told, self._busy, self._spent = run.rows, False, False, False
         self._drawing: futures.Future | None = None
 
     def __enter__(self) -> Videos:
@@ -95,8 +93,9 @@ class Videos:
 
     def stops(self) -> set[int]:
         """Return the next row to end a chunk at, for a video that can be drawn there."""
-        self._busy = self._working()
-        if not self.apart or not distributed.tell(self._free()):
+        self._busy, self._spent = self._working(), not self.share.allows()
+        # several processes stop in any case: to agree here would wait for the chunk before
+        if not self.apart or not (distributed.several() or self._free()):
             return set()
         return {(self.run.rows // self.apart + 1) * self.apart}
 
@@ -115,12 +114,12 @@ class Videos:
         missed = max(passed, here) - (here and (begins or self.run.over))
         if missed and (self._busy or self._drawing):
             self.left_out += missed
-        elif missed and not (self._told or self.failed or self.share.allows()):
+        elif missed and self._spent and not (self._told or self.failed):
             self._told = True
             for sink in self.sinks:
                 sink.message(f"videos take at most {100 * self.share.share:g}% of the run's time: "
-                             f"the one at {self.run.env_steps:,} steps is left out (--video-share "
-                             "1, or video_share=1, lifts the limit)")
+                             f"the one due by {self.run.env_steps:,} steps is left out "
+                             "(--video-share 1, or video_share=1, lifts the limit)")
         if begins:
             self._begin()
 
@@ -134,10 +133,14 @@ class Videos:
         self.begun += 1
         member = best_member(self.run)
         agent = self.run.lanes.agent(member)  # by all processes
-        if distributed.is_first():
+        if not distributed.is_first():
+            return
+        try:
             draw = functools.partial(self._draw, self.run.env_steps, *self.run.setup(member),
                                      copied(agent))
             self._drawing = self.filming.thread(self.share.timed, draw)
+        except Exception as error:  # such as no memory for a copy: it must not fail the run
+            self._fail(error)
 
     def _path(self, env_steps: int) -> Path | None:
         name = f"{env_steps:012d}.{self.run.config.video_format}"
@@ -166,17 +169,21 @@ class Videos:
         except Exception as error:
             failure = error
         if failure:
-            self.failed = True
-            warnings.warn(f"no more videos of this run: {failure}", stacklevel=2)
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        self.failed = True
+        warnings.warn(f"no more videos of this run: {failure}", stacklevel=3)
 
     def end(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
         """Draw the video at the end of the run; arguments as those of `finish`."""
+        began = time.monotonic()
         self._wait(seconds, stopped)
         path = self._path(self.run.env_steps)
         due = self.run.config.video_every is not None and not self.failed and not stopped()
         if distributed.tell(due and not (path and path.exists())):  # a resume may find it drawn
             self._begin()
-        self.finish(seconds, stopped)
+        self.finish(max(began + seconds - time.monotonic(), 0.0), stopped)
 
     def finish(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:
         """Hand over the video in work, and say how many its drawing kept away.
@@ -198,5 +205,5 @@ class Videos:
             self.deliver()
         if self._drawing:
             self._drawing, self.failed, waited = None, True, time.monotonic() - start
-            warnings.warn(f"the last video is left out: not drawn within {waited:.1f} s",
+            warnings.warn(f"a video is left out: not drawn within {waited:.1f} s",
                           stacklevel=2)

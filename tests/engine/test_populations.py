@@ -200,7 +200,7 @@ def test_idle_cores_are_a_line_where_a_user_looks(watched, monkeypatch, capsys):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         placement._tell_once("on 1 of 2 cores")
-    assert (capsys.readouterr().out, len(caught)) == (("on 1 of 2 cores\n", 0) if watched
+    assert (capsys.readouterr().err, len(caught)) == (("on 1 of 2 cores\n", 0) if watched
                                                       else ("", 1))
 
 

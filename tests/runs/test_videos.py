@@ -178,7 +178,7 @@ def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
 def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):
     sink = Seen()
     with pytest.warns(UserWarning,
-                      match=r"the last video is left out: not drawn within 5\.\d s") as found:
+                      match=r"a video is left out: not drawn within 5\.\d s") as found:
         run = train(tmp_path / "run", jf.make(Lamp), video_every=0, sinks=[sink], host_timeout=5.0,
                     dependencies=Dependencies(filming=held[1]))
     assert run.over and (tmp_path / "run/result.json").is_file() and len(found) == 1
@@ -200,7 +200,7 @@ def test_the_result_is_written_before_the_last_video(tmp_path):
 
 def test_a_signal_ends_the_wait_for_the_last_video(held, tmp_path):
     timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="the last video is left out"):
+    with pytest.raises(Interrupted), pytest.warns(UserWarning, match="a video is left out"):
         train(tmp_path / "run", video_every=0, sinks=[Ends(timer.start)],
               dependencies=Dependencies(filming=held[1]))
     assert (tmp_path / "run/result.json").is_file()
@@ -243,7 +243,7 @@ def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, 
                                                                    tmp_path):
     sink = Seen()
     with pytest.raises(error), pytest.warns(
-        UserWarning, match=r"the last video is left out: not drawn within 0\.[2-9] s"
+        UserWarning, match=r"a video is left out: not drawn within 0\.[2-9] s"
     ):
         train(tmp_path / "run", video_every=0, sinks=[sink], hooks=[hook], chunk_seconds=1e-9,
               dependencies=Dependencies(filming=held[1]._replace(patience=0.2)))
@@ -342,8 +342,8 @@ def test_videos_take_their_share_of_the_run(cost, share, rows):
     assert clocks.begun[-1] == clocks.now and len(clocks.seen.clips) == during + 1
     said = [text for text in clocks.seen.messages if "videos take at most" in text]
     told = (
-        f"videos take at most {100 * share:g}% of the run's time: the one at 30 steps is left out "
-        "(--video-share 1, or video_share=1, lifts the limit)"
+        f"videos take at most {100 * share:g}% of the run's time: the one due by 30 steps is left "
+        "out (--video-share 1, or video_share=1, lifts the limit)"
     )
     assert said == ([] if share == 1 else [told]) and clocks.seen.messages == said
 

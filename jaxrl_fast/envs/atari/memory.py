@@ -63,4 +63,3 @@ def of_arrays(rom: Rom, put: picture.Put = picture.scatter) -> Memory:
 
 def _load(ram: jax.Array, index: jax.Array) -> jax.Array:
     return ram[jnp.arange(ram.shape[0]), index].astype(jnp.int32)
-

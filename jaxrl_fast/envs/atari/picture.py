@@ -161,7 +161,7 @@ def one_by_one(array: jax.Array, at: tuple[jax.Array, ...], new: jax.Array,
     rest = array.ndim - 1 - len(at)
 
     def put(n: jax.Array, array: jax.Array) -> jax.Array:
-        place = (n, *(i[n] for i in at), *[0] * rest)
+        place = [jnp.int32(i) for i in (n, *(i[n] for i in at), *[0] * rest)]
         part = new[n].reshape(*[1] * (1 + len(at)), *array.shape[array.ndim - rest:])
         old = jax.lax.dynamic_slice(array, place, part.shape)
         return jax.lax.dynamic_update_slice(array, jnp.where(on[n], part, old), place)
