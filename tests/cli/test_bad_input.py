@@ -199,7 +199,7 @@ TABLE = [
         "got 0", "(0, "),
     row("apex without priorities", "train apex CartPole-v1 --algo.no-prioritized",
         "prioritized must be ", "got False",
-        "dqn goes without"),
+        "dqn can do without"),
     row("passes of a2c", "train a2c CartPole-v1 --algo.num-epochs 4", "'--algo.num-epochs'",
         "--help"),
     row("discrete actions for apg", "train apg CartPole-v1", "environment must be ",

@@ -269,7 +269,7 @@ def test_a_target_that_is_missed_outlives_a_new_end(scripted, tmp_path):
 
 def test_a_target_that_is_never_looked_at_is_refused(tmp_path):
     with pytest.raises(jf.ConfigError,
-                       match=r"target_return must be None where eval_every = 0, got 0.9"):
+                       match=r"target_return must be None with eval_every = 0, got 0.9"):
         tools.train("ppo", tmp_path / "run", eval_every=0, target_return=0.9)
     assert not (tmp_path / "run").exists()
 
