@@ -21,7 +21,7 @@ _FOLDERS = {  # {folder: old names of its modules, OLD=NEW if the last part is a
     "files": "folders forms checksums",
     "ops": (
         "returns losses distributions statistics sums stacking optim optimizer_settings "
-        "aggregate lowering"
+        "aggregate lowering scopes"
     ),
     "logs": (
         "sinks runs.rows jsonl boards terminal plots time_plot "

@@ -22,7 +22,7 @@ from jaxrl_fast.envs.host import checks
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.host.vector import HostStep, Vector, Wrapped
 from jaxrl_fast.ops import stacking
-from jaxrl_fast.scopes import POLICY, STORE, scope
+from jaxrl_fast.ops.scopes import POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.types import Clock, Timestep, Trajectory
 

@@ -21,7 +21,7 @@ from jaxrl_fast.logs import html
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods
 from jaxrl_fast.ops.precision import PRECISIONS
-from jaxrl_fast.scopes import PREPROCESS, STORE, scope
+from jaxrl_fast.ops.scopes import PREPROCESS, STORE, scope
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import Clock, EnvSpec, PyTree, Trajectory
 

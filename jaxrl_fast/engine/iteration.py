@@ -30,7 +30,7 @@ from jaxrl_fast.fields import type_name
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
-from jaxrl_fast.scopes import RANDOM, SAMPLE, scope
+from jaxrl_fast.ops.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
 
 

@@ -15,7 +15,7 @@ from jaxrl_fast.envs import resets
 from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
 from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import distributions, lowering, stacking, sums
-from jaxrl_fast.scopes import ENVIRONMENT, POLICY, STORE, scope
+from jaxrl_fast.ops.scopes import ENVIRONMENT, POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock, Episodes, Mean, Report, Timestep, Trajectory, lasting

@@ -36,7 +36,7 @@ from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
 from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
-from jaxrl_fast.scopes import RESET, scope
+from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.

@@ -28,7 +28,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.errors import check_int
 from jaxrl_fast.ops.lowering import on_gpu
-from jaxrl_fast.scopes import RESET, scope
+from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import PyTree, keep_lasting, lasting
 
 STEPS_A_RESET = 64

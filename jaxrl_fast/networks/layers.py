@@ -16,8 +16,8 @@ from jax.custom_derivatives import SymbolicZero
 from jaxrl_fast import random
 from jaxrl_fast.ops.lowering import on_cpu, on_gpu
 from jaxrl_fast.ops.precision import multiplies_exactly, rounds_operands
+from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.ops.stacking import along
-from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
 
 

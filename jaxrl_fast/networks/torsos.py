@@ -16,7 +16,7 @@ from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.ops.precision import multiplied
-from jaxrl_fast.scopes import PREPROCESS, scope
+from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
 
 ACTIVATIONS = {

@@ -18,7 +18,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.ops.precision import products
-from jaxrl_fast.scopes import OPTIMIZER, scope
+from jaxrl_fast.ops.scopes import OPTIMIZER, scope
 
 
 class Optimizer(NamedTuple):

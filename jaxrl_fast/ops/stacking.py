@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
-from jaxrl_fast.scopes import PREPROCESS, scope
+from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.types import EnvSpec, Trajectory
 

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import scopes, tree
+from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.learning import Iteration, prepare, update_all
 from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.iteration import Run, clock_at
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.ops import stacking
+from jaxrl_fast.ops import scopes, stacking
 from jaxrl_fast.profiling import hlo
 from jaxrl_fast.profiling.parts import LEARN, Profile
 from jaxrl_fast.profiling.timing import Started

@@ -10,9 +10,9 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jaxrl_fast import scopes
 from jaxrl_fast.engine.grid import ahead_of
 from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.ops import scopes
 from jaxrl_fast.profiling import hlo, parts
 
 LEAST_GAIN = 1.05

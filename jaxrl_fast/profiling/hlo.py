@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from jaxrl_fast.ops.scopes import LOSS, PREFIX
 from jaxrl_fast.profiling.flops import of_convolution, of_product
-from jaxrl_fast.scopes import LOSS, PREFIX
 
 FORWARD, BACKWARD, OTHER = "forward", "backward", "other"
 CONTROL = ("while", "conditional", "call")

@@ -20,6 +20,7 @@ from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.walltime import ACTORS as OF_ACTORS
+from jaxrl_fast.ops.scopes import ENVIRONMENT, POLICY
 from jaxrl_fast.profiling import ablation, hlo, trace
 from jaxrl_fast.profiling.parts import (
     ACTORS,
@@ -35,7 +36,6 @@ from jaxrl_fast.profiling.parts import (
     with_roof,
 )  # fmt: skip
 from jaxrl_fast.profiling.timing import Started, Timing, started
-from jaxrl_fast.scopes import ENVIRONMENT, POLICY
 
 TRACED = 0.05  # seconds of training in a trace
 TRACES = 4

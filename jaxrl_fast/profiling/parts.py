@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from jaxrl_fast import scopes
 from jaxrl_fast.doctor.facts import Limits
+from jaxrl_fast.ops import scopes
 from jaxrl_fast.profiling import hlo
 from jaxrl_fast.profiling.timing import Timing
 

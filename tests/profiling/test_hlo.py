@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from jaxrl_fast.ops.scopes import LOSS, POLICY, scope
 from jaxrl_fast.profiling import hlo
 from jaxrl_fast.profiling.hlo import Cost
-from jaxrl_fast.scopes import LOSS, POLICY, scope
 
 TEXT = """HloModule jit_f, is_scheduled=true
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.ops import lowering
-from jaxrl_fast.scopes import LOSS, SAMPLE, STORE, TARGETS, scope
+from jaxrl_fast.ops.scopes import LOSS, SAMPLE, STORE, TARGETS, scope
 from jaxrl_fast.types import Clock, Episodes, Mean, PyTree, Report, Trajectory, given
 
 Metrics = dict[str, Mean]

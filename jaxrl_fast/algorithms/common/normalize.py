@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.ops import returns
+from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.ops.statistics import Moments
-from jaxrl_fast.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import Timestep, Trajectory
 
