@@ -136,7 +136,7 @@ def test_actions_are_in_the_environments_own_space(observation, action, seed):
 @settings(max_examples=20, deadline=None)
 @given(observations, actions)
 def test_traced_actions_are_in_the_spaces(observation, action):
-    """Actions in `jit` equal those outside, but for widths that JAX does not have."""
+    """Actions in `jit` equal those outside, except for widths that JAX lacks."""
     agent, obs = wild(observation, action), observation.sample()
     want = np.asarray(agent.act(obs))
     form = jax.eval_shape(agent.act,
