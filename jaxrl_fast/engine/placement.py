@@ -15,7 +15,7 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.population import AXIS, ENV_AXIS, Population
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.terminal import shows
+from jaxrl_fast.logs.terminal import rich_shell, shows
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
@@ -58,7 +58,7 @@ def _tell_once(text: str) -> None:
         return
     _told.append(text)
     if shows(None):  # a line in the cell or on the terminal, where a warning looks like a fault
-        print(text, file=sys.stdout if "ipykernel" in sys.modules else sys.stderr, flush=True)
+        print(text, file=sys.stderr if rich_shell() is None else sys.stdout, flush=True)
     else:
         warnings.warn(text, stacklevel=6)
 

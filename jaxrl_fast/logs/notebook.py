@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.progress import ProgressSink, summary
 from jaxrl_fast.logs.rows import Row, shown
 from jaxrl_fast.logs.sinks import Clip, Sink
+from jaxrl_fast.logs.terminal import rich_shell
 
 SHARE = 100  # an update waits for this multiple of the time that the last one took
 _NOTES = 8  # messages that stay
@@ -25,12 +25,6 @@ def display(total_steps: int, history: Sequence[Row]) -> Sink:
     """Return the display of a run: a cell in a notebook, else a bar or plain lines."""
     shell = rich_shell()
     return ProgressSink(total_steps) if shell is None else NotebookSink(total_steps, history, shell)
-
-
-def rich_shell() -> Any:
-    """Return the IPython shell with a front end that shows HTML (a kernel's), or None."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return shell if hasattr(shell, "kernel") else None
 
 
 class NotebookSink(ProgressSink):

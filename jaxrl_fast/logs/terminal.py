@@ -182,7 +182,13 @@ def is_terminal(stream: Any) -> bool:
 
 def is_watched(stream: Any) -> bool:
     """Return whether a stream is watched as it is written: a terminal or a notebook."""
-    return is_terminal(stream) or "ipykernel" in sys.modules
+    return is_terminal(stream) or rich_shell() is not None
+
+
+def rich_shell() -> Any:
+    """Return the IPython shell with a front end that shows HTML (a kernel's), or None."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell if hasattr(shell, "kernel") else None
 
 
 def shows(progress: bool | None) -> bool:

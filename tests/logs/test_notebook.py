@@ -16,9 +16,10 @@ from helpers import runs as tools
 from helpers.html import parsed
 from helpers.notebook import Shell
 from jaxrl_fast.logs import svg
-from jaxrl_fast.logs.notebook import SHARE, NotebookSink, display, rich_shell
+from jaxrl_fast.logs.notebook import SHARE, NotebookSink, display
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.terminal import rich_shell, shows
 
 
 def row(env_steps, **metrics):
@@ -98,8 +99,9 @@ def test_slow_updates_are_few():
 
 def test_only_a_kernel_gets_the_cell(modules):
     found = [None]
-    modules(IPython=types.SimpleNamespace(get_ipython=lambda: found[0]))
-    assert rich_shell() is None and type(display(1, [])) is ProgressSink
+    modules(ipykernel=types.ModuleType("ipykernel"),  # imported by another library
+            IPython=types.SimpleNamespace(get_ipython=lambda: found[0]))
+    assert rich_shell() is None and not shows(None) and type(display(1, [])) is ProgressSink
     found[0] = types.SimpleNamespace()  # a terminal's
     assert rich_shell() is None and type(display(1, [])) is ProgressSink
     found[0] = Shell()
