@@ -15,7 +15,7 @@ def minatar_agent(actions):
     """
     from flax import linen as nn
     from jax import numpy as jnp
-    from rejax import networks
+    from rejax import networks  # pyright: ignore[reportMissingImports]
 
     class ConvQNetwork(nn.Module):
         action_dim: int

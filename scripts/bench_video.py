@@ -35,9 +35,9 @@ def main() -> None:
     env, algo, spent, timed = (
         jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1"), [], Share.timed)
 
-    def measured(share: Share, draw: Any) -> Any:
+    def measured(self: Share, draw: Any) -> Any:
         begun = cpu_seconds()
-        found = timed(share, draw)
+        found = timed(self, draw)
         spent.append(cpu_seconds() - begun)
         return found
 
