@@ -79,13 +79,40 @@ def test_starts_equal_ales_after_each_number_of_idle_frames():
     for picture, count in zip(np.asarray(obs), counts, strict=True):
         (at,) = np.flatnonzero((frames == count) & fired)
         np.testing.assert_array_equal(first[at, ..., 0], picture[0])
-    assert len(first) == 12 and len(set(counts)) > 3
+    assert len(first) == 10 and len(set(counts)) > 3
     vector.close()
+
+
+def _shares(frames):
+    return np.bincount(frames, minlength=8) / len(frames)
+
+
+def _drawn(env):
+    draws = env.draw_reset(jax.random.key(1), (3000,))
+    return _shares(np.asarray(env.console.starts.frames)[draws])
+
+
+def test_a_number_below_noop_max_is_drawn_of_which_fire_is_one():
+    np.testing.assert_allclose(_drawn(_starts()), np.array([0, 2, 1, 1, 1, 1, 0, 0]) / 6, atol=0.03)
+
+
+@pytest.mark.slow  # 200 starts of ALE take 26 s
+@pytest.mark.parametrize(("game", "noop_max"), [("Pong", 6), ("Pong", 1), ("Freeway", 4)])
+def test_numbers_of_idle_frames_are_as_frequent_as_ales(game, noop_max):
+    from ale_py.vector_env import AtariVectorEnv
+
+    vector = AtariVectorEnv(game.lower(), 50, stack_num=1, noop_max=noop_max, num_threads=1)
+    theirs = _shares(np.concatenate([vector.reset(seed=1000 * i)[1]["episode_frame_number"]
+                                     for i in range(4)]))
+    vector.close()
+    ours = _drawn(_made(game, noop_max=noop_max))
+    assert np.all((theirs > 0) == (ours > 0))
+    np.testing.assert_allclose(ours, theirs, atol=0.13)
 
 
 def test_a_sticky_action_replaces_fire_at_the_start():
     noise = _starts().draw_reset(jax.random.key(0), (500,))
-    assert set(np.asarray(noise).tolist()) == set(range(0, 12, 2))
+    assert set(np.asarray(noise).tolist()) == set(range(0, 10, 2))
     sticky = _starts(repeat_action_probability=0.25).draw_reset(jax.random.key(0), (2000,))
     odd = float((np.asarray(sticky) % 2).mean())
     assert 0.2 < odd < 0.3

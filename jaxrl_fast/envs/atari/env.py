@@ -137,14 +137,16 @@ class AtariEnv(Env):
         return dataclasses.replace(self, **own)
 
     def draw_reset(self, key: jax.Array, shape: tuple[int, ...], t: jax.Array = LAST) -> jax.Array:
-        """Draw which of the start states begins, int32."""
-        count = self.console.first.shape[0]
+        """Draw which of the start states begins, int32.
+
+        As ALE draws it: a number below `noop_max`, less 1 (at least 0) where FIRE follows.
+        """
         if not self.fires:
-            return jax.random.randint(key, shape, 0, count)
+            return jax.random.randint(key, shape, 0, self.console.first.shape[0])
         first, second = jax.random.split(key)
-        idle = jax.random.randint(first, shape, 0, count // 2)
+        idle = jax.random.randint(first, shape, 0, max(self.noop_max, 1))
         sticks = jax.random.uniform(second, shape) < self.repeat_action_probability
-        return 2 * idle + sticks.astype(jnp.int32)
+        return 2 * jnp.maximum(idle - 1, 0) + sticks.astype(jnp.int32)
 
     def reset(self, noise: jax.Array) -> tuple[Any, jax.Array]:
         tables = self._tables

@@ -49,7 +49,7 @@ def make(name: str, **settings: Any) -> AtariEnv:
     ale.choose(emulator, env.mode, env.difficulty)
     actions = ale.actions(emulator, env.full_action_space)
     fires = env.use_fire_reset and ale.FIRE in actions
-    idle = range(max(env.noop_max, 1))
+    idle = range(max(env.noop_max - fires, 1))
     found = ale.starts(emulator, path.read_bytes(), game, idle, fires)
     m, c, rom = snapshot.batch([begin.start for begin in found])
     rows, _ = emulator.getScreenDims()
