@@ -65,6 +65,30 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+def called_as(usage: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator of an environment's method that answers a call of another form in a line.
+
+    usage: how to call it; others' forms are step(key, state, action, params) and reset(seed=0).
+    """
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        signature, name = inspect.signature(method), method.__name__
+
+        @functools.wraps(method)
+        def call(self, *args, **named):
+            try:
+                signature.bind(self, *args, **named)
+            except TypeError:
+                got = ", ".join([*map(describe, args), *(f"{key}=..." for key in named)])
+                raise expected(f"{self.spec.name}: {name}", f"called as {usage}",
+                               f"{name}({got})") from None
+            return method(self, *args, **named)
+
+        return call
+
+    return decorate
+
+
 def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
     """Return `draw_reset(self, key, shape, t)` of a function that may omit `t`."""
     try:

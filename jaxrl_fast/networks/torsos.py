@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
-from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.ops.precision import multiplied
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
+from jaxrl_fast.tree import describe
 
 ACTIVATIONS = {
     "tanh": nn.tanh, "relu": nn.relu, "silu": nn.silu, "gelu": nn.gelu,
@@ -220,8 +221,15 @@ def _is_ours(module: nn.Module) -> bool:
 
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
-    """Return zeros of the shape that `torso` makes of `x`."""
-    return jnp.zeros(_made.eval_shape(torso, jax.random.key(0), x)[0].shape, jnp.float32)
+    """Return zeros of the shape that `torso` makes of `x`; ConfigError for a user's that cannot."""
+    try:
+        found = _made.eval_shape(torso, jax.random.key(0), x)[0]
+    except (TypeError, ValueError) as error:  # another width, most often
+        if isinstance(error, UserError) or _is_ours(torso):
+            raise
+        valid = f"one for observations {describe(x)}: {brief(error)}"
+        raise ConfigError("network", torso, valid) from error
+    return jnp.zeros(found.shape, jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)  # traced once, for its shapes

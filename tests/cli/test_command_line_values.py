@@ -29,6 +29,7 @@ BAD = {  # of every kind
     "numbers": ("", ",", "1,", "1,,2", "²", "none", ";;", "1;2", "\0"),
     "path": NO_PATH,
     "file": (*NO_PATH, ".", "/", "/proc/nowhere/x.png"),
+    "picture": (*NO_PATH, ".", "/", "/proc/nowhere/x.png", "x.txt"),
     "word": ("", " ", "\n"),
     "append": ("", " ", "no such module\n", "a=\0", "²"),
     "devices": ("", "0", "-1", "²", "١", "1,", "none", "1.5", "2;", "9" * 5000),

@@ -15,7 +15,8 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import completion, help, other_flags, overview, runs
+from jaxrl_fast.cli import completion, help, other_flags, runs
+from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
@@ -89,7 +90,7 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ((), "KIND NAME must be given, got none: jaxrl-fast new environment my_env"),
+    ((), "KIND NAME must be given, got none: jaxrl-fast new environment maze"),
     (("enviroment", "x"), "did you mean 'environment'"),
     (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
     (("environment", "class"), "NAME must be the name of a module"),
@@ -153,7 +154,6 @@ def test_the_overview_fits_a_screen(run_cli):
     assert len(lines) <= 23 and max(map(len, lines)) <= 80 and lines[-1].startswith("Begin with:")
 
 
-COMMANDS = overview.names()
 RUNS = [f"{name} ppo CartPole-v1"
         for name in ("train", "sweep", "plan", "forecast", "compile", "profile")]
 
@@ -168,10 +168,11 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
     assert "\ntry:  " in out or "\nall " in out  # what to type next
 
 
-@pytest.mark.parametrize("command", help.TRY)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_of_a_help_have_flags_of_the_command(command):
-    known = [o.flag for o in other_flags.commands().get(command.replace("ladder", "ladder pong"), ())]
-    for typed in help.TRY[command]:
+    known = [option.flag for option in other_flags.flags_of(COMMANDS[command])]
+    assert COMMANDS[command].tries
+    for typed in COMMANDS[command].tries:
         flags = [word for word in typed.split() if word.startswith("--")]
         assert {flag for flag in flags if not flag.startswith(("--algo.", "--env."))} <= {*known}
 

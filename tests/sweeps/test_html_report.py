@@ -199,7 +199,7 @@ def test_the_command_writes_the_page(run, run_cli, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ([], "RUN must be given once, got none: jaxrl-fast report RUN|SWEEP"),
+    ([], "RUN|SWEEP must be given, got none: jaxrl-fast report RUN"),
     (["nowhere"], "run must be an existing run directory, got 'nowhere'"),
     (["RUN", "--port", "80"], "--port must be left out without --serve, got 80"),
     (["RUN", "--serve", "--port", "70000"], "port must be"),
