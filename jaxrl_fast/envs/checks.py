@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.own_spaces import own_of
-from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.errors import ConfigError, UserError, expected
 from jaxrl_fast.ops.precision import products
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, given

@@ -11,14 +11,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
-from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice
+from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, expected
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.ops.precision import multiplied
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
-from jaxrl_fast.tree import describe
 
 ACTIVATIONS = {
     "tanh": nn.tanh, "relu": nn.relu, "silu": nn.silu, "gelu": nn.gelu,
@@ -224,11 +223,13 @@ def example_features(torso: nn.Module, x: Any) -> jax.Array:
     """Return zeros of the shape that `torso` makes of `x`; ConfigError for a user's that cannot."""
     try:
         found = _made.eval_shape(torso, jax.random.key(0), x)[0]
-    except (TypeError, ValueError) as error:  # another width, most often
+    except Exception as error:  # most often it has another width
         if isinstance(error, UserError) or _is_ours(torso):
             raise
-        valid = f"one for observations {describe(x)}: {brief(error)}"
-        raise ConfigError("network", torso, valid) from error
+        shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape[1:])}", x)
+        kind = torso.source if isinstance(torso, Foreign) else type(torso).__name__
+        raise expected("network", f"one for observations {shapes}: {brief(error)}",
+                       str(kind)) from error
     return jnp.zeros(found.shape, jnp.float32)
 
 

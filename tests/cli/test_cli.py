@@ -353,7 +353,7 @@ def test_subpackages_come_with_a_plain_import():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
-def test_list(run_cli, monkeypatch):
+def test_list_fits_a_screen_and_a_part_shows_all(run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli("list")
     assert code == 0 and len(out.splitlines()) <= 23 and max(map(len, out.splitlines())) <= 80

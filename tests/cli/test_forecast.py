@@ -30,7 +30,7 @@ def test_a_table_of_devices(run_cli):
     assert "1 x NVIDIA H100 SXM" in out and "8 x TPU v5e" in out
 
 
-def test_a_forecast_for_another_device_prints_what_it_assumes(run_cli):
+def test_a_forecast_for_another_device_prints_assumptions(run_cli):
     code, out, _ = run_cli("forecast", "a2c", "CartPole-v1", *SMALL, "--on", "a100")
     assert code == 0 and "assumed:" in out and "launches" in out and "data sheet" in out
 

@@ -50,7 +50,8 @@ def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     code, out, _ = run_cli(*line)
     assert code == 0
     # what it says to try works as it is
-    assert {"jaxrl-fast eval run --import fresh_env", "jaxrl-fast report run --import fresh_env"} <= {
+    assert {"jaxrl-fast eval run --import fresh_env",
+            "jaxrl-fast report run --import fresh_env"} <= {
         text.strip() for text in out.splitlines()}
     run_tests(place, "test_fresh_env.py")
     assert len(jf.show(jf.make("fresh_env"), [1, 0, 1]).frames) == 4
@@ -95,7 +96,8 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
     (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
     (("environment", "class"), "NAME must be the name of a module"),
     (("algorithm", "ppo"), "NAME must be a name that jaxrl_fast does not use itself, got 'ppo'"),
-    (("algorithm", "jax"), "NAME must be a name that is not installed, got 'jax': jax.py would hide"),
+    (("algorithm", "jax"),
+     "NAME must be a name that is not installed, got 'jax': jax.py would hide"),
     (("project", "json"), "NAME must be a name that is not installed, got 'json'"),
     (("algorithm", "there"), "NAME must be one whose file there.py is not there yet"),
 ])  # fmt: skip
@@ -182,7 +184,8 @@ def test_a_help_is_coloured_on_a_terminal(run_cli, monkeypatch):
     assert "\033" not in run_cli("eval", "--help")[1]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     shown = help.first_screen("jaxrl-fast eval RUN", "Play.", runs.EVAL)
-    assert "\033[1mflags of the command\033[0m" in shown and "\033[36m--episodes INT\033[0m" in shown
+    assert "\033[1mflags of the command\033[0m" in shown
+    assert "\033[36m--episodes INT\033[0m" in shown
 
 
 @pytest.mark.parametrize("command", ["train", "sweep"])

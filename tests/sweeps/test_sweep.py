@@ -239,7 +239,7 @@ def test_draws_depend_on_the_seed_alone():
     assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
 
 
-def test_waves(device_memory):
+def test_a_sweep_beyond_the_memory_trains_in_waves(device_memory):
     """A sweep that does not fit is split into waves of configurations; a configuration that does
     not fit with all its seeds, by seeds."""
     algo, env = tools.algorithm("dqn"), tools.environment()
@@ -260,7 +260,7 @@ def test_waves(device_memory):
         split(whole)
 
 
-def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
+def test_waves_and_a_resume_between_waves_change_nothing(tmp_path, monkeypatch):
     """Two configurations, the second cut by its seeds; stopped before the third part."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192,
                     eval_every=0)
