@@ -19,7 +19,7 @@ OPTIONS = (
 
 
 def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.examine) -> None:
-    """Measure and print; exit code 1 where something is wrong."""
+    """Measure and print; exit code 1 if something is wrong."""
     about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
     given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
     from jaxrl_fast.doctor import machine, report, software

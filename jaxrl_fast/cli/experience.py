@@ -24,7 +24,7 @@ HELP = f"""Save experience in a new folder, for `{PROG} train ALGO ENV --experie
 SOURCE is one of
 
   a run directory   the replay of its last checkpoint
-  FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
+  FILE.npz          arrays [N, ...] in time order: {", ".join(ORDERED)};
                     or transitions in any order: {", ".join(SHUFFLED)}
   {MINARI}NAME       an installed Minari dataset (pip install 'jaxrl_fast[minari]')"""
 OPTIONS = (

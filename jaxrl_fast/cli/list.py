@@ -49,7 +49,7 @@ def _overview() -> list[str]:
 
 
 def _by_source() -> dict[tuple[str, str], list[str]]:
-    """Return {(source, what installs it; "" where it is): names of its environments}."""
+    """Return {(source, the line that installs it, "" if installed): its environments}."""
     from jaxrl_fast.envs import registry
 
     found: dict[tuple[str, str], list[str]] = {}

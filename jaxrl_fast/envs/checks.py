@@ -112,7 +112,7 @@ def _is_noise(env: Any, words: jax.Array) -> bool:
 
 
 def is_key(x: Any) -> bool:
-    """Return whether it is one random key, in either of JAX's forms."""
+    """Return whether `x` is one random key, in either of JAX's forms."""
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
     if shape is None or dtype is None:
         return False

@@ -10,8 +10,11 @@ import shlex
 import pytest
 
 from jaxrl_fast import values
-from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli import resume, sweep
+from jaxrl_fast.cli.commands import COMMANDS as TABLE
+from jaxrl_fast.cli.option import Option
+from jaxrl_fast.cli.train import describe_train
 
 NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none",
               "nan", "-inf", "1e999",
@@ -56,18 +59,15 @@ def offline(tmp_path, monkeypatch, nothing_compiles):
     return tmp_path
 
 
-def flags_of(line: str) -> list[cli_args.Option]:
-    """The flags that a command line understands."""
-    found = []
-
-    def capture(prog, options, argv):
-        found.extend(options)
-        raise SystemExit(0)  # as after --help
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli_args, "read_flags", capture)
-        assert cli.main(line.split()) == 0
-    return found
+def flags_of(line: str) -> list[Option]:
+    """Return the flags that a command line understands."""
+    name, *words = line.split()
+    if "--resume" in words:
+        return [*(resume.OPTIONS if name == "train" else sweep.RESUMED)]
+    if not TABLE[name].of_a_run:
+        return [*TABLE[name].options]
+    options = [*describe_train(words, [], None, name).options, *TABLE[name].options]
+    return list({option.flag: option for option in options}.values())
 
 
 def refused(argv: list[str], capsys, names: str = "") -> str | None:

@@ -9,7 +9,6 @@ import itertools
 import json
 import shutil
 import types
-from unittest import mock
 
 import jax
 import numpy as np
@@ -24,7 +23,6 @@ from jaxrl_fast.engine import members
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, MissingExtraError
-from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations, folder
 from jaxrl_fast.sweeps import sweep as sweeps
@@ -557,19 +555,21 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
     """An agent that moves forgets the discounted returns of its own environments, unless these move
     with it."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38 if lost else 4e-3]}
-    selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
-    exploit, seen = Lanes.exploit, []
+    seen = []
     copied = lambda s: jax.tree.map(np.array, (s.state.agent.rewards, s.state.obs))
 
-    def watched(s, parent, settings):
-        whole, before = np.isin(s.members, list(s.lost)) & (parent != s.members), copied(s)
-        exploit(s, parent, settings)
-        seen.append((parent, whole, before, copied(s)))
+    class Watched(jf.PBT):
+        def select(self, run, rows):
+            gone, before = list(run.lost), copied(run.lanes)
+            found = super().select(run, rows)
+            parent, members = found["parent"], run.lanes.members
+            whole = np.isin(members, gone) & (parent != members)
+            seen.append((parent, whole, before, copied(run.lanes)))
+            return found
 
-    with mock.patch.object(Lanes, "exploit", watched):
-        algo = tools.algorithm("impala", discount=0.9)
-        jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection,
-                 on_nan="mark", **tools.RUN)
+    selection = Watched({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
+    jf.train(tools.algorithm("impala", discount=0.9), tools.environment(), tools.HALF,
+             population=population, selection=selection, on_nan="mark", **tools.RUN)
     assert len(seen) == 4 and seen[0][1].any() == lost
     for parent, whole, (rewards, obs), (after, obs_after) in seen:
         stays = parent == np.arange(4)
