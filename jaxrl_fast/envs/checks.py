@@ -58,7 +58,7 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
     def checked(self, noise):
         if is_key(noise) and not (noise.shape and _is_noise(self, noise)):
             raise ConfigError(f"{self.spec.name}: reset(noise)", "a key",
-                              "what `draw_reset(key, (num_envs,))` returns; "
+                              "the noise of `draw_reset(key, (num_envs,))`; "
                               "`state, obs = env.init(key, num_envs)` begins episodes")  # fmt: skip
         return reset(self, noise)
 
