@@ -12,6 +12,7 @@ import pytest
 from jaxrl_fast import values
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli import resume, sweep
+from jaxrl_fast.cli.args import START
 from jaxrl_fast.cli.commands import COMMANDS as TABLE
 from jaxrl_fast.cli.option import Option
 from jaxrl_fast.cli.train import describe_train
@@ -66,8 +67,8 @@ def flags_of(line: str) -> list[Option]:
         return [*(resume.OPTIONS if name == "train" else sweep.RESUMED)]
     if not TABLE[name].of_a_run:
         return [*TABLE[name].options]
-    options = [*describe_train(words, [], None, name).options, *TABLE[name].options]
-    return list({option.flag: option for option in options}.values())
+    own = [option for option in TABLE[name].options if option not in START]
+    return [*describe_train(words, [], None, name).options, *own]
 
 
 def refused(argv: list[str], capsys, names: str = "") -> str | None:
