@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast import random
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, UserError, expected
 from jaxrl_fast.ops.precision import products
@@ -118,7 +119,7 @@ def is_key(x: Any) -> bool:
         return False
     if shape == (2,):
         return dtype == jnp.uint32
-    return shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return shape == () and random.is_typed(x)
 
 
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:

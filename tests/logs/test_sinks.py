@@ -20,10 +20,11 @@ from jaxrl_fast.cli.args import OUTPUT
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
 from jaxrl_fast.logs import terminal
-from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink
+from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.sinks import SINKS, Clip, Guarded, LoggedRun, Row, Sink, sink_of
+from jaxrl_fast.logs.trackers import WandbSink
 from jaxrl_fast.runs import pictures
 
 
