@@ -7,7 +7,6 @@ is a `ValueError` (or a `RuntimeError` for a failed run).
 from __future__ import annotations
 
 import contextlib
-import difflib
 import errno
 import functools
 import importlib
@@ -17,6 +16,9 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from jaxrl_fast.spelling.nearest import nearest as nearest
+from jaxrl_fast.spelling.synonyms import SETTINGS as SYNONYMS  # noqa: F401 - a public name
 
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
@@ -159,58 +161,6 @@ def one_line(text: str) -> str:
 def debugging() -> bool:
     """Return whether JAXRL_FAST_DEBUG asks for tracebacks."""
     return os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0")
-
-
-SYNONYMS = {  # {our setting: theirs in Stable-Baselines3, CleanRL, PureJaxRL, rejax, Stoix or brax}
-    "discount": ("gamma", "discounting"),
-    "learning_rate": ("lr", "actor_lr", "policy_lr", "q_lr"),
-    "anneal_learning_rate": ("anneal_lr", "lr_linear_decay"),
-    "gae_lambda": ("lam", "gae_lam"),
-    "return_lambda": ("lambda", "lambda_"),
-    "clip_ratio": ("clip_range", "clip_eps", "clip_coef", "clipping_epsilon"),
-    "entropy_coefficient": ("ent_coef", "entropy_cost"),
-    "value_coefficient": ("vf_coef", "vf_loss_coefficient"),
-    "max_grad_norm": ("max_gradient_norm",),
-    "num_envs": ("n_envs", "total_num_envs"),
-    "num_steps": ("n_steps", "rollout_length", "unroll_length", "train_freq", "train_frequency"),
-    "num_epochs": ("n_epochs", "update_epochs", "epochs", "num_updates_per_batch"),
-    "num_minibatches": ("n_minibatches",), "target_return": ("reward_threshold",),
-    "updates_per_iteration": ("gradient_steps", "grad_updates_per_step"),
-    "buffer_size": ("replay_size", "max_replay_size"),
-    "learning_starts": ("fill_buffer", "min_replay_size", "warmup_steps"),
-    "target_tau": ("tau", "polyak"),
-    "target_period": ("target_update_interval", "target_network_frequency", "target_update_freq"),
-    "epsilon_start": ("exploration_initial_eps", "start_e", "eps_start"),
-    "epsilon_end": ("exploration_final_eps", "end_e", "eps_end", "eps_finish"),
-    "epsilon_fraction": ("exploration_fraction",),
-    "hidden": ("net_arch", "policy_kwargs", "hidden_sizes", "hidden_layer_sizes"),
-    "normalize_observations": ("norm_obs",), "normalize_reward": ("norm_reward",),
-    "reward_scale": ("reward_scaling",),
-    "total_steps": ("total_timesteps", "num_timesteps"),
-    "seeds": ("num_seeds", "n_seeds"),
-    "eval_every": ("eval_freq",), "log_every": ("log_interval",),
-    "eval_episodes": ("n_eval_episodes", "num_eval_episodes"),
-    "video_every": ("capture_video", "record_video"),
-    "hooks": ("callback", "callbacks", "eval_callback", "progress_fn"),
-    "progress": ("verbose", "progress_bar"),
-    "tensorboard": ("tensorboard_log", "use_tb"),
-    "wandb": ("track", "wandb_project_name"),
-}
-
-
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
-    names = list(names)
-    lower, theirs = {n.lower(): n for n in names}, _setting(name)
-    # the same setting of another library
-    hits = [n for n in lower if theirs in SYNONYMS.get(_setting(n), ())]
-    hits = hits or difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
-    return f"; did you mean {lower[hits[0]]!r}?" if hits else ""
-
-
-def _setting(name: Any) -> str:
-    """Return the setting in a name or a flag such as --algo.num-envs."""
-    return str(name).lower().rpartition(".")[2].lstrip("-").replace("-", "_")
 
 
 def refuse_removed(cls: type) -> None:

@@ -155,8 +155,7 @@ def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
         check_int(name, value, int(low), int(2**31 - 1 if high is None else high))
         return int(value)
     elif kind == "bool":
-        if not isinstance(value, (bool, np.bool_)):
-            raise ConfigError(name, value, "True or False")
+        check_bool(name, value)
         return bool(value)
     elif kind.startswith("tuple[int"):
         values = tuple(value) if isinstance(value, (tuple, list)) else None
@@ -167,6 +166,25 @@ def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
     elif kind == "str" and meta and not isinstance(value, str):
         raise ConfigError(name, value, "a text")
     return value
+
+
+def check_bool(name: str, value: Any) -> None:
+    """Raise ConfigError unless `value` is a bool of Python's or NumPy's."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ConfigError(name, value, "True or False")
+
+
+def check_like(name: str, value: Any, default: Any, low: int = -(2**31)) -> None:
+    """Raise ConfigError for another kind than a default's: a bool, an integer or a number.
+
+    low: the least integer. Values with another default pass.
+    """
+    if isinstance(default, bool):
+        check_bool(name, value)
+    elif isinstance(default, int):
+        check_int(name, value, low)
+    elif isinstance(default, float):
+        check_float(name, value)
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:

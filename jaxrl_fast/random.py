@@ -50,20 +50,33 @@ def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     return data[0], data[1]
 
 
+def is_typed(x: Any) -> bool:
+    """Return whether `x` is an array of typed keys."""
+    return jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
+
+
+def as_data(x: Any) -> Any:
+    """Return typed keys as their words, other arrays as they are."""
+    return jax.random.key_data(x) if is_typed(x) else x
+
+
+def on_host(tree: Any) -> Any:
+    """Return a tree's arrays in NumPy; typed keys have no such form and stay keys."""
+    return jax.tree.map(lambda x: x if is_typed(x) else np.asarray(x), tree)
+
+
 def check_key(argument: str, value: Any, valid: str = "a jax.random.key") -> None:
     """Raise ConfigError unless `value` is one random key, traced or not, typed or two words."""
-    typed = isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key)
     words = isinstance(value, (jax.Array, np.ndarray)) and value.dtype == np.uint32
     raw = words and value.shape in ((2,), (4,))
-    if not raw and not (typed and value.shape == ()):
+    one = isinstance(value, jax.Array) and is_typed(value) and value.shape == ()
+    if not raw and not one:
         raise ConfigError(argument, value, valid)
 
 
 def typed_key(key: jax.Array) -> jax.Array:
     """Return a checked key as a typed one."""
-    if jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    return jax.random.wrap_key_data(key)
+    return key if is_typed(key) else jax.random.wrap_key_data(key)
 
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

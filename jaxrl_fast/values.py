@@ -194,7 +194,7 @@ def devices(name: str, text: str) -> int | str:
 KINDS: dict[str, Callable[[str, Any], Any]] = {
     "int": integer, "float": real, "rate": rate, "number": number, "any": literal,
     "str": lambda name, text: text, "word": word, "path": path, "file": new_file,
-    "mesh": mesh, "devices": devices,
+    "picture": new_picture, "mesh": mesh, "devices": devices,
     "ints": lambda name, texts: sequence(name, texts, integer, empty=True),
     "numbers": lambda name, texts: sequence(name, texts, number),
     "append": lambda name, texts: tuple(word(name, text) for text in texts),

@@ -2,7 +2,7 @@
 
 python scripts/ant_in_five_minutes.py [--minutes 5] [--seed 0] [--num-envs 256] [--num-steps 16]
 [--out runs/ant]
-python scripts/ant_in_five_minutes.py --environment envpool:Ant-v5    # MuJoCo's, stepped on the host
+python scripts/ant_in_five_minutes.py --environment envpool:Ant-v5   # MuJoCo's, on the host
 """
 
 import time

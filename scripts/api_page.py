@@ -16,8 +16,9 @@ import jaxrl_fast as jf
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 HEAD = """# Public names
 
-`import jaxrl_fast as jf` offers these names and, with an import of their own, the packages `jf.envs`, `jf.memory`,
-`jf.networks` and `jf.testing`. Arguments and settings are in each docstring: `help(jf.train)`.
+`import jaxrl_fast as jf` offers these names and, with an import of their own, the packages
+`jf.envs`, `jf.memory`, `jf.networks` and `jf.testing`. Arguments and settings are in each
+docstring: `help(jf.train)`.
 Written by `scripts/api_page.py` from the docstrings.
 """
 

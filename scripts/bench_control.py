@@ -2,7 +2,7 @@
 
     python scripts/bench_control.py --rejax ~/rejax --json control.json
     python scripts/bench_control.py --rows step_ant sac_pendulum --turns 3
-    python scripts/bench_control.py --rows sac_sbx --sbx-python ~/sbx/bin/python     # SBX needs PyTorch: a venv of its own
+    python scripts/bench_control.py --rows sac_sbx --sbx-python ~/sbx/bin/python  # with PyTorch
 
 Rows: `step_NAME` steps 128 environments with our resets and with brax's, 100 steps a rollout, and
     `step_one_NAME` with

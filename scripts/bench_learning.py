@@ -1,10 +1,10 @@
 """Measure learning: algorithms x environments x seeds from one command.
 
-    python scripts/bench_learning.py                                  # the table of docs/benchmarks.md
+    python scripts/bench_learning.py              # the table of docs/benchmarks.md
     python scripts/bench_learning.py --algorithms rainbow pqn --environments Breakout-MinAtar
     --seeds 3
-    python scripts/bench_learning.py --ablation                       # Rainbow without each of its switches, two games
-    python scripts/bench_learning.py --peers --purejaxrl ~/purejaxrl  # PPO and DQN beside PureJaxRL at its settings
+    python scripts/bench_learning.py --ablation   # Rainbow without each of its switches, two games
+    python scripts/bench_learning.py --peers --purejaxrl ~/purejaxrl  # PPO, DQN at its settings
 
 Each pair is one run of `jf.train` with the presets and all seeds in one program (vmapped on an
 accelerator, mapped over the cores of a CPU), 2e6 steps a seed on a CPU and 1e7 elsewhere. Its run

@@ -1,12 +1,13 @@
 """Measure populations: the axis, the devices, a sweep and selection, in turns with peers.
 
     python scripts/bench_population.py --purejaxrl ~/purejaxrl --json population.json
-    python scripts/bench_population.py --rows agents                  # 2,048 agents: for an accelerator
+    python scripts/bench_population.py --rows agents   # 2,048 agents: for an accelerator
 
-seeds    64 seeds of PPO CartPole on all cores against PureJaxRL's vmapped (the row `population` of bench_ppo.py)
+seeds    64 seeds of PPO CartPole on all cores against PureJaxRL's vmapped (`population` of
+         bench_ppo.py)
 devices  one seed on each of two devices against one seed on one: 2.0 is perfect
-sweep    16 learning rates as one `jaxrl-fast sweep` against 16 commands `jaxrl-fast train`, each from the start of its
-         process to its end, with a compile cache of their own that begins empty
+sweep    16 learning rates as one `jaxrl-fast sweep` against 16 commands `jaxrl-fast train`, each
+         from the start of its process to its end, with an empty compile cache of their own
 pbt      the host loop with PBT against the same population without, compile left out
 agents   2,048 PPO agents on CartPole, 5e5 steps each, compile apart
 """
@@ -72,8 +73,7 @@ def sweep(args):
             bench.say(f"    a single run: {singles[-1]:.1f} s")
     apart = len(rates) * singles[0]
     bench.say(f"  {whole:.1f} s against {sum(singles):.1f} s: {sum(singles) / whole:.2f} times "
-              f"sooner "
-              f"({apart / whole:.2f} times, were nothing cached between the single runs)")  # fmt: skip
+              f"sooner ({apart / whole:.2f} times, were nothing cached between the single runs)")
     return row | {"sweep_seconds": whole, "single_seconds": singles, "ratio": sum(singles) / whole}
 
 

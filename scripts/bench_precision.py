@@ -101,10 +101,11 @@ def table(found: dict) -> str:
             base = np.asarray(by_precision["highest"][score])
             for precision, result in by_precision.items():
                 values = np.asarray(result[score])
+                change = "" if precision == "highest" else shown(values - base)
                 lines.append(
                     f"{row:10}{result['environment']:16}{precision:10}{title:26}{len(values):4} "
-                    f"seeds  "
-                             f"{shown(values):28}{'' if precision == 'highest' else shown(values - base)}")  # fmt: skip
+                    f"seeds  {shown(values):28}{change}"
+                )
     return "\n".join(lines)
 
 

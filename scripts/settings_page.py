@@ -1,8 +1,8 @@
 """Write docs/settings.md, jaxrl_fast/engine/keywords.py and jaxrl_fast/envs/keywords.py.
 
 The page lists the settings of a run and of a selection. The modules tell type checkers and editors
-the keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and those of `jf.make` with a native
-environment, with help and default.
+the keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and those of `jf.make` with a
+native environment, with help and default.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ PAGE, KEYWORDS = ROOT / "docs" / "settings.md", ROOT / "jaxrl_fast" / "engine" /
 ENVIRONMENTS = ROOT / "jaxrl_fast" / "envs" / "keywords.py"
 HEAD = """# Settings of a run
 
-Keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and flags of `jaxrl-fast train`, `sweep`
-and `plan`, beside the algorithm and the environment. Step counts are environment steps of one member.
+Keywords of `jf.train`, `jf.plan`, `jf.sweep` and `jf.tune`, and flags of `jaxrl-fast train`,
+`sweep` and `plan`, beside the algorithm and the environment. Step counts are environment steps of
+one member.
 `scripts/settings_page.py` writes this page from the declarations in `jaxrl_fast/engine/config.py`.
 """
 KEYWORDS_HEAD = '''"""Keywords of `CALL` for type checkers, by scripts/settings_page.py."""

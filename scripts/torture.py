@@ -1,6 +1,6 @@
 """Print what a run survives: kill -9, SIGTERM, a full disk, a cut checkpoint, other devices.
 
-    python scripts/torture.py                       # everything, 20 kills; about 15 minutes on two cores
+    python scripts/torture.py                   # everything, 20 kills: 15 minutes on two cores
     python scripts/torture.py --kills 5 --only kill sigterm
 
 Every case ends a run in some way, resumes it as often as it takes, and compares with a run that was

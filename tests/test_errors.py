@@ -11,6 +11,7 @@ from jaxrl_fast import errors
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.spelling.synonyms import ALGORITHMS
 
 
 @pytest.mark.parametrize(
@@ -78,6 +79,26 @@ def test_every_synonym_is_of_a_setting_that_exists():
     assert set(errors.SYNONYMS) <= known
     theirs = [name for others in errors.SYNONYMS.values() for name in others]
     assert len(theirs) == len(set(theirs)) and not known & set(theirs)
+
+
+def test_every_synonym_of_an_algorithm_is_of_one_that_exists():
+    assert set(ALGORITHMS) <= set(jf.list_algorithms())
+    theirs = [name for others in ALGORITHMS.values() for name in others]
+    assert len(theirs) == len(set(theirs)) and not set(theirs) & set(jf.list_algorithms())
+
+
+@pytest.mark.parametrize(("name", "ours"), [
+    ("ddpg", "td3"), ("DDQN", "dqn"), ("double-dqn", "dqn"), ("a3c", "a2c"), ("trpo", "ppo"),
+    ("reinforce", "a2c"), ("r2d2", "apex"), ("pppo", "ppo"),
+])  # fmt: skip
+def test_an_algorithm_of_another_library_suggests_ours(name, ours, run_cli):
+    code, out, err = run_cli("train", name, "CartPole-v1")
+    assert (code, out) == (2, "") and err.endswith(f"; did you mean {ours!r}?\n")
+
+
+def test_a_name_of_another_library_suggests_the_class():
+    with pytest.raises(AttributeError, match="'DDPG'; did you mean 'TD3'"):
+        _ = jf.DDPG
 
 
 def test_the_flag_of_another_library_suggests_ours(run_cli):

@@ -171,7 +171,7 @@ def test_check_float_and_int_edges():
         errors.check_int("n", 3.0)
 
 
-def test_nearest():
+def test_nearest_ignores_case_and_refuses_distant_names():
     assert (
         errors.nearest("cartpole-v1", ["CartPole-v1", "Acrobot-v1"])
         == "; did you mean 'CartPole-v1'?"

@@ -1,4 +1,4 @@
-"""The XLA flag without which jaxlib 0.10 hangs: set where it is needed, the user's own kept, said where it is too late."""
+"""The XLA flag without which jaxlib 0.10 hangs is set where needed, and the user's own is kept."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ def test_the_users_flags_stay(imported):
 def test_a_file_of_flags_is_read(imported):
     out, err = imported["file"]
     kept = [MATH, "--xla_dump_to="]
-    assert out.split() == ([*kept, f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else ["flags"]), err
+    assert out.split() == ([*kept, f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu()
+                           else ["flags"]), err
     assert imported["no file"][0].strip() == "none"
 
 
@@ -85,9 +86,10 @@ def test_a_late_flag_is_a_warning(imported):
 
 
 @pytest.mark.parametrize(("version", "hangs"), [
-    ("0.10.2", True), ("0.10.9", True), ("0.11.0", False), ("0.11.2", False), ("0.12.0", False), ("1.0.0", False),
+    ("0.10.2", True), ("0.10.9", True), ("0.11.0", False), ("0.11.2", False), ("0.12.0", False),
+    ("1.0.0", False),
 ])  # fmt: skip
-def test_which_versions_hang_and_which_divide_batched_products(version, hangs):
+def test_versions_that_hang_or_divide_batched_products(version, hangs):
     assert runtime.vmap_hangs_on_cpu(version) == hangs
     assert runtime.divides_batches(version) != hangs
 

@@ -72,7 +72,7 @@ def test_spaces_accept_equivalent_arguments():
     assert Discrete(np.int64(3)) == Discrete(3) and type(Discrete(np.int64(3)).n) is int
 
 
-def test_bounded():
+def test_a_box_is_bounded_by_finite_numbers():
     assert Box(-1, 1, (2,)).bounded and not Box(-np.inf, 1, (2,)).bounded
     assert not Box(-3.4e38, 3.4e38, (1,)).bounded  # what Gymnasium writes for "no bound"
     assert not Box((-1.0, -np.inf), (1.0, np.inf), (2,)).bounded
@@ -123,7 +123,7 @@ def test_bad_dicts_of_spaces(items):
         Dict(items)
 
 
-def test_dict(key):
+def test_a_dict_samples_and_holds_every_entry(key):
     space = Dict.of(b=Discrete(3), a=Box(0, 1, (2,)))
     assert space == Dict.of(a=Box(0, 1, (2,)), b=Discrete(3)) and hash(space) is not None
     assert space["b"] == Discrete(3) and "a" in space and "c" not in space

@@ -127,7 +127,7 @@ def test_a_run_without_results_has_a_short_form(unbroken):
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_envs": 8, "hidden": (4,)}, {"clip_value": False}])
-def test_the_text_of_settings_has_what_differs_from_the_defaults(settings):
+def test_the_text_of_settings_has_the_changed_ones(settings):
     text = repr(jf.PPO(**settings))
     assert eval(text, {"PPO": dict}) == settings
     assert eval(text, {"PPO": jf.PPO}) == jf.PPO(**settings)
@@ -165,5 +165,5 @@ def test_traced_and_donated_arrays_have_short_forms():
 
 @pytest.mark.parametrize(("size", "text"),
                          [(999, "999 B"), (1_000, "1 kB"), (36_814, "36.8 kB"), (2.5e9, "2.5 GB")])
-def test_bytes(size, text):
+def test_bytes_in_decimal_units(size, text):
     assert bytes_text(int(size)) == text

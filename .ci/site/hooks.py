@@ -15,7 +15,8 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 import jaxrl_fast as jf
-from jaxrl_fast.cli import command, overview
+from jaxrl_fast.cli import command
+from jaxrl_fast.cli.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md",
@@ -80,7 +81,7 @@ def _moved(text: str) -> str:
 def cli() -> str:
     """Return the page of the command line: the help of every command."""
     parts = ["# Command line", _help()]
-    for name in overview.names():
+    for name in COMMANDS:
         parts += [f"## {name}", _help(name)]
     return "\n\n".join(parts)
 

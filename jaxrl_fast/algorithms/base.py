@@ -79,7 +79,7 @@ class Algorithm:
 
     @property
     def off_policy(self) -> bool:
-        """Return whether it learns from, or corrects for, experience of older agents."""
+        """Return whether the algorithm learns from, or corrects for, experience of older agents."""
         return self.memory().replays
 
     @property

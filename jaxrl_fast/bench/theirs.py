@@ -125,7 +125,7 @@ def rejax_ppo(package, config):
 
 
 def episode_returns(metrics):
-    """Return the returns of finished episodes, in order of time, of PureJaxRL's PPO metrics."""
+    """Return the returns of finished episodes, in time order, of PureJaxRL's PPO metrics."""
     import numpy as np
 
     done = np.asarray(metrics["returned_episode"]).reshape(-1)

@@ -1,6 +1,6 @@
 """Flags of the command line, built when algorithm and environment are known.
 
-`read_flags` finds the text of every flag and `values.convert` makes it a value; `cli.help` lays out
+`read_flags` finds the text of every flag and `Option.value` makes it a value; `cli.help` lays out
 the help.
 """
 
@@ -12,9 +12,11 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jaxrl_fast import runtime
+from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.cli.option import ALL, Option
 from jaxrl_fast.errors import ConfigError, expected, nearest
-from jaxrl_fast.values import convert
+from jaxrl_fast.values import path
 
 HELP_FLAGS = ("-h", "--help", ALL)
 SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
@@ -25,10 +27,20 @@ IMPORT = Option("import", "append", help="module of yours to import first",
                 metavar="MODULE", hint="repeatable")
 AGENT = (  # of a run
     Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
-           metavar="{auto,best,last}"),
+           choices=("auto", "best", "last")),
     Option("member", "int", None, "member of a population",
            hint="default: the one that evaluated best"),
     IMPORT,
+)
+BUSY = Option("busy", "bool", False, "measure although other processes use the device")
+START = (
+    Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
+           hint="default: runs/ALGO-ENV-sSEED-N"),
+    Option("config", "path", help="repeat this run, other flags override",
+           metavar="FILE", hint="config.json or a run"),
+    Option("resume", "path", help="resume this run; see `train --resume RUN --help`", metavar="RUN",
+           hint="default: a new run"),
+    Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
 )
 OUTPUT = (
     Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], "
@@ -50,6 +62,35 @@ DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in
 ))  # fmt: skip
 
 
+def arguments(
+    usage: str, about: str, options: Sequence[Option], argv: Sequence[str]
+) -> tuple[list[str], dict[str, Any]]:
+    """Return (words, given flags) of a command line, as `usage` has them: "plot RUN [RUN ...]".
+
+    Raises ConfigError for fewer or more words.
+    """
+    (command, *wanted), optional = usage.partition(" [")[0].split(), usage.partition(" [")[2]
+    words, flags = positionals(argv, len(argv), options)
+    given = parse(f"{PROG} {usage}", about, options, flags)
+    most = len(argv) if "..." in optional else len(wanted) + bool(optional)
+    if not len(wanted) <= len(words) <= most:
+        typed = f"{PROG} {command} {COMMANDS[command].tries[0]}"
+        name = " ".join(wanted) or optional.rstrip("]")
+        if not words:
+            raise expected(name, f"given: {typed}", "none")
+        raise ConfigError(name, " ".join(words), f"given{' once' * (len(words) > most)}: {typed}")
+    return words, given
+
+
+def chosen_agent(run: str, given: dict[str, Any]) -> Any:
+    """Return the `Agent` that the flags of `AGENT` choose in a run directory."""
+    runtime.enable_compile_cache()
+    from jaxrl_fast.runs.load import load
+
+    return load(path("run", run), given.get("which", "auto"), given.get("member"),
+                given.get("import", ()))
+
+
 def parse(prog: str, description: str, options: Sequence[Option],
           argv: Sequence[str]) -> dict[str, Any]:
     """Return {option.key: value} of the given flags; prints and exits for `--help`."""
@@ -64,7 +105,7 @@ def parse(prog: str, description: str, options: Sequence[Option],
     given = {}
     for option in options:
         if option.kind != "bool" and option.key in texts:
-            given[option.key] = convert(option.flag, option.kind, texts[option.key])
+            given[option.key] = option.value(texts[option.key])
         elif texts.get(option.key, option.default) != option.default:
             given[option.key] = texts[option.key]
     return given
@@ -142,11 +183,14 @@ def is_flag(token: str) -> bool:
 
 
 def positionals(argv: Sequence[str], limit: int,
-                switches: Iterable[str] = ()) -> tuple[list[str], list[str]]:
-    """Return (up to `limit` positional arguments before `--algo.` and `--env.`, the rest)."""
+                options: Iterable[Option] = ()) -> tuple[list[str], list[str]]:
+    """Return (up to `limit` positional arguments before `--algo.` and `--env.`, the rest).
+
+    options: flags of kind "bool" among them take no value.
+    """
     found: list[str] = []
     rest: list[str] = []
-    alone = {*HELP_FLAGS, *switches}
+    alone = {*HELP_FLAGS, *(option.flag for option in options if option.kind == "bool")}
     value = False  # whether the next token is a flag's value
     for i, token in enumerate(argv):
         if token.startswith(("--algo.", "--env.")):

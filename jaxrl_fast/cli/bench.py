@@ -8,21 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.cli.args import PROG, Option, parse, positionals
-from jaxrl_fast.errors import ConfigError, nearest
-from jaxrl_fast.values import new_file, new_picture
+from jaxrl_fast.cli.args import BUSY, Option, arguments
+from jaxrl_fast.errors import ConfigError, check_choice
 
 OPTIONS = (
     Option("purejaxrl", "path", help="a checkout of PureJaxRL", metavar="DIR", hint="$PUREJAXRL"),
     Option("rejax", "path", help="a checkout of rejax", metavar="DIR", hint="$REJAX, the package"),
     Option("purejaxql", "path", help="a checkout of purejaxql", metavar="DIR", hint="$PUREJAXQL"),
-    Option("turns", "int", 3, "measured runs of each program"),
-    Option("scale", "float", 1.0, "part of the steps of a turn"),
-    Option("json", "path", help="write a line of JSON for each comparison", metavar="FILE",
-           hint="default: none"),
-    Option("picture", "path", help="draw the ratios of speeds", metavar="FILE",
-           hint="default: none"),
-    Option("busy", "bool", False, "measure although other processes use the device"),
+    Option("turns", "int", 3, "measured runs of each program", limits=(1, 100)),
+    Option("scale", "float", 1.0, "part of the steps of a turn", limits=(0.001, 100)),
+    Option("json", "file", help="write a line of JSON for each comparison"),
+    Option("picture", "picture", help="draw the ratios of speeds"),
+    BUSY,
 )  # fmt: skip
 PATHS = ("purejaxrl", "rejax", "purejaxql")
 
@@ -32,29 +29,21 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.bench import report
     from jaxrl_fast.bench.rows import ROWS, Options
 
-    names, flags = positionals(argv, len(ROWS), ("--busy",))
-    about = f"Compare speeds. {PROG} bench [ROW ...] with rows of {', '.join(ROWS)}; default: all."
-    given = parse(f"{PROG} bench", about, OPTIONS, flags)
+    about = f"Compare the speeds of rows, by default all: {', '.join(ROWS)}."
+    names, given = arguments("bench [ROW ...]", about, OPTIONS, argv)
     for name in names:
-        if name not in ROWS:
-            raise ConfigError("row", name, f"one of {', '.join(ROWS)}{nearest(name, ROWS)}")
-    turns, scale = given.get("turns", 3), given.get("scale", 1.0)
-    if not 1 <= turns <= 100:
-        raise ConfigError("--turns", turns, "between 1 and 100")
-    if not 0.001 <= scale <= 100:
-        raise ConfigError("--scale", scale, "between 0.001 and 100")
-    kinds = {"json": new_file, "picture": new_picture}
-    files = {name: of(f"--{name}", given[name]) for name, of in kinds.items() if name in given}
-    options = Options({name: checkout(name, given.get(name)) for name in PATHS}, scale)
+        check_choice("row", name, ROWS)
+    paths = {name: checkout(name, given.get(name)) for name in PATHS}
+    options = Options(paths, given.get("scale", 1.0))
     rows = {name: ROWS[name] for name in names or ROWS}
-    keep = lambda found: report.write(found, Path(files["json"])) if "json" in files else None
-    found = measure(rows, options, turns, given.get("busy", False), keep)
+    keep = lambda found: report.write(found, Path(given["json"])) if "json" in given else None
+    found = measure(rows, options, given.get("turns", 3), given.get("busy", False), keep)
     if not found:
         return
     print(f"\n{found[0]['machine']}; speed: ours over the peer's, the median of the turns")
     print(report.table(found))
-    if "picture" in files and any(one["peer"] for one in found):
-        report.draw(found, files["picture"])
+    if "picture" in given and any(one["peer"] for one in found):
+        report.draw(found, given["picture"])
 
 
 def checkout(name: str, given: str | None) -> str | None:

@@ -10,34 +10,33 @@ import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from jaxrl_fast.cli.args import PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import PROG, Option, arguments
+from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.cli.help import field_of
 from jaxrl_fast.cli.list import PARTS
-from jaxrl_fast.errors import check_choice, expected
+from jaxrl_fast.cli.new import KINDS
+from jaxrl_fast.cli.other_flags import flags_of
+from jaxrl_fast.errors import check_choice
 
 SHELLS = {
     "bash": f"source <({PROG} completion bash)    # in ~/.bashrc",
     "zsh": f"source <({PROG} completion zsh)    # in ~/.zshrc, after compinit",
     "fish": f"{PROG} completion fish | source    # in ~/.config/fish/config.fish",
 }
+OPTIONS = ()
 
 
 def completion(argv: list[str]) -> None:
     """Print the script of a shell."""
-    names, flags = positionals(argv, 2)
     what = "Print a script that completes commands, names and flags."
     about = "\n\n".join([what, *SHELLS.values()])
-    parse(f"{PROG} completion {'|'.join(SHELLS)}", about, (), flags)
-    if len(names) != 1:
-        raise expected("SHELL", f"given: {PROG} completion bash", " ".join(names) or "none")
+    names, _ = arguments(f"completion {'|'.join(SHELLS)}", about, OPTIONS, argv)
     check_choice("SHELL", names[0], SHELLS)
     import tyro
 
-    from jaxrl_fast.cli.other_flags import commands
-
-    known = commands() | {"list": (), "new": (), "completion": ()}
-    parts = (Annotated[_shape(name, known[name]), tyro.conf.subcommand(name)]
-             for name in known if " " not in name)
+    known = {name: flags_of(command) for name, command in COMMANDS.items()}
+    parts = (Annotated[_shape(name, options), tyro.conf.subcommand(name)]
+             for name, options in known.items())
     everything: Any = functools.reduce(operator.or_, parts)
     with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
         tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
@@ -75,20 +74,19 @@ def _names() -> dict[str, list[list[str]]]:
 
     run = [list(list_algorithms()),
            [name for name in registry.list_environments() if ":" not in name]]
-    known = dict.fromkeys(("train", "sweep", "plan", "forecast",
-                           "tune-speed", "compile", "profile"), run)
-    known |= {name: [[]] * 9 for name in ("eval", "report", "export",
-                                          "push", "plot", "compare", "experience")}
-    return known | {"new": [["algorithm", "environment", "project"]],
-                    "completion": [list(SHELLS)], "ladder": [["pong"]],
-                    "list": [list(PARTS)]}  # fmt: skip
+    known = {"new": [list(KINDS)], "completion": [list(SHELLS)], "ladder": [["pong"]],
+             "list": [list(PARTS)]}
+    others = {name: run if command.of_a_run else [[]] * 9
+              for name, command in COMMANDS.items() if command.takes}
+    return others | known
 
 
 def _values(commands: dict[str, Sequence[Option]]) -> dict[str, dict[str, list[str]]]:
     """Return {command: {flag: its choices}}; no choices: the names of files."""
-    of = lambda o: [] if o.kind in ("path", "file") else o.metavar[1:-1].split(",")
+    files = ("path", "file", "picture")
+    of = lambda o: [] if o.kind in files else o.shown_metavar[1:-1].split(",")
     return {name: {o.flag: of(o) for o in options
-                   if o.kind in ("path", "file") or o.metavar.startswith("{")}
+                   if o.kind in files or (o.kind != "bool" and o.shown_metavar.startswith("{"))}
             for name, options in commands.items()}
 
 

@@ -11,20 +11,17 @@ from typing import Any
 from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import PROG, Option, parse
 from jaxrl_fast.doctor import child
-from jaxrl_fast.values import new_picture
 
 OPTIONS = (
     Option("json", "bool", False, "print one JSON object"),
-    Option("picture", "path", help="draw the device's limits into this file", metavar="FILE",
-           hint="default: none"),
-)  # fmt: skip
+    Option("picture", "picture", help="draw the device's limits into this file"),
+)
 
 
 def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.examine) -> None:
-    """Measure and print; exit code 1 where something is wrong."""
+    """Measure and print; exit code 1 if something is wrong."""
     about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
     given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
-    picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     from jaxrl_fast.doctor import machine, report, software
     from jaxrl_fast.doctor.checks import advise
     from jaxrl_fast.doctor.facts import Facts
@@ -45,9 +42,9 @@ def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.exam
         print(report.as_json(facts, advice, seconds))
     else:
         report.print_report(facts, advice, seconds, sys.stdout)
-    if picture and facts.limits:
+    if "picture" in given and facts.limits:
         from jaxrl_fast.doctor.picture import draw
 
-        print(f"picture: {draw(facts.limits, picture)}", file=sys.stderr)
+        print(f"picture: {draw(facts.limits, given['picture'])}", file=sys.stderr)
     if report.wrong(advice):
         raise SystemExit(1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, peek, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, arguments, peek
 from jaxrl_fast.cli.options import kind_of_value
 from jaxrl_fast.errors import ConfigError, brief, import_optional
 from jaxrl_fast.values import path
@@ -24,7 +24,7 @@ HELP = f"""Save experience in a new folder, for `{PROG} train ALGO ENV --experie
 SOURCE is one of
 
   a run directory   the replay of its last checkpoint
-  FILE.npz          arrays [N, ...] in the order of time: {", ".join(ORDERED)};
+  FILE.npz          arrays [N, ...] in time order: {", ".join(ORDERED)};
                     or transitions in any order: {", ".join(SHUFFLED)}
   {MINARI}NAME       an installed Minari dataset (pip install 'jaxrl_fast[minari]')"""
 OPTIONS = (
@@ -37,12 +37,8 @@ OPTIONS = (
 
 def keep(argv: list[str]) -> None:
     """Write the folder and print its content."""
-    names, flags = positionals(argv, 2)
-    given = parse(f"{PROG} experience SOURCE FOLDER", HELP,
-                  [*OPTIONS, *_environment_options(flags)], flags)
-    if len(names) != 2:
-        valid = f"a source and a new folder: {PROG} experience runs/dqn-CartPole-v1-s0-1 replay"
-        raise ConfigError("SOURCE FOLDER", names or None, valid)
+    names, given = arguments("experience SOURCE FOLDER", HELP,
+                             [*OPTIONS, *_environment_options(argv)], argv)
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import Option
+from jaxrl_fast.cli.args import BUSY, Option
 from jaxrl_fast.cli.train import Plan, resolve
 from jaxrl_fast.doctor import machine, ready
 from jaxrl_fast.engine.prepared import prepare
@@ -17,7 +17,6 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.forecast import elsewhere, here, rent, report, sheets
 from jaxrl_fast.forecast.amounts import Forecast
 from jaxrl_fast.runs.train import at_start
-from jaxrl_fast.values import new_picture
 
 OPTIONS = (
     Option("price_per_hour", "word", help="price of an hour of the machine", metavar="PRICE",
@@ -26,20 +25,16 @@ OPTIONS = (
            metavar="DEVICE[-N]", hint="default: this machine"),
     Option("rent", "word", help="devices with your prices of an hour: here=0.4,h100=2.5,v5e-8",
            metavar="DEVICE[=PRICE],...", hint="default: none"),
-    Option("seconds", "float", 5.0, "seconds of training to measure"),
-    Option("busy", "bool", False, "measure although other processes use the device"),
+    Option("seconds", "float", 5.0, "seconds of training to measure", limits=(0.5, 600)),
+    BUSY,
     Option("json", "bool", False, "print one JSON object"),
-    Option("picture", "path", help="draw the forecast into this file", metavar="FILE",
-           hint="default: none"),
+    Option("picture", "picture", help="draw the forecast into this file"),
 )  # fmt: skip
 
 
 def tell(plan: Plan, given: dict[str, Any]) -> None:
     """Print the forecast of the run that `train` would start with these flags."""
     wanted, seconds = offers(given), given.get("seconds", 5.0)
-    if not 0.5 <= seconds <= 600:
-        raise ConfigError("--seconds", seconds, "between 0.5 and 600")
-    picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     measured = any(one.sheet is None for one in wanted)
     before = machine.examine() if measured and not given.get("busy") else None
     algo, env, config = resolve(plan, given)
@@ -66,8 +61,8 @@ def tell(plan: Plan, given: dict[str, Any]) -> None:
         print(report.table(title, found) if "rent" in given else report.text(title, found[0]))
         if "rent" in given:
             print("prices are yours; assumptions: jaxrl-fast forecast ALGO ENV --on DEVICE")
-    if picture:
-        print(f"picture: {report.draw(title, found, picture)}", file=sys.stderr)
+    if "picture" in given:
+        print(f"picture: {report.draw(title, found, given['picture'])}", file=sys.stderr)
 
 
 def offers(given: dict[str, Any]) -> list[rent.Offer]:

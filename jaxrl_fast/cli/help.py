@@ -1,4 +1,4 @@
-"""The help of a command: one screen of its first flags, or all flags, laid out by tyro."""
+"""The overview of all commands, and a command's help: its first flags, or all, laid out by tyro."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+from jaxrl_fast.cli.commands import COMMANDS, GROUPS
 from jaxrl_fast.cli.option import ALL, Option
 
 ROWS = 23  # lines of a screen of 24, below the prompt
@@ -20,20 +21,6 @@ FIRST = ("total_steps", "seeds")  # settings of a run on every screen, and on on
 MORE = ("seed", "video_every", "eval_every",
         "algo.learning_rate", "algo.num_envs", "algo.discount")
 LATER = ("pbt_every", "pbt_fraction", "eta", "wave", "preset")  # not on the first
-TRY = {  # {command: what to type}
-    "train": ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
-              "dqn Breakout-MinAtar --env.sticky-actions 0.1 --seeds 4"),
-    "sweep": ("ppo CartPole-v1 --seeds 4 --grid algo.discount=0.9,0.99",),
-    "plan": ("dqn Breakout-MinAtar --seeds 8",), "compile": ("ppo CartPole-v1 --seeds 8",),
-    "forecast": ("ppo CartPole-v1 --total-steps 1e8",), "tune-speed": ("ppo CartPole-v1",),
-    "eval": ("RUN --episodes 32",), "report": ("RUN --serve",),
-    "plot": ("RUN RUN --out curves.png",), "compare": ("RUN RUN --csv scores.csv",),
-    "profile": ("ppo CartPole-v1 --try",), "export": ("RUN --format onnx",),
-    "push": ("RUN hf://OWNER/NAME --private",), "experience": ("RUN replay",),
-    "list": ("environments",), "new": ("environment maze",), "doctor": ("--picture limits.png",),
-    "bench": ("ppo_cartpole --turns 1",), "ladder": ("pong",), "completion": ("bash",),
-}  # fmt: skip
-OF_A_RUN = ("train", "sweep", "plan", "compile", "forecast", "tune-speed", "profile")  # ALGO ENV
 _TITLES = {"run": "flags of a run", "command": "flags of the command",
            "algo": "flags of the algorithm"}
 
@@ -43,6 +30,16 @@ def heading(text: str, style: str = "1") -> str:
     if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
         return f"\033[{style}m{text}\033[0m"
     return text
+
+
+def overview(prog: str) -> str:
+    """Return the commands, the first of a group with its name beside it, and what to begin with."""
+    lines = [f"usage: {prog} COMMAND ...    (COMMAND --help: first flags; --help-all: all)"]
+    for name, commands in GROUPS.items():
+        titles = [heading(f"{name:6}"), *[" " * 6] * len(commands)]
+        lines += [f"{title} {f'{typed} {command.takes}':26} {command.text}"
+                  for title, (typed, command) in zip(titles, commands.items(), strict=False)]
+    return "\n".join([*lines, "", f"Begin with:  {prog} train ppo CartPole-v1"])
 
 
 def first_screen(prog: str, description: str, options: Sequence[Option]) -> str:
@@ -82,9 +79,10 @@ def _screen(prog: str, description: str, options: Sequence[Option], whole: bool)
 def _tries(prog: str) -> list[str]:
     """Return commands to try, or none if `prog` names an algorithm, a run or another subject."""
     program, command, *words = prog.split()
-    named = words and (words[0].startswith("-") or command in OF_A_RUN)
-    tries = () if named else TRY.get(command, ())
-    return [f"try:  {program} {command} {typed}" for typed in tries]
+    known = COMMANDS.get(command)
+    if not known or (words and (words[0].startswith("-") or known.of_a_run)):
+        return []
+    return [f"try:  {program} {command} {typed}" for typed in known.tries]
 
 
 def _kind(option: Option) -> str:

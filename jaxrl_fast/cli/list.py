@@ -6,24 +6,19 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
-from jaxrl_fast.cli.args import IMPORT, PROG, parse, positionals
+from jaxrl_fast.cli.args import IMPORT, PROG, arguments
 from jaxrl_fast.cli.help import heading
-from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.errors import check_choice
 
+OPTIONS = (IMPORT,)
 FEW = 3  # names of a source or of presets that the short list shows
 MARGIN = 14  # characters of a title
 
 
 def show(argv: list[str]) -> None:
     """Print the names of one part, or the first ones of every part."""
-    words, flags = positionals(argv, 2)
-    about = (
-        f"Names of algorithms, environments, logs, samplers and presets; all of one part: {PROG} "
-        "list PART"
-    )
-    given = parse(f"{PROG} list [{'|'.join(PARTS)}]", about, [IMPORT], flags)
-    if len(words) > 1:
-        raise ConfigError("PART", " ".join(words), "given once")
+    about = "Names of algorithms, environments, logs, samplers and presets; with a part, all of it."
+    words, given = arguments(f"list [{'|'.join(PARTS)}]", about, OPTIONS, argv)
     if words:
         check_choice("PART", words[0], PARTS)
     from jaxrl_fast.imports import import_user_module
@@ -54,7 +49,7 @@ def _overview() -> list[str]:
 
 
 def _by_source() -> dict[tuple[str, str], list[str]]:
-    """Return {(source, what installs it; "" where it is): names of its environments}."""
+    """Return {(source, the line that installs it, "" if installed): its environments}."""
     from jaxrl_fast.envs import registry
 
     found: dict[tuple[str, str], list[str]] = {}

@@ -10,11 +10,12 @@ from importlib import resources
 from pathlib import Path
 
 from jaxrl_fast.algorithms import ALGORITHMS
-from jaxrl_fast.cli.args import PROG, parse, positionals
+from jaxrl_fast.cli.args import PROG, arguments
 from jaxrl_fast.envs import registry
-from jaxrl_fast.errors import ConfigError, check_choice, expected
+from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.imports import is_installed
 
+OPTIONS = ()
 KINDS = ("algorithm", "environment", "project")
 PYPROJECT = """[build-system]
 requires = ["setuptools>=77"]
@@ -55,13 +56,8 @@ jaxrl-fast train {dashed} CartPole-v1
 
 def new(argv: list[str]) -> None:
     """Write the skeleton, and print what to type next."""
-    names, flags = positionals(argv, 3)
-    parse(f"{PROG} new KIND NAME", f"Write a working skeleton here: KIND is {', '.join(KINDS)}.",
-          (), flags)
-    if len(names) != 2:
-        raise expected("KIND NAME", f"given: {PROG} new environment my_env",
-                       " ".join(names) or "none")
-    kind, name = names
+    about = f"Write a working skeleton here: KIND is {', '.join(KINDS)}."
+    (kind, name), _ = arguments("new KIND NAME", about, OPTIONS, argv)
     check_choice("KIND", kind, KINDS)
     files, hints = (_project if kind == "project" else _module)(kind, _checked(name))
     there = next((path for path in files if path.exists()), None)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from jaxrl_fast.cli.args import Option
+from jaxrl_fast.cli.option import Option, choices_text
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.fields import help_of, type_name, value_type
 
 
@@ -26,8 +27,9 @@ def option_of(cls: type, name: str, default: Any, hint: str = "",
                   hint, group, metavar, panel)
 
 
-def choices_text(values: tuple | None) -> str:
-    return "{" + ",".join(map(str, values)) + "}" if values else ""
+def again(*names: str) -> list[Option]:
+    """Return the flags of the settings that a resume may change."""
+    return [option_of(RunConfig, name, None, "default: as before") for name in names]
 
 
 def kind_of_field(field: dataclasses.Field) -> str:

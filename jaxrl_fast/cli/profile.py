@@ -14,8 +14,8 @@ import jax
 
 from jaxrl_fast import runtime
 from jaxrl_fast.algorithms import ALGORITHMS, list_algorithms
-from jaxrl_fast.cli.args import Option, replaced
-from jaxrl_fast.cli.train import Plan, resolve
+from jaxrl_fast.cli.args import BUSY, Option, replaced
+from jaxrl_fast.cli.train import Plan, described, resolve
 from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.limits import measure_device
 from jaxrl_fast.doctor.ready import busy, check_cache, check_idle
@@ -38,11 +38,10 @@ OPTIONS = (
            metavar="FOLDER", hint="default: none"),
     Option("try", "bool", False, "run each suggestion and report its gain"),
     Option("ablation", "bool", False, "also time pieces of the iteration alone, as a check"),
-    Option("busy", "bool", False, "measure although other processes use the device"),
-    Option("seconds", "float", 3.0, "seconds of each measurement"),
+    BUSY,
+    Option("seconds", "float", 3.0, "seconds of each measurement", limits=(0.01, 600)),
 )  # fmt: skip
 Described = Callable[[Sequence[str]], tuple[Plan, dict[str, Any]]]
-SWITCHES = ("--try", "--ablation", "--busy")
 
 
 def as_config(argv: Sequence[str]) -> list[str]:
@@ -60,18 +59,13 @@ def as_config(argv: Sequence[str]) -> list[str]:
     return ["--config", names[0], *argv[1:], *out]
 
 
-def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
-    """Measure, print the table and the advice, and write profile.json and profile.png.
-
-    describe: see `cli.command`, which reads the command lines of new runs.
-    """
+def profile(argv: Sequence[str]) -> None:
+    """Measure, print the table and the advice, and write profile.json and profile.png."""
     argv = as_config(argv)
     again = lambda more: [*replaced(argv, more), *more]
-    described = lambda more: describe(again(more), "profile", SWITCHES, OPTIONS, ("out", "resume"))
-    plan, given = described(())
+    with_flags = lambda more: described(again(more), "profile", OPTIONS, ("out", "resume"))
+    plan, given = with_flags(())
     seconds = given.get("seconds", 3.0)
-    if not 0 < seconds <= 600:
-        raise ConfigError("--seconds", seconds, "above 0 and at most 600")
     check(resolve(plan, given)[2])
     here = machine.examine()  # before JAX uses the device
     if not given.get("busy"):
@@ -95,7 +89,7 @@ def profile(argv: Sequence[str], describe: Callable[..., Any]) -> None:
     case = Case(found, prepared, jax.default_backend(), settings | plan.env | own)
     suggestions = advise(case)
     print(report.table(found), flush=True)
-    trials = _trials(described, suggestions, seconds) if given.get("try") else []
+    trials = _trials(with_flags, suggestions, seconds) if given.get("try") else []
     own = [option.flag for option in OPTIONS]
     typed = lambda flags: shlex.join(["jaxrl-fast", "train", *replaced(again(flags), own)])
     print(report.advice_lines(suggestions, trials, typed))
@@ -127,9 +121,11 @@ def _folders(plan: Plan, given: dict[str, Any]) -> tuple[Path, Path | None]:
     return out, kept
 
 
-def _trials(described: Described, suggestions: Sequence[Suggestion], seconds: float) -> list[Trial]:
+def _trials(
+    with_flags: Described, suggestions: Sequence[Suggestion], seconds: float
+) -> list[Trial]:
     """Run each suggestion in turns with the settings without it; the best first."""
-    opened = lambda flags: started(_prepared(*described(flags)))
+    opened = lambda flags: started(_prepared(*with_flags(flags)))
     with with_scopes(), opened(()) as base:
         found = [tried(one, base, lambda one=one: opened(one.flags), seconds)
                  for one in suggestions]

@@ -8,30 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, parse, positionals
-from jaxrl_fast.errors import ConfigError, UserError, check_int, expected, one_line
+from jaxrl_fast.cli.args import IMPORT, Option, arguments
+from jaxrl_fast.errors import ConfigError, UserError, one_line
 from jaxrl_fast.values import path as path_of
 
 PORT = 8787
 OPTIONS = (
-    Option("out", "file", None, "page to write", metavar="FILE",
-           hint="default: report.html in the folder"),
+    Option("out", "file", None, "page to write", hint="default: report.html in the folder"),
     Option("serve", "bool", False,
            "show the page at a local address, anew while the training goes on"),
-    Option("port", "int", PORT, "port of --serve; 0: a free one"),
+    Option("port", "int", PORT, "port of --serve; 0: a free one", limits=(0, 65535)),
     IMPORT,
 )
 
 
 def report(argv: list[str]) -> None:
     """Write the page of a run or a sweep, or serve it."""
-    names, flags = positionals(argv, 2, ("--serve", "--no-serve"))
     about = "Write a run, or a sweep, as one HTML page that needs no network."
-    given = parse(f"{PROG} report RUN|SWEEP", about, OPTIONS, flags)
-    if len(names) != 1:
-        raise expected("RUN", f"given once: {PROG} report RUN|SWEEP", " ".join(names) or "none")
-    folder = Path(path_of("run", names[0]))
-    check_int("port", given.get("port", PORT), 0, 65535)
+    (run,), given = arguments("report RUN|SWEEP", about, OPTIONS, argv)
+    folder = Path(path_of("run", run))
     if "port" in given and not given.get("serve"):
         raise ConfigError("--port", given["port"], "left out without --serve")
     import jax

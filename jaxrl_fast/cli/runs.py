@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from jaxrl_fast import runtime, values
-from jaxrl_fast.cli.args import AGENT, PROG, Option, parse, positionals
-from jaxrl_fast.cli.options import choices_text
+from jaxrl_fast import values
+from jaxrl_fast.cli.args import AGENT, Option, arguments, chosen_agent
 from jaxrl_fast.engine.config import MODES
-from jaxrl_fast.errors import ConfigError, NonFiniteError, check_choice, check_seed
+from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.logs import plots
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops import aggregate
@@ -21,35 +19,20 @@ from jaxrl_fast.runs import config_json as configs
 
 EVAL = (
     Option("episodes", "int", 128, "episodes to play"),
-    Option("seed", "int", 0, "seed of these episodes"),
-    Option("mode", "str", None, "how actions are chosen", metavar=choices_text(MODES),
-           hint="default: as in training"),
+    Option("seed", "int", 0, "seed of these episodes", limits=(0, 2**32 - 1)),
+    Option("mode", "str", None, "how actions are chosen", "default: as in training",
+           choices=MODES),
     *AGENT,
 )
 PLOT = (
     Option("metric", "word", "episode_return", "metric to draw, a name in metrics.jsonl"),
-    Option("out", "file", None, "file to write: png, svg or pdf", metavar="FILE",
-           hint="default: curve.png in the run; curves.png here for several"),
+    Option("out", "file", None, "file to write: png, svg or pdf",
+           "default: curve.png in the run; curves.png here for several"),
 )  # fmt: skip
 COMPARE = (
-    Option("out", "file", None, "plot of the learning curves to write",
-           metavar="FILE", hint="default: none"),
-    Option("csv", "file", None, "the table as a file", metavar="FILE", hint="default: none"),
+    Option("out", "file", None, "plot of the learning curves to write"),
+    Option("csv", "file", None, "the table as a file"),
 )
-
-
-def _parsed(
-    argv: list[str], usage: str, about: str, options: tuple[Option, ...], most: int
-) -> tuple[list[str], dict[str, Any]]:
-    """Return (run directories, given flags); raises ConfigError for fewer runs than in `usage`."""
-    names, flags = positionals(argv, most)
-    runs = [values.path("run", name) for name in names]
-    given = parse(f"{PROG} {usage}", about, options, flags)
-    least = usage.partition(" [")[0].count("RUN")
-    if len(runs) < least:
-        valid = f"given at least {('once', 'twice')[least - 1]}: {PROG} {usage}"
-        raise ConfigError("RUN", runs or None, valid)
-    return runs, given
 
 
 @contextlib.contextmanager
@@ -62,13 +45,8 @@ def _written(flag: str, path: str) -> Iterator[None]:
 
 def evaluate(argv: list[str]) -> None:
     """Play episodes with a trained agent and print their returns."""
-    runs, given = _parsed(argv, "eval RUN", "Play episodes with a trained agent.", EVAL, 1)
-    check_seed("seed", given.get("seed", 0))
-    check_choice("mode", given.get("mode", "greedy"), MODES)
-    runtime.enable_compile_cache()
-    from jaxrl_fast.runs.load import load
-
-    agent = load(runs[0], given.get("which", "auto"), given.get("member"), given.get("import", ()))
+    (run,), given = arguments("eval RUN", "Play episodes with a trained agent.", EVAL, argv)
+    agent = chosen_agent(run, given)
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
     ret = found.ret
     bad = int(np.sum(~np.isfinite(ret)))
@@ -87,7 +65,8 @@ def evaluate(argv: list[str]) -> None:
 def plot(argv: list[str]) -> None:
     """Draw the learning curves of runs into one plot."""
     about = "Draw the learning curves of runs into one plot."
-    runs, given = _parsed(argv, "plot RUN [RUN ...]", about, PLOT, len(argv))
+    runs, given = arguments("plot RUN [RUN ...]", about, PLOT, argv)
+    runs = [values.path("run", run) for run in runs]
     rows, names = {}, {}
     for run in dict.fromkeys(runs):
         path = Path(run)
@@ -117,8 +96,8 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.sweeps.results import write_csv
 
     about = "Compare the final scores of runs."
-    runs, given = _parsed(argv, "compare RUN RUN [RUN ...]", about, COMPARE, len(argv))
-    entries = compare_runs(runs)
+    runs, given = arguments("compare RUN RUN [RUN ...]", about, COMPARE, argv)
+    entries = compare_runs([values.path("run", run) for run in runs])
     table = comparison_rows(entries)
     print(format_comparison(table))
     if "out" in given:

@@ -8,15 +8,17 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from jaxrl_fast.cli.args import SEVERAL, Option
-from jaxrl_fast.cli.options import option_of
-from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, resolve
+from jaxrl_fast import runtime
+from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, PROG, SEVERAL, Option, has_flag, parse
+from jaxrl_fast.cli.before_jax import join, spread
+from jaxrl_fast.cli.options import again, option_of
+from jaxrl_fast.cli.resume import PLACE
+from jaxrl_fast.cli.train import Plan, about_of, described, on_device, out_of, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import (
     ConfigError,
     NonFiniteError,
     check_choice,
-    check_int,
     expected,
     nearest,
 )
@@ -33,6 +35,7 @@ def _declared(cls: type, field: str, name: str, hint: str = "") -> Option:
     return dataclasses.replace(option_of(cls, field, default, hint), name=name)
 
 
+MOST = (1, 1_000_000)
 OF_PBT = ("pbt_every", "pbt_fraction")
 OPTIONS = (
     Option("grid", "append",
@@ -41,18 +44,34 @@ OPTIONS = (
     Option("sample", "append", help="a setting and its sampler: "
                                     f"{', '.join(cls.form for cls in SAMPLERS.ours.values())}",
            metavar="SETTING=SAMPLER", hint="repeatable"),
-    Option("members", "int", None, "number of draws from the samplers",
-           hint="required with --sample"),
+    Option("members", "int", None, "number of draws from the samplers", "required with --sample",
+           limits=MOST),
     Option("pbt", "bool", False, "population based training of the --sample settings"),
     *(_declared(PBT, flag.removeprefix("pbt_"), flag) for flag in OF_PBT),
     Option("optuna", "int", None, "trials that Optuna suggests, --members at a time",
-           hint="default: no search"),
+           "default: no search", limits=MOST),
     _declared(Halving, "rungs", "halving", "default: no configuration is dropped"),
     Option("wave", "int", None, "members that train at once, at most",
-           hint="default: as many as the memory plan allows"),
+           "default: as many as the memory plan allows", limits=MOST),
     _declared(Halving, "eta", "eta"),
 )  # fmt: skip
-SWITCHES = ("--pbt",)
+RESUMED = (
+    Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required"),
+    *again(*PLACE), IMPORT, *DISTRIBUTED,
+)  # fmt: skip
+
+
+def start(argv: list[str]) -> None:
+    """Train a new sweep, or go on with the one of --resume."""
+    join(argv, lambda folder: read_folder(folder).get("base", {}))
+    cores = runtime.cpu_count()  # a sweep has members for all cores
+    if not has_flag(argv, "--resume"):
+        leave = ("resume", "config", "horizon")
+        return new_sweep(*described(argv, "sweep", (*OPTIONS, *DISTRIBUTED), leave, cores))
+    given = parse(f"{PROG} sweep --resume", "Resume a sweep.", RESUMED, argv)
+    spread(argv, read_folder(given["resume"]).get("base"), cores)
+    resume(given["resume"], given.get("import", ()),
+           {name: given[name] for name in PLACE if name in given})
 
 
 def assignments(flag: str, texts: Sequence[str], options: Sequence[Option]) -> dict[str, str]:
@@ -148,9 +167,6 @@ def _check_flags(given: dict[str, Any]) -> None:
         if flag in given and owner not in chosen:
             name = f"--{flag.replace('_', '-')}"
             raise ConfigError(name, given[flag], f"left out without --{owner}")
-    for flag in ("members", "optuna", "wave"):
-        if flag in given:
-            check_int(flag, given[flag], 1, 1_000_000)
 
 
 def resume(path: str, imports: Sequence[str], place: dict[str, Any]) -> None:

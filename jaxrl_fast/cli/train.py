@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxrl_fast import distributed
+from jaxrl_fast import distributed, imports, runtime
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, presets
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
-from jaxrl_fast.cli.args import HELP_FLAGS, Option
-from jaxrl_fast.cli.option import show
-from jaxrl_fast.cli.options import choices_text, kind_of_value, option_of
+from jaxrl_fast.cli import args
+from jaxrl_fast.cli.args import DISTRIBUTED, HELP_FLAGS, IMPORT, OUTPUT, START
+from jaxrl_fast.cli.before_jax import SAME_BITS, join, spread
+from jaxrl_fast.cli.option import Option, choices_text, show
+from jaxrl_fast.cli.options import kind_of_value, option_of
 from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import in_turn
@@ -28,16 +31,9 @@ from jaxrl_fast.ops.precision import in_force
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.description import device_name
 from jaxrl_fast.runs.rundir import check_outside, numbered
+from jaxrl_fast.values import path
 
-OTHER = (
-    Option("out", "path", help="run directory to write, new or empty", metavar="DIR",
-           hint="default: runs/ALGO-ENV-sSEED-N"),
-    Option("config", "path", help="repeat this run, other flags override",
-           metavar="FILE", hint="config.json or a run"),
-    Option("resume", "path", help="resume this run; see `train --resume RUN --help`", metavar="RUN",
-           hint="default: a new run"),
-    Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
-)  # fmt: skip
+OPTIONS = (*START, *OUTPUT, *DISTRIBUTED, IMPORT)
 
 
 @dataclasses.dataclass
@@ -55,6 +51,49 @@ class Plan:
     env_object: Any = None
     source: str = "defaults, no preset is tuned for this"
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@runtime.starting()
+def start(argv: list[str]) -> None:
+    """Train a new run, or go on with the one of --resume."""
+    argv = _wandb_project(argv)
+    join(argv, configs.read_config)
+    if args.has_flag(argv, "--resume"):
+        from jaxrl_fast.cli.resume import resume
+
+        return resume(argv)
+    new_run(*described(argv, "train", (*OUTPUT, *DISTRIBUTED)))
+
+
+def _wandb_project(argv: list[str]) -> list[str]:
+    """Return the flags with the project jaxrl_fast for a bare `--wandb`."""
+    alone = [i for i, a in enumerate(argv) if a == "--wandb"
+             and (i + 1 == len(argv) or argv[i + 1].startswith("-"))]
+    return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]
+
+
+def described(
+    argv: list[str], command: str, more: Sequence[Option], leave: Sequence[str] = (),
+    members: int | None = None
+) -> tuple[Plan, dict[str, Any]]:
+    """Return the plan of a command line for a new run, and its given flags.
+
+    more: flags of the command itself. leave: those of a run that it does not take. members: of a
+    sweep, for its devices.
+    """
+    switches = [o for o in (*START, *more) if o.kind == "bool"]
+    switches.append(Option(SAME_BITS[0].removeprefix("--"), "bool"))
+    names, flags = args.positionals(argv, 2, switches)
+    file = args.peek(argv, "--config")
+    if not file and args.has_flag(argv, "--config"):
+        raise expected("--config", "the config.json of a run, or its run directory", "no value")
+    content = configs.read_config(path("--config", file[-1])) if file else None
+    spread(argv, content, members, names[1:])
+    for module in args.peek(argv, "--import"):
+        imports.import_user_module(module)
+    plan = describe_train(names, flags, file[-1] if file else None, command)
+    options = [o for o in plan.options if o.name not in leave or o.group]
+    return plan, args.parse(plan.prog, plan.description, [*options, IMPORT, *more], flags)
 
 
 def describe_train(names: list[str], flags: list[str], file: str | None,
@@ -102,7 +141,7 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
     else:
         valid = f"an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}"
         raise expected("ALGO ENV", valid, "none")
-    other = [o for o in OTHER if o.name != "resume" or plan.environment is None]
+    other = [o for o in START if o.name != "resume" or plan.environment is None]
     plan.options = [*run_options(plan), *other, *_algorithm_options(plan),
                     *_environment_options(plan)]
     return plan
@@ -136,11 +175,6 @@ def run_options(plan: Plan) -> list[Option]:
         for f in fields
         if f.metadata.get("flag", "") is not None
     ]
-
-
-def again(*names: str) -> list[Option]:
-    """Return the flags of the settings that a resume may change."""
-    return [option_of(RunConfig, name, None, "default: as before") for name in names]
 
 
 def _algorithm_options(plan: Plan) -> list[Option]:

@@ -8,22 +8,20 @@ from typing import Any
 import jax
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import Option
+from jaxrl_fast.cli.args import BUSY, Option
 from jaxrl_fast.cli.train import Plan, resolve
 from jaxrl_fast.doctor import machine, ready
 from jaxrl_fast.engine import tuned
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs.train import at_start
-from jaxrl_fast.values import new_picture
 
 OPTIONS = (
-    Option("busy", "bool", False, "measure although other processes use the device"),
+    BUSY,
     Option("other_numbers", "bool", False,
            "also take choices with other rounding or draws: other numbers, the same learning"),
-    Option("picture", "path", help="draw the trials into this file", metavar="FILE",
-           hint="default: none"),
-)  # fmt: skip
+    Option("picture", "picture", help="draw the trials into this file"),
+)
 
 
 def tune(plan: Plan, given: dict[str, Any], **how: Any) -> None:
@@ -31,7 +29,6 @@ def tune(plan: Plan, given: dict[str, Any], **how: Any) -> None:
 
     how: `measure` of `search`.
     """
-    picture = new_picture("--picture", given["picture"]) if "picture" in given else None
     before = None if given.get("busy") else machine.examine()
     algo, env, config = resolve(plan, given)
     prepared = prepare(algo, env, at_start(dataclasses.replace(config, tuned=False)))
@@ -50,8 +47,8 @@ def tune(plan: Plan, given: dict[str, Any], **how: Any) -> None:
     print(f"{title}: {plan.source}", flush=True)
     log = lambda text: print(f"  {text}", flush=True)
     found, tried = search(prepared, log, given.get("other_numbers", False), **how)
-    if picture:
-        draw(title, tried, picture)
+    if "picture" in given:
+        draw(title, tried, given["picture"])
     if not found.settings:
         tuned.forget(prepared)
         print(f"none of {len(tried)} choices is faster: runs keep the defaults")

@@ -108,7 +108,7 @@ class Training:
         return [self.seed + i % self.seeds for i in range(self.members)]
 
     def settings_of(self, member: int) -> dict[str, Any]:
-        """Return this member's own settings; empty where only seeds differ."""
+        """Return this member's own settings; empty if only seeds differ."""
         return {name: values[member // self.seeds]
                 for name, values in (self.population or {}).items()}
 
@@ -159,7 +159,7 @@ class Evaluation:
     eval_mode: str = setting("greedy", choices=MODES)
     """choice of actions in evaluations"""
     target_return: float | None = setting(None, none="never")
-    """stop once every member's evaluation return reaches it"""
+    """the run stops once every member's evaluation return is as high"""
 
     @property
     def most_episodes(self) -> int:

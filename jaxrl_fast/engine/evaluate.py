@@ -22,7 +22,7 @@ STEP_LIMIT = 27_000  # for environments without a limit
 
 
 class Evaluation(NamedTuple):
-    """Results by episode, [episodes]. `finished` is False where the step limit cut the episode.
+    """Results by episode, [episodes]. `finished` is False if the step limit cut the episode.
 
     ret: NaN after a reward, observation or action that is not finite.
     """

@@ -78,7 +78,7 @@ class OnDevice:
         if drawing is None:
             return None
         state = _TAKE(states, index)
-        return lambda: drawing.frame(_on_host(state))
+        return lambda: drawing.frame(random.on_host(state))
 
 
 def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array,
@@ -92,7 +92,7 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array,
     actor = jax.jit(rollout.init, static_argnums=3)(traced_env, traced_algo, start_key, 1)
     for t in range(0, max_steps, BLOCK):
         actor, found = _block(traced_env, traced_algo, agent, actor, play_key, np.int32(t))
-        states, done = _on_host(found)
+        states, done = random.on_host(found)
         ends = np.flatnonzero(done[: max_steps - t])
         for i in range(ends[0] + 1 if ends.size else min(BLOCK, max_steps - t)):
             yield tree.take(states, (i, 0))
@@ -101,7 +101,7 @@ def _episode(env: Env, algo: Algorithm, agent: Any, key: jax.Array,
                 inside = ends[0] + 1 < BLOCK
                 yield (
                     tree.take(states, (ends[0] + 1, 0)) if inside
-                    else tree.take(_on_host(actor.env), 0)
+                    else tree.take(random.on_host(actor.env), 0)
                 )
             return
 
@@ -133,9 +133,3 @@ def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor,
     obs = stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)
     state, obs = tree.strong((state, obs))
     return rollout.Actor(state, obs, carry), done[0]
-
-
-def _on_host(states: Any) -> Any:
-    """Return states in NumPy; random keys have no such form and stay keys."""
-    is_key = lambda leaf: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return jax.tree.map(lambda leaf: leaf if is_key(leaf) else np.asarray(leaf), states)

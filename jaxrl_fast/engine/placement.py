@@ -54,13 +54,17 @@ _told: list[str] = []  # a process says it once: a sweep's parts have other size
 
 
 def _tell_once(text: str) -> None:
-    if _told:
-        return
-    _told.append(text)
-    if shows(None):  # a line in the cell or on the terminal, where a warning looks like a fault
+    if not _told:
+        _told.append(text)
+        tell(text, watched=shows(None))
+
+
+def tell(text: str, watched: bool) -> None:
+    """Print a line where a user watches and a warning looks like a fault, else warn."""
+    if watched:
         print(text, file=sys.stderr if rich_shell() is None else sys.stdout, flush=True)
     else:
-        warnings.warn(text, stacklevel=6)
+        warnings.warn(text, stacklevel=7)
 
 
 def elsewhere(config: RunConfig, devices: int | str | None,

@@ -44,6 +44,11 @@ _RESETS = (
     "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: "
     "`jf.envs.Pool(size)`, ..."
 )
+_RESET = "reset(noise): `state, obs = env.init(key, num_envs)` begins episodes"
+_STEP = (
+    "step(noise, state, action): noise is one row of `env.draw(key, num_steps, num_envs, t)`, and "
+    "Gymnax's params are settings of the environment"
+)
 
 
 class Drawing(NamedTuple):
@@ -72,7 +77,7 @@ class Env(Environment):
         refuse_removed(cls)
         reset = cls.__dict__.get("reset")
         if getattr(reset, "__name__", None) == "reset":
-            cls.reset = checks.refuse_key(reset)
+            cls.reset = checks.called_as(_RESET)(checks.refuse_key(reset))
         draws = checks.with_iteration(cls.draw_reset)
         if draws is not cls.draw_reset:
             cls.draw_reset = draws
@@ -120,6 +125,7 @@ class Env(Environment):
         """Step every environment without reset: action [B, ...] -> (state [B], Outcome [B])."""
         raise NotImplementedError
 
+    @checks.called_as("init(key, num_envs)")
     def init(self, key: jax.Array, num_envs: int,
              t: jax.Array | None = None) -> tuple[PyTree, PyTree]:
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
@@ -140,6 +146,7 @@ class Env(Environment):
         """Draw all randomness of `num_steps` steps in iteration t, before the scan."""
         return draw_noise(self, self.resets, key, num_steps, num_envs, t)
 
+    @checks.called_as(_STEP)
     def step(self, noise: Noise, state: PyTree, action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
         """Step by `transition`, then reset ended environments; noise: `noise.at(i)` of `draw`."""
         if not isinstance(noise, Noise):

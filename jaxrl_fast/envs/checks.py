@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast import random
 from jaxrl_fast.envs.own_spaces import own_of
-from jaxrl_fast.errors import ConfigError, UserError
+from jaxrl_fast.errors import ConfigError, UserError, expected
 from jaxrl_fast.ops.precision import products
 from jaxrl_fast.spaces import Box, Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, given
@@ -58,11 +59,35 @@ def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
     def checked(self, noise):
         if is_key(noise) and not (noise.shape and _is_noise(self, noise)):
             raise ConfigError(f"{self.spec.name}: reset(noise)", "a key",
-                              "what `draw_reset(key, (num_envs,))` returns; "
+                              "the noise of `draw_reset(key, (num_envs,))`; "
                               "`state, obs = env.init(key, num_envs)` begins episodes")  # fmt: skip
         return reset(self, noise)
 
     return checked
+
+
+def called_as(usage: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator of an environment's method that answers a call of another form in a line.
+
+    usage: how to call it; others' forms are step(key, state, action, params) and reset(seed=0).
+    """
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        signature, name = inspect.signature(method), method.__name__
+
+        @functools.wraps(method)
+        def call(self, *args, **named):
+            try:
+                signature.bind(self, *args, **named)
+            except TypeError:
+                got = ", ".join([*map(describe, args), *(f"{key}=..." for key in named)])
+                raise expected(f"{self.spec.name}: {name}", f"called as {usage}",
+                               f"{name}({got})") from None
+            return method(self, *args, **named)
+
+        return call
+
+    return decorate
 
 
 def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,13 +113,13 @@ def _is_noise(env: Any, words: jax.Array) -> bool:
 
 
 def is_key(x: Any) -> bool:
-    """Return whether it is one random key, in either of JAX's forms."""
+    """Return whether `x` is one random key, in either of JAX's forms."""
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
     if shape is None or dtype is None:
         return False
     if shape == (2,):
         return dtype == jnp.uint32
-    return shape == () and jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key)
+    return shape == () and random.is_typed(x)
 
 
 def pair(spec: EnvSpec, function: str, found: Any) -> tuple[Any, Any]:

@@ -39,7 +39,7 @@ class Maker:
 
 
 def is_foreign(value: Any) -> bool:
-    """Return whether it is an environment or class of gymnax or Gymnasium."""
+    """Return whether `value` is an environment or class of gymnax or Gymnasium."""
     return gymnax_objects.is_gymnax(value) or gymnasium_objects.is_gymnasium(value)
 
 
@@ -132,7 +132,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Return whether it is the name of an object, or of something in an imported module."""
+    """Return whether `name` is an object's, or that of something in an imported module."""
     return name in _NAMED or _attribute(name) is not None
 
 
@@ -183,7 +183,7 @@ def _kind(source: Any, name: str) -> tuple[str, str]:
 
 
 def _is_asked(source: Any) -> bool:
-    """Return whether it may make another library's environment: only if one is imported."""
+    """Return whether `source` may make another library's environment: only if one is imported."""
     if isinstance(source, type) or not {"gymnasium", "gymnax"} & set(sys.modules):
         return False
     try:

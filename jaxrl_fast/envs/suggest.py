@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 
 from jaxrl_fast.envs import sources
+from jaxrl_fast.envs.atari.outcome_table import GAMES
 
 # Ids of packages that list theirs only when imported.
 GYMNASIUM = tuple("gym:" + name for name in (
@@ -19,20 +20,7 @@ GYMNASIUM = tuple("gym:" + name for name in (
     "Pusher-v5", "Reacher-v5", "Swimmer-v5",
     "Walker2d-v5",
 ))  # fmt: skip
-ATARI = tuple("ale:" + name for name in (
-    "Alien", "Amidar", "Assault", "Asterix", "Asteroids", "Atlantis",
-    "BankHeist", "BattleZone", "BeamRider", "Berzerk",
-    "Bowling", "Boxing", "Breakout", "Centipede", "ChopperCommand",
-    "CrazyClimber", "Defender", "DemonAttack", "DoubleDunk",
-    "Enduro", "FishingDerby", "Freeway", "Frostbite", "Gopher", "Gravitar",
-    "Hero", "IceHockey", "Jamesbond", "Kangaroo", "Krull",
-    "KungFuMaster", "MontezumaRevenge", "MsPacman", "NameThisGame",
-    "Phoenix", "Pitfall", "Pong", "PrivateEye", "Qbert",
-    "Riverraid", "RoadRunner", "Robotank", "Seaquest", "Skiing",
-    "Solaris", "SpaceInvaders", "StarGunner", "Surround", "Tennis",
-    "TimePilot", "Tutankham", "UpNDown", "Venture", "VideoPinball",
-    "WizardOfWor", "YarsRevenge", "Zaxxon",
-))  # fmt: skip
+ATARI = tuple("ale:" + "".join(map(str.capitalize, name.split("_"))) for name in GAMES)
 NEAR, SURE = 0.6, 0.85  # similarity for a guess, and for certainty
 MOST = 3
 

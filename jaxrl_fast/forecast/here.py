@@ -112,7 +112,7 @@ def device(prepared: Prepared) -> str:
 
 
 def started(proc: Path = Path("/proc")) -> float:
-    """Return the seconds since this process began; 0 where the system does not tell."""
+    """Return the seconds since this process began; 0 if the system does not tell."""
     try:
         ticks = int((proc / "self/stat").read_text().rpartition(")")[2].split()[19])
         return float((proc / "uptime").read_text().split()[0]) - ticks / os.sysconf("SC_CLK_TCK")

@@ -1,8 +1,7 @@
-"""Sinks for TensorBoard and Weights & Biases."""
+"""The sink for TensorBoard, and the scalars of a row for it and for trackers."""
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from pathlib import Path
@@ -10,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, import_optional, writing
+from jaxrl_fast import _moved
+from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
 from jaxrl_fast.values import expanded
 
 _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
+
+__getattr__ = _moved.contents_of("logs.trackers")
 
 
 class TensorBoardSink(Sink):
@@ -93,79 +95,6 @@ class TensorBoardSink(Sink):
     def cut(self, env_steps: int) -> None:
         self.close()
         self._purge = int(env_steps) + 1  # TensorBoard drops this step and all later ones
-
-
-class WandbSink(Sink):
-    """Weights & Biases: the scalars of TensorBoard over `env_steps`. Needs the extra [wandb].
-
-    A resumed run goes on in its W&B run, whose id is in `wandb.id` of the run directory. W&B cannot
-    delete rows: rows that it has are not sent again. Offline, `wandb.step` holds the last one.
-    Without `wandb.id` (a run of an older version) a resume is a new W&B run in the same `group`. A
-    video that comes after later rows stands at the last of them, with its own steps in the caption:
-    W&B's steps must not go back.
-
-    Args:
-        project: of W&B.
-        run: the run directory, which holds W&B's files, its name and the settings.
-    """
-
-    form = "wandb[:PROJECT]"
-
-    def __init__(self, project: str, run: LoggedRun):
-        import_optional("wandb", "logging to Weights & Biases", "wandb", "init")
-        self._project, self._of = project, run
-        self._run: Any = None
-        self._seen = self._last = -1  # environment steps of W&B's last row: at the start, and now
-
-    @classmethod
-    def of(cls, target: str, run: LoggedRun) -> WandbSink:
-        """Return the sink of a W&B run with the run directory's name."""
-        return cls(target or "jaxrl_fast", run)
-
-    def open(self) -> None:
-        import wandb
-
-        run, known = self._of, self._of.known("wandb")
-        run.path.mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
-        goes_on = {"id": known, "resume": "allow"} if known else {}
-        try:
-            self._run = wandb.init(
-                project=self._project, config=run.content, dir=str(run.path.absolute()),
-                name=run.path.name,
-                group=run.group, **goes_on,
-            )  # fmt: skip
-        except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
-            raise ConfigError("wandb project", self._project,
-                              f"a project that wandb can open ({error}); WANDB_MODE=offline needs "
-                              "no account") from error
-        if known:  # an offline run has no summary of what came before
-            stored = (
-                run.sent("wandb") if self._run.offline
-                else int(self._run.summary.get("env_steps") or -1)
-            )
-            self._seen = self._last = stored
-        run.keep_id("wandb", self._run.id)
-        self._run.define_metric("env_steps")
-        self._run.define_metric("*", step_metric="env_steps")
-
-    def write(self, row: Row) -> None:
-        if row.env_steps > self._seen:
-            self._last = int(row.env_steps)
-            self._run.log({"env_steps": self._last, **scalars(row)})
-            self._of.keep_step("wandb", self._last)
-
-    def video(self, clip: Clip) -> None:
-        import wandb
-
-        if clip.env_steps > self._seen:
-            source = io.BytesIO(clip.content) if clip.path is None else str(clip.path)
-            video = wandb.Video(source, caption=f"{clip.env_steps:,} steps", format=clip.format)
-            self._run.log({"env_steps": max(int(clip.env_steps), self._last), "video": video})
-
-    def close(self) -> None:
-        if self._run is not None:
-            run, self._run = self._run, None
-            run.finish()
 
 
 def scalars(row: Row, members: int = _MEMBERS) -> dict[str, float]:

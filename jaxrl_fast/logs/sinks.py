@@ -217,7 +217,7 @@ SINKS: Registry[type[Sink]] = Registry("sink", "jaxrl_fast.sinks", {
     "jsonl": "jaxrl_fast.logs.jsonl:JsonlSink",
     "csv": "jaxrl_fast.logs.csv_file:CsvSink",
     "tensorboard": "jaxrl_fast.logs.boards:TensorBoardSink",
-    "wandb": "jaxrl_fast.logs.boards:WandbSink",
+    "wandb": "jaxrl_fast.logs.trackers:WandbSink",
     "mlflow": "jaxrl_fast.logs.trackers:MlflowSink",
     "trackio": "jaxrl_fast.logs.trackers:TrackioSink",
 }, _check)  # fmt: skip

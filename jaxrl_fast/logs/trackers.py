@@ -1,15 +1,16 @@
-"""Sinks for MLflow and Trackio."""
+"""Sinks for trackers: Weights & Biases, MLflow and Trackio."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
-from jaxrl_fast.errors import import_optional
+from jaxrl_fast.errors import ConfigError, import_optional
 from jaxrl_fast.logs.boards import scalars
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
@@ -20,30 +21,115 @@ _LONGEST = 6000  # characters of a parameter's value, MLflow's most
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
-class MlflowSink(Sink):
-    """MLflow: the scalars of TensorBoard, videos as artifacts. Needs the extra [mlflow].
+class Tracker(Sink):
+    """A service that keeps runs: gets the scalars of TensorBoard over `env_steps`, and videos.
 
-    A member's metric is `member_007/NAME`. The settings are parameters by their names as flags
-    (`total_steps`, `algo.discount`). A resumed run goes on in its MLflow run, whose id is in
-    `mlflow.id` of the run directory.
+    A resumed run goes on in its run there, by the id in `KIND.id` of the run directory. What the
+    tracker has (`KIND.step`: up to which row) is not sent again. Needs the extra [KIND].
 
     Args:
-        uri: of a tracking server or store; None: what MLflow's environment variables say.
-        run: the run directory, the names and the settings.
+        target: the project; for MLflow the server or store.
+        run: the run directory, its name and the settings.
     """
 
-    form = "mlflow[:URI]"
+    kind: ClassVar[str]  # the package, and the name after `--log`
+    title: ClassVar[str]
+    entry: ClassVar[str] = "init"  # a name of the package, which an empty folder lacks
 
-    def __init__(self, uri: str | None, run: LoggedRun):
-        import_optional("mlflow", "logging to MLflow", "mlflow", "MlflowClient")
-        self._uri, self._of = uri, run
-        self._client: Any = None
-        self._id, self._seen = run.known("mlflow"), run.sent("mlflow")
-        self._status = "FAILED"  # of a log that ends before its run
+    def __init__(self, target: str | None, run: LoggedRun):
+        import_optional(self.kind, f"logging to {self.title}", self.kind, self.entry)
+        self._target, self._of = target, run
+        self._run: Any = None  # the tracker's, while it is open
+        self._known, self._seen = run.known(self.kind), run.sent(self.kind)
+
+    @classmethod
+    def of(cls, target: str, run: LoggedRun) -> Tracker:
+        """Return the sink of a run of the project, "jaxrl_fast" unless named."""
+        return cls(target or PROJECT, run)
+
+    def write(self, row: Row) -> None:
+        if row.env_steps > self._seen:
+            self._send(int(row.env_steps), scalars(row))
+            self._of.keep_step(self.kind, int(row.env_steps))
+
+    def video(self, clip: Clip) -> None:
+        if clip.env_steps > self._seen:
+            self._send_video(int(clip.env_steps), clip)
+
+    def close(self) -> None:
+        if self._run is not None:
+            run, self._run = self._run, None
+            self._finish(run)
+
+    def _send(self, env_steps: int, values: dict[str, float]) -> None:
+        raise NotImplementedError
+
+    def _send_video(self, env_steps: int, clip: Clip) -> None:
+        raise NotImplementedError
+
+    def _finish(self, run: Any) -> None:
+        run.finish()
+
+
+class WandbSink(Tracker):
+    """Weights & Biases; its run has the run directory's name, and its files are there.
+
+    Without `wandb.id` (a run of an older version) a resume is a new W&B run in the same `group`. A
+    video that comes after later rows stands at the last of them, with its own steps in the caption:
+    W&B's steps must not go back.
+    """
+
+    kind, title, form = "wandb", "Weights & Biases", "wandb[:PROJECT]"
+
+    def open(self) -> None:
+        import wandb
+
+        run = self._of
+        run.path.mkdir(parents=True, exist_ok=True)  # else wandb uses a temporary folder
+        goes_on = {"id": self._known, "resume": "allow"} if self._known else {}
+        try:
+            self._run = wandb.init(
+                project=self._target, config=run.content, dir=str(run.path.absolute()),
+                name=run.path.name,
+                group=run.group, **goes_on,
+            )  # fmt: skip
+        except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
+            raise ConfigError("wandb project", self._target,
+                              f"a project that wandb can open ({error}); WANDB_MODE=offline needs "
+                              "no account") from error
+        # an offline run has no summary of what came before
+        if self._known and not self._run.offline:
+            self._seen = int(self._run.summary.get("env_steps") or -1)
+        self._last = self._seen  # environment steps of W&B's last row
+        run.keep_id("wandb", self._run.id)
+        self._run.define_metric("env_steps")
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def _send(self, env_steps, values):
+        self._last = env_steps
+        self._run.log({"env_steps": env_steps, **values})
+
+    def _send_video(self, env_steps, clip):
+        import wandb
+
+        source = io.BytesIO(clip.content) if clip.path is None else str(clip.path)
+        video = wandb.Video(source, caption=f"{env_steps:,} steps", format=clip.format)
+        self._run.log({"env_steps": max(env_steps, self._last), "video": video})
+
+
+class MlflowSink(Tracker):
+    """MLflow: its experiment "jaxrl_fast", a run named after the run directory.
+
+    A member's metric is `member_007/NAME`; videos are artifacts. The settings are parameters by
+    their names as flags (`total_steps`, `algo.discount`).
+    """
+
+    kind, title, form, entry = "mlflow", "MLflow", "mlflow[:URI]", "MlflowClient"
+    _status = "FAILED"  # of a log that ends before its run
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> MlflowSink:
-        """Return a sink of the experiment "jaxrl_fast", its run named after the run directory."""
+        """Return a sink of a server or store; "": what MLflow's environment variables say."""
         return cls(target or None, run)
 
     def open(self) -> None:
@@ -52,13 +138,14 @@ class MlflowSink(Sink):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
         from mlflow import MlflowClient
 
-        client = MlflowClient(tracking_uri=self._uri)
-        if self._id is None:
-            self._id = self._create(client)
-            self._of.keep_id("mlflow", self._id)
+        self._client = MlflowClient(tracking_uri=self._target)
+        if self._known is None:
+            run = self._create(self._client)
+            self._of.keep_id("mlflow", run)
         else:
-            client.update_run(self._id, status="RUNNING")
-        self._client = client
+            run = self._known
+            self._client.update_run(run, status="RUNNING")
+        self._run = run
 
     def _create(self, client: Any) -> str:
         """Return the id of a new MLflow run with tags and parameters."""
@@ -75,55 +162,31 @@ class MlflowSink(Sink):
             client.log_batch(known, params=params[i : i + _PARAMS])
         return known
 
-    def write(self, row: Row) -> None:
+    def _send(self, env_steps, values):
         from mlflow.entities import Metric
 
-        if row.env_steps <= self._seen:
-            return
-        now, step = int(1000 * time.time()), int(row.env_steps)
+        now = int(1000 * time.time())
         # A store of files cannot hold `loss` and `loss/member_000`.
-        named = {"/".join(reversed(tag.split("/"))): value for tag, value in scalars(row).items()}
-        found = [Metric(name, value, now, step) for name, value in named.items()]
+        named = {"/".join(reversed(tag.split("/"))): value for tag, value in values.items()}
+        found = [Metric(name, value, now, env_steps) for name, value in named.items()]
         for i in range(0, len(found), _BATCH):
-            self._client.log_batch(self._id, found[i : i + _BATCH])
-        self._of.keep_step("mlflow", step)
+            self._client.log_batch(self._run, found[i : i + _BATCH])
 
-    def video(self, clip: Clip) -> None:
-        if clip.env_steps > self._seen:
-            with clip.file() as path:
-                self._client.log_artifact(self._id, str(path), "videos")
+    def _send_video(self, env_steps, clip):
+        with clip.file() as path:
+            self._client.log_artifact(self._run, str(path), "videos")
 
     def ended(self, outcome: str) -> None:
         self._status = _STATUS[outcome]
 
-    def close(self) -> None:
-        if self._client is not None:
-            client, self._client = self._client, None
-            client.set_terminated(self._id, self._status)
+    def _finish(self, run):
+        self._client.set_terminated(run, self._status)
 
 
-class TrackioSink(Sink):
-    """Trackio (extra [trackio]): the scalars of TensorBoard over `env_steps`, and videos.
+class TrackioSink(Tracker):
+    """Trackio; its run has the run directory's name, after its group for a seed."""
 
-    A resumed run goes on in its Trackio run, whose name is in `trackio.id` of the run directory.
-
-    Args:
-        project: of Trackio.
-        run: the run directory, its name and the settings.
-    """
-
-    form = "trackio[:PROJECT]"
-
-    def __init__(self, project: str, run: LoggedRun):
-        import_optional("trackio", "logging to Trackio", "trackio", "init")
-        self._project, self._of = project, run
-        self._run: Any = None
-        self._known, self._seen = run.known("trackio"), run.sent("trackio")
-
-    @classmethod
-    def of(cls, target: str, run: LoggedRun) -> TrackioSink:
-        """Return the sink of a run with the run directory's name, after its group for a seed."""
-        return cls(target or PROJECT, run)
+    kind, title, form = "trackio", "Trackio", "trackio[:PROJECT]"
 
     def open(self) -> None:
         import trackio
@@ -131,28 +194,20 @@ class TrackioSink(Sink):
         run = self._of
         named = run.path.name if run.seed is None else f"{run.group}-{run.path.name}"
         self._run = trackio.init(
-            project=self._project, name=self._known or named, group=run.group, config=run.content,
+            project=self._target, name=self._known or named, group=run.group, config=run.content,
             resume="must" if self._known else "never", embed=False,
         )  # fmt: skip
         run.keep_id("trackio", self._run.name)  # Trackio makes another name of a taken one
 
-    def write(self, row: Row) -> None:
-        if row.env_steps > self._seen:
-            self._run.log(scalars(row), step=int(row.env_steps))
-            self._of.keep_step("trackio", int(row.env_steps))
+    def _send(self, env_steps, values):
+        self._run.log(values, step=env_steps)
 
-    def video(self, clip: Clip) -> None:
+    def _send_video(self, env_steps, clip):
         import trackio
 
-        if clip.env_steps > self._seen:
-            with clip.file() as path:  # `log` copies it
-                video = trackio.Video(str(path), format=clip.format)
-                self._run.log({"video": video}, step=int(clip.env_steps))
-
-    def close(self) -> None:
-        if self._run is not None:
-            run, self._run = self._run, None
-            run.finish()
+        with clip.file() as path:  # `log` copies it
+            video = trackio.Video(str(path), format=clip.format)
+            self._run.log({"video": video}, step=env_steps)
 
 
 def parameters(content: Mapping[str, Any]) -> dict[str, str]:

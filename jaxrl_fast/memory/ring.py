@@ -167,7 +167,7 @@ class Ring(Memory):
         return on_cpu(write_apart, write, mem, rows, w)
 
     def seam(self, mem, w):
-        if hasattr(mem, "rows"):  # beside what a subclass keeps
+        if hasattr(mem, "rows"):  # beside a subclass's own parts
             return mem._replace(rows=self.seam(mem.rows, w))
         if hasattr(mem, "row"):  # beside carries
             return mem._replace(row=self.seam(mem.row, w))

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import random
-from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, expected
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
@@ -220,8 +220,17 @@ def _is_ours(module: nn.Module) -> bool:
 
 
 def example_features(torso: nn.Module, x: Any) -> jax.Array:
-    """Return zeros of the shape that `torso` makes of `x`."""
-    return jnp.zeros(_made.eval_shape(torso, jax.random.key(0), x)[0].shape, jnp.float32)
+    """Return zeros of the shape that `torso` makes of `x`; ConfigError for a user's that cannot."""
+    try:
+        found = _made.eval_shape(torso, jax.random.key(0), x)[0]
+    except Exception as error:  # most often it has another width
+        if isinstance(error, UserError) or _is_ours(torso):
+            raise
+        shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape[1:])}", x)
+        kind = torso.source if isinstance(torso, Foreign) else type(torso).__name__
+        raise expected("network", f"one for observations {shapes}: {brief(error)}",
+                       str(kind)) from error
+    return jnp.zeros(found.shape, jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)  # traced once, for its shapes

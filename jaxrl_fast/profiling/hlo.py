@@ -286,7 +286,7 @@ def _instruction(root: str | None, name: str, result: str, op: str, rest: str) -
 
 
 def _split(rest: str) -> tuple[str, str]:
-    """Return what stands inside the parentheses of the operands, and behind them."""
+    """Return the text inside the operands' parentheses, and the text behind them."""
     depth = 1
     for i, letter in enumerate(rest):
         depth += (letter == "(") - (letter == ")")

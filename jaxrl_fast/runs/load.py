@@ -71,7 +71,7 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
             iterations = grid.warmup + rows * grid.row
         return replay_after(run, state.memory, iterations)
     if not isinstance(run, AnyResult):
-        raise expected("run", "a run directory, or what jf.train returned", repr(run)[:100])
+        raise expected("run", "a run directory, or a result of jf.train", repr(run)[:100])
     check_int("member", member, 0, run.config.members - 1)
     if isinstance(run, SeedsInTurn):
         if not run.out:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from jaxrl_fast import random
 from jaxrl_fast.engine.grid import ROWS as MOST_ROWS
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.profiling.timing import Started, in_turns, with_short_rows
@@ -69,19 +70,12 @@ class Trial:
                 self.seen.update(leaf[..., i].tobytes())
         agent = self.seen.copy()
         for leaf in jax.tree.leaves(started.programs.unpadded(started.state.agent)):
-            agent.update(bits(leaf))
+            agent.update(np.asarray(random.as_data(leaf)).tobytes())
         self.numbers[started.iterations] = agent.hexdigest()
         return seconds / (started.iterations - before)
 
     def close(self) -> None:
         self.started.close()
-
-
-def bits(leaf: Any) -> bytes:
-    """Return the bits of an array or of keys."""
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        leaf = jax.random.key_data(leaf)
-    return np.asarray(leaf).tobytes()
 
 
 def equal(one: Trial, other: Trial) -> bool:

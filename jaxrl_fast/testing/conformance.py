@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast import random
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.envs.host.api import HostEnv
@@ -21,7 +22,7 @@ from jaxrl_fast.envs.resets import Noise
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.testing import host, rollout
-from jaxrl_fast.testing.purity import as_data, check_purity, compile_for_one_call, differing
+from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, differing
 from jaxrl_fast.types import EnvSpec, Outcome
 
 _CHANCE = 1e-4  # an event less probable by chance counts as a mistake
@@ -95,7 +96,7 @@ def _(env: Env, num_envs: int, num_steps: int | None, key: jax.Array | None,
     key = jax.random.key(0) if key is None else key
     _check_types(env, spec, num_envs)
     run = _play(env, key, num_envs, num_steps)
-    seen = jax.tree.map(lambda x: np.asarray(as_data(x)), run)
+    seen = jax.tree.map(lambda x: np.asarray(random.as_data(x)), run)
     return _judge(spec, seen, num_envs, num_steps, ends_at_limit)
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.envs.checks import describe
 from jaxrl_fast.memory import (
     Memory,
@@ -31,7 +31,7 @@ from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import require_equal, require_strong
 from jaxrl_fast.testing.priorities import check_priorities
-from jaxrl_fast.testing.purity import as_data, check_purity, compile_for_one_call, differing
+from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, differing
 from jaxrl_fast.types import Clock, Sequence, Window
 
 
@@ -240,7 +240,7 @@ def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int,
     if population:
         check_purity(traced.jaxpr, trace(copy.copy(memory))[0].jaxpr, "memory")
     compiled = compile_for_one_call(traced)
-    return lambda inputs: jax.tree.map(as_data, compiled(*inputs, ws))
+    return lambda inputs: jax.tree.map(random.as_data, compiled(*inputs, ws))
 
 
 def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:

@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.extend import core
 
+from jaxrl_fast import random
+
 
 def digest(jaxpr: Any, known: dict[Any, str]) -> str:
     """Return a hash of a program that does not depend on which parts JAX shares."""
@@ -24,7 +26,7 @@ def digest(jaxpr: Any, known: dict[Any, str]) -> str:
 
     def parameter(x: Any) -> str:
         if isinstance(x, core.ClosedJaxpr):
-            consts = "".join(str(np.asarray(as_data(c)).tobytes()) for c in x.consts)
+            consts = "".join(str(np.asarray(random.as_data(c)).tobytes()) for c in x.consts)
             return digest(x.jaxpr, known) + consts
         if isinstance(x, core.Jaxpr):
             return digest(x, known)
@@ -69,14 +71,7 @@ def compile_for_one_call(traced: Any) -> Any:
 def differing(a: Any, b: Any) -> str | None:
     """Return the path of the first leaf in which two trees of one structure differ, or None."""
     for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
-        x, y = np.asarray(as_data(x)), np.asarray(as_data(y))
+        x, y = np.asarray(random.as_data(x)), np.asarray(random.as_data(y))
         if not np.array_equal(x, y, equal_nan=x.dtype.kind == "f"):
             return jax.tree_util.keystr(path)
     return None
-
-
-def as_data(x: Any) -> Any:
-    """Return keys as their words, other arrays as they are."""
-    if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key):
-        return jax.random.key_data(x)
-    return x

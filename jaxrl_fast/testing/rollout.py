@@ -9,10 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast import tree
+from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import LAST, Env
 from jaxrl_fast.spaces import Dict, Discrete, MultiDiscrete, Space
-from jaxrl_fast.testing.purity import as_data
 from jaxrl_fast.types import given, lasting
 
 NUM_RESETS = 256  # sampled resets that define first states
@@ -28,7 +27,7 @@ def random_action(space: Space, obs: Any, key: jax.Array, num_envs: int) -> Any:
 
 def _rows(x: jax.Array) -> jax.Array:
     """Return [B, ...] as [B, n]; keys become their data."""
-    return as_data(x).reshape(x.shape[0], -1)
+    return random.as_data(x).reshape(x.shape[0], -1)
 
 
 def _every(flags: Iterable[jax.Array]) -> jax.Array:

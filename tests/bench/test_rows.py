@@ -33,7 +33,7 @@ def test_without_peers_ours_is_alone_and_each_peer_is_named(name, no_packages):
     assert notes or name == "step_cartpole"
 
 
-def test_rows_of_packages_alone_are_empty_without_them(no_packages):
+def test_rows_of_missing_packages_are_empty(no_packages):
     for name in OF_PACKAGES:
         notes = []
         assert ROWS[name].make(NOBODY, notes) == [] and notes

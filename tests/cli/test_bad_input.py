@@ -146,7 +146,7 @@ def thresholds(monkeypatch):
 TABLE = [
     # names
     row("unknown command", "trian ppo CartPole-v1", "command must be ", "got 'trian'",
-        "train, sweep, compare, plan,",
+        "train, sweep, plan, forecast,",
         "mean 'train'"),
     row("unknown algorithm", "train pppo CartPole-v1", "algorithm must be ", "got 'pppo'",
         "ppo, dqn", "did you mean 'ppo'"),

@@ -29,9 +29,9 @@ def test_a_comparison_and_its_files(run_cli, small, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "error"),
     [
-        (("tini",), ", tiny, got 'tini'; did you mean 'tiny'?"),
-        (("--turns", "0"), "--turns must be between 1 and 100"),
-        (("--scale", "nan"), "--scale must be between 0.001 and 100"),
+        (("tini",), ", 'tiny', got 'tini'; did you mean 'tiny'?"),
+        (("--turns", "0"), "--turns must be an integer from 1 to 100"),
+        (("--scale", "nan"), "--scale must be a finite number in [0.001, 100]"),
         (("--rejax", "/nowhere"), "--rejax must be the folder of a checkout"),
         (("--json", "/"), "--json must be the name of a file"),
     ],

@@ -21,7 +21,6 @@ import jaxrl_fast as jf
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import help, overview
 from jaxrl_fast.cli.train import describe_train
 from jaxrl_fast.envs.physics import mujoco_tools
 from jaxrl_fast.errors import RunError
@@ -354,7 +353,7 @@ def test_subpackages_come_with_a_plain_import():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
-def test_list(run_cli, monkeypatch):
+def test_list_fits_a_screen_and_a_part_shows_all(run_cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = run_cli("list")
     assert code == 0 and len(out.splitlines()) <= 23 and max(map(len, out.splitlines())) <= 80
@@ -370,8 +369,8 @@ def test_list(run_cli, monkeypatch):
 
 def test_help_of_everything(run_cli):
     code, out, err = run_cli()
-    assert (code, err) == (0, "") and overview.BEGIN in out and out == run_cli("--help")[1]
-    assert set(overview.names()) == set(help.TRY)
+    assert (code, err) == (0, "") and "Begin with:  jaxrl-fast train" in out
+    assert out == run_cli("--help")[1]
     assert "jaxrl-fast 0." in run_cli("--version")[1]
     for command, part in (("eval", "--episodes INT"), ("plot", "--metric TEXT"),
                           ("list", "--import MODULE")):

@@ -10,8 +10,12 @@ import shlex
 import pytest
 
 from jaxrl_fast import values
-from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.cli import resume, sweep
+from jaxrl_fast.cli.args import START
+from jaxrl_fast.cli.commands import COMMANDS as TABLE
+from jaxrl_fast.cli.option import Option
+from jaxrl_fast.cli.train import describe_train
 
 NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none",
               "nan", "-inf", "1e999",
@@ -29,6 +33,7 @@ BAD = {  # of every kind
     "numbers": ("", ",", "1,", "1,,2", "²", "none", ";;", "1;2", "\0"),
     "path": NO_PATH,
     "file": (*NO_PATH, ".", "/", "/proc/nowhere/x.png"),
+    "picture": (*NO_PATH, ".", "/", "/proc/nowhere/x.png", "x.txt"),
     "word": ("", " ", "\n"),
     "append": ("", " ", "no such module\n", "a=\0", "²"),
     "devices": ("", "0", "-1", "²", "١", "1,", "none", "1.5", "2;", "9" * 5000),
@@ -55,18 +60,15 @@ def offline(tmp_path, monkeypatch, nothing_compiles):
     return tmp_path
 
 
-def flags_of(line: str) -> list[cli_args.Option]:
-    """The flags that a command line understands."""
-    found = []
-
-    def capture(prog, options, argv):
-        found.extend(options)
-        raise SystemExit(0)  # as after --help
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli_args, "read_flags", capture)
-        assert cli.main(line.split()) == 0
-    return found
+def flags_of(line: str) -> list[Option]:
+    """Return the flags that a command line understands."""
+    name, *words = line.split()
+    if "--resume" in words:
+        return [*(resume.OPTIONS if name == "train" else sweep.RESUMED)]
+    if not TABLE[name].of_a_run:
+        return [*TABLE[name].options]
+    own = [option for option in TABLE[name].options if option not in START]
+    return [*describe_train(words, [], None, name).options, *own]
 
 
 def refused(argv: list[str], capsys, names: str = "") -> str | None:
@@ -150,43 +152,52 @@ def test_hostile_grids_and_priors_are_refused(offline, capsys):
 
 
 WRONG = """
--x | --- | --=1 | -- | - | --switch= | --resume= | --config= | train | train ppo | train ppo CartPole-v1 Pendulum-v1 |
-train ppo '' | train '' CartPole-v1 | train ppo CartPole-v1 --algo.no-clip-value=1 |
-train ppo CartPole-v1 --algo.clip-value=yes | train ppo CartPole-v1 --algo.clip-value yes |
-train ppo CartPole-v1 --preset=1 | train ppo CartPole-v1 --no-preset= | train ppo CartPole-v1 --tensorboard=no |
-train ppo CartPole-v1 --distributed=1 | train ppo CartPole-v1 --seeds | train ppo CartPole-v1 --seeds --seed 1 |
-train ppo CartPole-v1 --seeds=1=2 | train ppo CartPole-v1 --seeds 1 2 | train ppo CartPole-v1 --algo.hidden |
+-x | --- | --=1 | -- | - | --switch= | --resume= | --config= | train | train ppo |
+train ppo CartPole-v1 Pendulum-v1 | train ppo '' | train '' CartPole-v1 |
+train ppo CartPole-v1 --algo.no-clip-value=1 | train ppo CartPole-v1 --algo.clip-value=yes |
+train ppo CartPole-v1 --algo.clip-value yes | train ppo CartPole-v1 --preset=1 |
+train ppo CartPole-v1 --no-preset= | train ppo CartPole-v1 --tensorboard=no |
+train ppo CartPole-v1 --distributed=1 | train ppo CartPole-v1 --seeds |
+train ppo CartPole-v1 --seeds --seed 1 | train ppo CartPole-v1 --seeds=1=2 |
+train ppo CartPole-v1 --seeds 1 2 | train ppo CartPole-v1 --algo.hidden |
 train ppo CartPole-v1 --algo.hidden none | train ppo CartPole-v1 --algo.hidden none 64 |
 train a2c CartPole-v1 --algo.hidden none | train impala CartPole-v1 --algo.hidden none |
 train ppo CartPole-v1 --algo.hidden 64, | train ppo CartPole-v1 --algo.hidden 64,,64 |
 train ppo CartPole-v1 --algo.hidden ',' | train ppo CartPole-v1 --algo.hidden '' |
 train ppo CartPole-v1 --algo.hidden '64;64' | train ppo CartPole-v1 --algo.hidden -64 |
-train ppo CartPole-v1 --out '' | train ppo CartPole-v1 --out | train ppo CartPole-v1 --out a --out '' |
-train ppo CartPole-v1 --devices 0 | train ppo CartPole-v1 --devices -1 | train ppo CartPole-v1 --devices 1.0 |
+train ppo CartPole-v1 --out '' | train ppo CartPole-v1 --out |
+train ppo CartPole-v1 --out a --out '' | train ppo CartPole-v1 --devices 0 |
+train ppo CartPole-v1 --devices -1 | train ppo CartPole-v1 --devices 1.0 |
 train ppo CartPole-v1 --devices all,1 | train ppo CartPole-v1 --mesh env:2 |
 train ppo CartPole-v1 --mesh env=2,env=2 | train ppo CartPole-v1 --mesh 'env=2 population=2' |
-train ppo CartPole-v1 --processes 2 | train ppo CartPole-v1 --process 0 | train ppo CartPole-v1 --coordinator x:1 |
-train ppo CartPole-v1 --distributed --processes ² | train ppo CartPole-v1 --distributed --process 1.5 |
-train ppo CartPole-v1 --distributed --coordinator '' | train ppo CartPole-v1 --distributed --processes 2 |
-train ppo CartPole-v1 --distributed --coordinator x:1 --processes 2 --process 2 | train --resume . --devices 0 |
-train --resume . --mesh env=0 | train --resume . x | train --resume '' | train --resume nowhere |
-train --resume=. --resume= | sweep | sweep ppo | sweep ppo CartPole-v1 --pbt=1 | sweep ppo CartPole-v1 --pbt |
-sweep ppo CartPole-v1 --grid | sweep --resume '' | sweep ppo CartPole-v1 --members 2 |
+train ppo CartPole-v1 --processes 2 | train ppo CartPole-v1 --process 0 |
+train ppo CartPole-v1 --coordinator x:1 | train ppo CartPole-v1 --distributed --processes ² |
+train ppo CartPole-v1 --distributed --process 1.5 |
+train ppo CartPole-v1 --distributed --coordinator '' |
+train ppo CartPole-v1 --distributed --processes 2 |
+train ppo CartPole-v1 --distributed --coordinator x:1 --processes 2 --process 2 |
+train --resume . --devices 0 | train --resume . --mesh env=0 | train --resume . x |
+train --resume '' | train --resume nowhere | train --resume=. --resume= | sweep | sweep ppo |
+sweep ppo CartPole-v1 --pbt=1 | sweep ppo CartPole-v1 --pbt | sweep ppo CartPole-v1 --grid |
+sweep --resume '' | sweep ppo CartPole-v1 --members 2 |
 sweep ppo CartPole-v1 --halving 0 --grid algo.discount=0.9,0.99 |
 sweep ppo CartPole-v1 --eta 1 --halving 2 --grid algo.discount=0.9,0.99 |
 sweep ppo CartPole-v1 --wave 0 --grid algo.discount=0.9,0.99 |
 sweep ppo CartPole-v1 --pbt-every 5 --grid algo.discount=0.9,0.99 | plan | plan ppo |
-plan ppo CartPole-v1 --compile=1 | plan ppo CartPole-v1 --out x | plan ppo CartPole-v1 --seeds ² | eval | eval . . |
-eval nowhere --episodes ² | eval nowhere --seed 1e99 | eval nowhere --seed -1 | eval nowhere --which worst |
-eval nowhere --mode random | eval nowhere --member ٣ | eval '' | eval ' ' | plot | plot '' | plot . --out '' |
-plot . --out . | plot . --metric '' | compare | compare . | compare . '' | compare . . --csv '' |
-compare . . --csv . | compare . . --out '' | compare . . --out / | experience | experience a | experience a b c |
-experience '' b | experience a '' | experience a.npz b --member ² | experience a . |
-experience a.npz b --env.stack 2 | experience a.npz b --environment '' | experience a.npz b --environment nothing |
-list x | list --import '' | list --import .. | list --import 'a b' | ladder | ladder breakout |
-ladder pong --minutes ² | ladder pong --minutes 0 | ladder pong --minutes nan | ladder pong --seed -1 |
-ladder pong --rungs '' | ladder pong --rungs nothing | ladder pong --out '' | ladder pong --full --minutes 1 |
-ladder pong --full=1 | trian | ² | sweep ppo CartPole-v1 --members 0 --sample algo.discount=uniform:0.9,0.99
+plan ppo CartPole-v1 --compile=1 | plan ppo CartPole-v1 --out x | plan ppo CartPole-v1 --seeds ² |
+eval | eval . . | eval nowhere --episodes ² | eval nowhere --seed 1e99 | eval nowhere --seed -1 |
+eval nowhere --which worst | eval nowhere --mode random | eval nowhere --member ٣ | eval '' |
+eval ' ' | plot | plot '' | plot . --out '' | plot . --out . | plot . --metric '' | compare |
+compare . | compare . '' | compare . . --csv '' | compare . . --csv . | compare . . --out '' |
+compare . . --out / | experience | experience a | experience a b c | experience '' b |
+experience a '' | experience a.npz b --member ² | experience a . |
+experience a.npz b --env.stack 2 | experience a.npz b --environment '' |
+experience a.npz b --environment nothing | list x | list --import '' | list --import .. |
+list --import 'a b' | ladder | ladder breakout | ladder pong --minutes ² | ladder pong --minutes 0 |
+ladder pong --minutes nan | ladder pong --seed -1 | ladder pong --rungs '' |
+ladder pong --rungs nothing | ladder pong --out '' | ladder pong --full --minutes 1 |
+ladder pong --full=1 | trian | ² |
+sweep ppo CartPole-v1 --members 0 --sample algo.discount=uniform:0.9,0.99
 """
 
 

@@ -30,7 +30,7 @@ def test_a_table_of_devices(run_cli):
     assert "1 x NVIDIA H100 SXM" in out and "8 x TPU v5e" in out
 
 
-def test_a_forecast_for_another_device_prints_what_it_assumes(run_cli):
+def test_a_forecast_for_another_device_prints_assumptions(run_cli):
     code, out, _ = run_cli("forecast", "a2c", "CartPole-v1", *SMALL, "--on", "a100")
     assert code == 0 and "assumed:" in out and "launches" in out and "data sheet" in out
 
@@ -42,7 +42,7 @@ def test_a_forecast_for_another_device_prints_what_it_assumes(run_cli):
         (("--price-per-hour", "-1"), "the price of an hour, a number of at least 0, got '-1'"),
         (("--on", "h101"), "did you mean 'h100'?"),
         (("--rent", "h100", "--on", "a100"), "--on must be left out with --rent"),
-        (("--seconds", "0"), "--seconds must be between 0.5 and 600"),
+        (("--seconds", "0"), "--seconds must be a finite number in [0.5, 600]"),
         (("--picture", "/"), "--picture must be the name of a file"),
         (("--on", "h100", "--picture", "x.xyz"), "must be a file that ends in .png, .svg, .pdf"),
     ],

@@ -15,7 +15,8 @@ import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import completion, help, other_flags, overview, runs
+from jaxrl_fast.cli import completion, help, other_flags, runs
+from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.testing import check_env
 
 SMALL = ["--total-steps", "1024", "--eval-episodes", "2", "--no-tensorboard", "--no-pictures"]
@@ -49,7 +50,8 @@ def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     code, out, _ = run_cli(*line)
     assert code == 0
     # what it says to try works as it is
-    assert {"jaxrl-fast eval run --import fresh_env", "jaxrl-fast report run --import fresh_env"} <= {
+    assert {"jaxrl-fast eval run --import fresh_env",
+            "jaxrl-fast report run --import fresh_env"} <= {
         text.strip() for text in out.splitlines()}
     run_tests(place, "test_fresh_env.py")
     assert len(jf.show(jf.make("fresh_env"), [1, 0, 1]).frames) == 4
@@ -89,12 +91,13 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ((), "KIND NAME must be given, got none: jaxrl-fast new environment my_env"),
+    ((), "KIND NAME must be given, got none: jaxrl-fast new environment maze"),
     (("enviroment", "x"), "did you mean 'environment'"),
     (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
     (("environment", "class"), "NAME must be the name of a module"),
     (("algorithm", "ppo"), "NAME must be a name that jaxrl_fast does not use itself, got 'ppo'"),
-    (("algorithm", "jax"), "NAME must be a name that is not installed, got 'jax': jax.py would hide"),
+    (("algorithm", "jax"),
+     "NAME must be a name that is not installed, got 'jax': jax.py would hide"),
     (("project", "json"), "NAME must be a name that is not installed, got 'json'"),
     (("algorithm", "there"), "NAME must be one whose file there.py is not there yet"),
 ])  # fmt: skip
@@ -153,7 +156,6 @@ def test_the_overview_fits_a_screen(run_cli):
     assert len(lines) <= 23 and max(map(len, lines)) <= 80 and lines[-1].startswith("Begin with:")
 
 
-COMMANDS = overview.names()
 RUNS = [f"{name} ppo CartPole-v1"
         for name in ("train", "sweep", "plan", "forecast", "compile", "profile")]
 
@@ -168,10 +170,11 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
     assert "\ntry:  " in out or "\nall " in out  # what to type next
 
 
-@pytest.mark.parametrize("command", help.TRY)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_of_a_help_have_flags_of_the_command(command):
-    known = [o.flag for o in other_flags.commands().get(command.replace("ladder", "ladder pong"), ())]
-    for typed in help.TRY[command]:
+    known = [option.flag for option in other_flags.flags_of(COMMANDS[command])]
+    assert COMMANDS[command].tries
+    for typed in COMMANDS[command].tries:
         flags = [word for word in typed.split() if word.startswith("--")]
         assert {flag for flag in flags if not flag.startswith(("--algo.", "--env."))} <= {*known}
 
@@ -181,7 +184,8 @@ def test_a_help_is_coloured_on_a_terminal(run_cli, monkeypatch):
     assert "\033" not in run_cli("eval", "--help")[1]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     shown = help.first_screen("jaxrl-fast eval RUN", "Play.", runs.EVAL)
-    assert "\033[1mflags of the command\033[0m" in shown and "\033[36m--episodes INT\033[0m" in shown
+    assert "\033[1mflags of the command\033[0m" in shown
+    assert "\033[36m--episodes INT\033[0m" in shown
 
 
 @pytest.mark.parametrize("command", ["train", "sweep"])

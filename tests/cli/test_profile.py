@@ -39,8 +39,8 @@ def test_the_whole_command(run_cli, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--seconds", "0"), "--seconds must be above 0 and at most 600, got 0"),
-        (("--seconds", "inf"), "--seconds must be above 0 and at most 600, got inf"),
+        (("--seconds", "0"), "--seconds must be a finite number in [0.01, 600], got 0"),
+        (("--seconds", "inf"), "--seconds must be a finite number in [0.01, 600], got inf"),
         (("--out", "afile"), "--out must be a folder that can be written, got 'afile'"),
         (("--trace", "full"), "--trace must be a new or empty folder, got 'full'"),
         (("--ablation", "--seeds", "2", "--devices", "1"),

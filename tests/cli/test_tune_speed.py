@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl_fast.cli import command, tune_speed
+from jaxrl_fast.cli import tune_speed
+from jaxrl_fast.cli.train import described
 from jaxrl_fast.speed.trials import Measure
 
 SMALL = (
@@ -37,9 +38,8 @@ def tune(cache, capsys):
     """tune(words, ratio, **how): what the command prints if the search compares trials so."""
 
     def call(words, ratio, **how):
-        run = command.describe([*words, *TUNE, "--busy"], "tune-speed",
-                               ["--busy", "--other-numbers", "--no-donate"], tune_speed.OPTIONS,
-                               ("out", "resume"))
+        run = described([*words, *TUNE, "--busy"], "tune-speed", tune_speed.OPTIONS,
+                        ("out", "resume"))
         tune_speed.tune(*run, measure=Measure(ratio=ratio, **how))
         printed = capsys.readouterr()
         assert not printed.err

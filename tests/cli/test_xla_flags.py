@@ -43,6 +43,6 @@ def test_commands_without_a_backend_work_with_any_flags(line, tmp_path):
     assert done.returncode == 0 and not done.stderr
 
 
-def test_known_flags_pass_to_the_command_that_they_are_for(tmp_path):
+def test_known_flags_pass_to_the_command(tmp_path):
     done = ended("eval none", KNOWN, tmp_path)
     assert done.returncode == 2 and "run must be an existing run directory" in done.stderr

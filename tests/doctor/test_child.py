@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     assert child.why_not_writable(str(tmp_path / "file" / "below")) == "Not a directory"
 
 
-def test_programs_of_a_folder_and_which_were_read_again(tmp_path):
+def test_programs_of_a_folder_and_the_share_read_again(tmp_path):
     for name, read in (("a-cache", 200), ("b-cache", 50), ("other", 200)):
         (tmp_path / name).write_text("xyz")
         os.utime(tmp_path / name, (read, 100))
@@ -85,7 +85,7 @@ def test_programs_of_a_folder_and_which_were_read_again(tmp_path):
     assert child.contents("") == child.contents(str(tmp_path / "none")) == {}
 
 
-def test_this_xla_names_the_flag_that_it_does_not_know():
+def test_the_installed_xla_names_an_unknown_flag():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_no_such_flag=1"
     given = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     found = child.without_unknown(given)

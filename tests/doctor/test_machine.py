@@ -50,7 +50,7 @@ def test_the_share_of_a_core():
     assert share == pytest.approx(0.25)
 
 
-def test_this_machine():
+def test_examine_returns_plausible_facts():
     here = machine.examine()
     assert 1 <= here.cores <= here.all_cores == os.cpu_count()
     assert 0 < here.share <= 1 and 0 < here.available_bytes <= here.memory_bytes

@@ -26,7 +26,7 @@ def test_an_idle_machine_is_measured():
         (Machine(2, 2, cards=(TAKEN,)), "gpu", "card 60% busy"),
     ],
 )
-def test_a_busy_device_is_refused_with_the_flag_that_allows_it(found, platform, text):
+def test_a_busy_device_is_refused_with_the_flag_that_allows_measuring(found, platform, text):
     with pytest.raises(ConfigError, match=f"the device must be idle, got .*{text}.*--busy"):
         check_idle(found, platform)
 

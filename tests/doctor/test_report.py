@@ -22,7 +22,7 @@ def test_numbers_with_prefixes(value, text):
     assert si(value, "B/s") == text
 
 
-def test_bytes():
+def test_bytes_in_binary_units():
     sizes = ["5 B", "2.0 KiB", "3.0 MiB", "1,024.0 GiB"]
     assert [gib(x) for x in (5, 2048, 3 * 2**20, 2**40)] == sizes
 

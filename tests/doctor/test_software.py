@@ -30,7 +30,7 @@ def test_a_version_of_a_package_that_is_not_there():
     assert software.requirements("no-such-package") == []
 
 
-def test_flags():
+def test_flags_of_xla_are_read_and_left_out():
     assert software.flags("--a=1 --b '--c=x y'") == {"--a": "1", "--b": "true", "--c": "x y"}
     assert software.flags("") == software.flags("/no/such/file") == {}
     assert software.flags("--a='1") == {"--a": "'1"}

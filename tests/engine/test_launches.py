@@ -1,4 +1,4 @@
-"""Programs as they are lowered for a GPU, on a machine without one: nothing that the host waits for."""
+"""Programs as they are lowered for a GPU, on a machine without one: the host waits for nothing."""
 
 from __future__ import annotations
 
@@ -22,22 +22,27 @@ from jaxrl_fast.tree import as_float32
 
 
 def equations(jaxpr, platform: str):
-    """Every equation of a JAXPR as it is lowered for a platform; of a choice by platform the branch taken there."""
+    """Return every equation of a JAXPR for a platform, and of a choice by platform its branch."""
     for eqn in jaxpr.eqns:
         params = eqn.params
         if eqn.primitive.name == "cond" and params.get("branches_platforms"):
-            here = next(i for i, names in enumerate(params["branches_platforms"]) if names is None or platform in names)
+            here = next(i for i,
+                        names in enumerate(params["branches_platforms"]) if names is None
+                        or platform in names)
             yield from equations(params["branches"][here].jaxpr, platform)
             continue
         yield eqn
-        for value in jax.tree.leaves(params, is_leaf=lambda x: isinstance(x, (core.Jaxpr, core.ClosedJaxpr))):
+        for value in jax.tree.leaves(params,
+                                     is_leaf=lambda x: isinstance(x,
+                                                                  (core.Jaxpr, core.ClosedJaxpr))):
             if isinstance(value, (core.Jaxpr, core.ClosedJaxpr)):
                 yield from equations(getattr(value, "jaxpr", value), platform)
 
 
 def control(jaxpr, platform: str) -> collections.Counter:
     """Counts of `while` and `cond`. A `scan` knows its trip count."""
-    return collections.Counter(e.primitive.name for e in equations(jaxpr, platform) if e.primitive.name in ("cond", "while"))
+    return collections.Counter(e.primitive.name for e in equations(jaxpr, platform)
+                               if e.primitive.name in ("cond", "while"))
 
 
 def unrolled(jaxpr, platform: str) -> dict[int, set[int]]:
@@ -51,10 +56,11 @@ def unrolled(jaxpr, platform: str) -> dict[int, set[int]]:
 
 @functools.cache
 def log_row(name: str, members: int = 1, **settings):
-    """A log row of two iterations, traced: the body of a chunk and of `make_train`. Several members: under `vmap`."""
+    """Trace a log row of two iterations, as in a chunk and in `make_train`; members: by `vmap`."""
     env = tools.environment(name)
     run = as_float32(Run(env, tools.algorithm(name, **settings).bind(env.spec), 100.0))
-    init, row = lambda key: iteration.init(run, key), lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    init = lambda key: iteration.init(run, key)
+    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
     if members == 1:
         return jax.make_jaxpr(row)(jax.eval_shape(init, jax.random.key(0))).jaxpr
     keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), members))
@@ -63,17 +69,22 @@ def log_row(name: str, members: int = 1, **settings):
 
 KEY = jax.random.key(0)
 SLOW = functools.partial(pytest.param, marks=pytest.mark.slow)
-RING = {"while": 1}  # a loop that runs once keeps a ring's write apart from what reads it (`memory.ring`)
+# a loop that runs once keeps a ring's write apart from its readers (`memory.ring`)
+RING = {"while": 1}
 ON_A_CPU = {
-    "dqn": RING | {"cond": 1}, "c51": RING | {"cond": 1}, "qr_dqn": RING | {"cond": 1}, "rainbow": RING | {"cond": 1},
-    "apex": RING | {"cond": 1}, "sac": RING | {"cond": 1}, "td3": RING | {"cond": 1}, "crossq": RING | {"cond": 1},
-    "tqc": RING, "ppo": {"while": 1}, "pqn": {"while": 1}, "impala": {"while": 1}, "apg": {}, "es": {}, "ars": {},
+    "dqn": RING | {"cond": 1}, "c51": RING | {"cond": 1}, "qr_dqn": RING | {"cond": 1},
+    "rainbow": RING | {"cond": 1},
+    "apex": RING | {"cond": 1}, "sac": RING | {"cond": 1}, "td3": RING | {"cond": 1},
+    "crossq": RING | {"cond": 1},
+    "tqc": RING, "ppo": {"while": 1}, "pqn": {"while": 1}, "impala": {"while": 1}, "apg": {},
+    "es": {}, "ars": {},
 }  # fmt: skip
 
 
 # One of a family under `vmap`: its members differ in their losses.
 @pytest.mark.parametrize(("name", "members"), [
-    *((name, 1) for name in ON_A_CPU), *((name, 3) for name in ("rainbow", "td3", "ppo", "apg", "es")),
+    *((name, 1) for name in ON_A_CPU),
+    *((name, 3) for name in ("rainbow", "td3", "ppo", "apg", "es")),
     *(SLOW(name, 3) for name in ON_A_CPU if name not in ("rainbow", "td3", "ppo", "apg", "es")),
 ])  # fmt: skip
 def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
@@ -106,14 +117,18 @@ def test_a_gpus_loop_carries_its_small_arrays_as_one(name, cpu, cuda):
 def test_a_packed_carry_has_the_same_results(members, both_forms):
     """Every dtype, a leaf too large to pack, one that never changes, and a key."""
     carry = {
-        "a": jnp.float32(1), "b": jnp.ones((2, 3)), "c": jnp.array([True, False]), "d": jnp.array([3, 250], jnp.uint8),
-        "e": jnp.int32(7), "f": jnp.uint32(2**32 - 1), "g": jnp.zeros(lowering.SMALL + 1), "h": jnp.arange(3),
+        "a": jnp.float32(1), "b": jnp.ones((2, 3)), "c": jnp.array([True, False]),
+        "d": jnp.array([3, 250], jnp.uint8),
+        "e": jnp.int32(7), "f": jnp.uint32(2**32 - 1), "g": jnp.zeros(lowering.SMALL + 1),
+        "h": jnp.arange(3),
         "i": jax.random.key(1),
     }  # fmt: skip
 
     def step(carry, x):
-        new = {"a": carry["a"] * x, "b": carry["b"] + carry["a"], "c": ~carry["c"], "d": carry["d"] + jnp.uint8(9)}
-        new |= {"e": carry["e"] - 3, "f": carry["f"] + 5, "g": carry["g"] + x, "i": jax.random.fold_in(carry["i"], 3)}
+        new = {"a": carry["a"] * x, "b": carry["b"] + carry["a"], "c": ~carry["c"],
+               "d": carry["d"] + jnp.uint8(9)}
+        new |= {"e": carry["e"] - 3, "f": carry["f"] + 5, "g": carry["g"] + x,
+                "i": jax.random.fold_in(carry["i"], 3)}
         return carry | new, (carry["b"].sum() + carry["h"][1])[None]
 
     def run(scale):
@@ -128,8 +143,10 @@ def test_a_packed_carry_has_the_same_results(members, both_forms):
 def test_a_packed_carry_has_gradients(both_forms):
     """Meta-gradients through a whole run pass its loops."""
     carry = {"a": jnp.float32(1), "b": jnp.ones(3), "n": jnp.int32(0), "m": jnp.int32(1)}
-    step = lambda c, x: ({"a": c["a"] * x, "b": c["b"] + c["a"], "n": c["n"] + 1, "m": c["m"] + 2}, c["b"].sum()[None])
-    total = lambda scale: jnp.sum(lowering.scan_sum(step, carry | {"a": scale}, jnp.arange(1.0, 5.0))[1])
+    step = lambda c, x: ({"a": c["a"] * x, "b": c["b"] + c["a"], "n": c["n"] + 1, "m": c["m"] + 2},
+                         c["b"].sum()[None])
+    total = lambda scale: jnp.sum(lowering.scan_sum(step, carry | {"a": scale},
+                                                    jnp.arange(1.0, 5.0))[1])
     ours, gpus = both_forms(jax.grad(total), jnp.float32(2))
     assert float(ours) == float(gpus) == 3 * (3 * 1 + 2 * 1 + 1 * 2 + 0 * 6)
 
@@ -169,21 +186,26 @@ def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
     state = jax.eval_shape(lambda key: iteration.init(run, key), jax.random.key(0))
     with lowering.known("cpu"):
         alone = jax.make_jaxpr(row)(state).jaxpr
-    names = lambda jaxpr, platform: collections.Counter(e.primitive.name for e in equations(jaxpr, platform))
-    assert names(alone, "cuda") == names(alone, "cpu") and "platform_index" not in names(alone, "cpu")
+    names = lambda jaxpr, platform: collections.Counter(e.primitive.name
+                                                        for e in equations(jaxpr, platform))
+    assert names(alone, "cuda") == names(alone, "cpu") and "platform_index" not in names(alone,
+                                                                                         "cpu")
     assert control(alone, "cpu") == control(log_row(name), "cpu")
 
 
 @pytest.mark.parametrize("members", [1, 3])
 def test_a_loop_with_a_limit_of_turns(members, both_forms):
-    """Lanes of a population end at turns of their own; the branch stays one. On a GPU a turn has parts."""
+    """Lanes end at turns of their own, and the branch stays one. On a GPU a turn has parts."""
     goes_on = lambda carry: carry[0] < carry[1]
 
     def step(carry, drawn):
-        goes = (carry[0] + jnp.arange(len(drawn)) < carry[1]) & (drawn == carry[0] + jnp.arange(len(drawn)))
+        goes = (carry[0] + jnp.arange(len(drawn)) < carry[1]) & (drawn == carry[0]
+                                                                 + jnp.arange(len(drawn)))
         return carry[0] + len(drawn), carry[1], carry[2] + jnp.sum(goes)
 
-    draw, part = lambda i: 4 * i + jnp.arange(4), lambda x, j: jax.lax.dynamic_slice_in_dim(x, 2 * j, 2)
+    draw, part = lambda i: 4 * i + jnp.arange(4), lambda x, j: jax.lax.dynamic_slice_in_dim(x,
+                                                                                            2 * j,
+                                                                                            2)
     begin = lambda most: (jnp.int32(0), most, jnp.int32(0))
     run = lambda most: lowering.while_at_most(goes_on, step, begin(most), 2, draw, 2, part)[2]
     run, most = (jax.vmap(run), jnp.array([3, 0, 5])) if members > 1 else (run, jnp.int32(3))
@@ -204,20 +226,24 @@ def test_an_evaluation_waits_for_nothing(name, members):
     jaxpr = jax.make_jaxpr(score)(key).jaxpr
     assert control(jaxpr, "cuda") == {"cond": 1}
     branch = next(e for e in equations(jaxpr, "cuda") if e.primitive.name == "cond")
-    inner = [e.params["length"] // e.params["unroll"] for b in branch.params["branches"] for e in equations(b.jaxpr, "cuda")
+    inner = [e.params["length"] // e.params["unroll"] for b in branch.params["branches"]
+             for e in equations(b.jaxpr, "cuda")
              if e.primitive.name == "scan"]  # fmt: skip
     assert inner == [1]
     assert control(jaxpr, "cpu") == {"while": 1}
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3", "ppo", "apg", "crossq", "es", *map(SLOW, ("c51", "pqn", "impala"))])
+@pytest.mark.parametrize("name",
+                         ["dqn", "td3", "ppo", "apg", "crossq", "es",
+                          *map(SLOW, ("c51", "pqn", "impala"))])
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
-    """Every leaf of the state and every metric, to rounding: XLA fuses operations otherwise where there is no branch.
+    """Every leaf of the state and every metric is equal to rounding: XLA fuses otherwise.
 
     All but TD3 also begin in both forms: weights, warm-up. DQN has two iterations in
     a row, on-policy learners four steps.
     """
-    env = tools.environment("sac" if name == "crossq" else name)  # one learner compiles the physics twice
+    env = tools.environment("sac" if name == "crossq"
+                            else name)  # one learner compiles the physics twice
     short = {"num_steps": 4} if name in ("ppo", "apg", "es") else {}
     run = as_float32(Run(env, tools.algorithm(name, **short).bind(env.spec), 100.0))
     count = 3 if name in ("td3", "crossq") else 6
@@ -227,7 +253,8 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
         return iteration.warmup(run, state)[0] if run.algo.warmup_iterations else state
 
     def row(state):
-        state, metrics = iteration.iterations(run, state, jnp.int32(run.algo.warmup_iterations), count, True)
+        state, metrics = iteration.iterations(run, state, jnp.int32(run.algo.warmup_iterations),
+                                              count, True)
         return state._replace(key=()), metrics
 
     key = jax.random.key(3)
@@ -236,7 +263,8 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     tools.assert_close(*both_forms(*together))
 
 
-@pytest.mark.parametrize(("name", "members"), [("ppo", 1), ("ppo", 3), ("pqn", 1), ("impala", 1), ("es", 1), ("apg", 1)])
+@pytest.mark.parametrize(("name", "members"),
+                         [("ppo", 1), ("ppo", 3), ("pqn", 1), ("impala", 1), ("es", 1), ("apg", 1)])
 def test_a_rollout_is_unrolled_on_a_gpu(name, members):
     row = log_row(name, members, num_steps=24)
     assert 8 in unrolled(row, "cuda")[24] and 1 not in unrolled(row, "cuda")[24]
@@ -246,17 +274,20 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
 @pytest.mark.parametrize("settings", [{}, {"prioritized": True}])
 def test_updates_and_iterations_go_in_a_row(settings):
     """Updates that write to a store go in a row too, in order."""
-    updates, iterations = log_row("dqn", updates_per_iteration=6, **settings), log_row("dqn", **settings)
+    updates, iterations = log_row("dqn", updates_per_iteration=6, **settings), log_row("dqn",
+                                                                                       **settings)
     assert unrolled(updates, "cuda")[6] == {3} and unrolled(updates, "cpu")[6] == {1}
     assert unrolled(iterations, "cuda")[2] == {2} and unrolled(iterations, "cpu")[2] == {1}
 
 
 @pytest.mark.parametrize(
-    ("count", "together"), [(1, 1), (10, 10), (64, 64), (490, 98), (97, 97), (134, 67), (131, 1), (90, 90), (194, 97)]
+    ("count", "together"),
+    [(1, 1), (10, 10), (64, 64), (490, 98), (97, 97), (134, 67), (131, 1), (90, 90), (194, 97)]
 )
 def test_iterations_of_a_log_row_that_draw_together(count, together):
-    """A divisor up to 64, or a larger one where those are small; an even one, as two go in a row."""
-    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"), RunConfig(total_steps=tools.TOTAL))
+    """A divisor up to 64, or a larger one if these are small; even, as two go in a row."""
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"),
+                    RunConfig(total_steps=tools.TOTAL))
     assert iteration.drawn_together(run, count) == together
 
 
@@ -266,17 +297,20 @@ def test_a_users_unroll_applies_to_every_platform(unroll):
     algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
     run = build_run(algo, env, RunConfig(total_steps=960, unroll=unroll))
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
-    row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 2, True))(state)
+    row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 2,
+                                                            True))(state)
     train = jax.make_jaxpr(jf.make_train(algo, env, 960, unroll=unroll))(jax.random.key(0))
     for program in (row, train):
-        assert unroll in unrolled(program.jaxpr, "cuda")[24] and unroll in unrolled(program.jaxpr, "cpu")[24]
+        assert unroll in unrolled(program.jaxpr, "cuda")[24] and unroll in unrolled(program.jaxpr,
+                                                                                    "cpu")[24]
     chosen = jax.make_jaxpr(jf.make_train(algo, env, 960))(jax.random.key(0)).jaxpr
     assert 8 in unrolled(chosen, "cuda")[24] and unrolled(chosen, "cpu")[24] == {1}
 
 
 @pytest.mark.parametrize(
     ("length", "size", "most", "expected"),
-    [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3), (128, 10, 16, 16),
+    [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3),
+     (128, 10, 16, 16),
      (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 6)],
 )  # fmt: skip
 def test_steps_in_a_gpu_loop_body(length, size, most, expected):
@@ -321,12 +355,14 @@ def test_a_whole_run_waits_only_where_it_evaluates(name):
     """Initialization and warm-up included."""
     assert control(whole_run(name), "cuda") == {}
     evaluated = control(whole_run(name, eval_every=tools.TOTAL // 2), "cuda")
-    assert evaluated == {"cond": 2}  # whether to evaluate, and whether an episode goes on: in a CUDA graph
+    # whether to evaluate, and whether an episode goes on: in a CUDA graph
+    assert evaluated == {"cond": 2}
 
 
 def test_a_chunk_waits_once_a_log_row():
     """The number of its rows is an argument, so that one program serves all chunks."""
-    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"), RunConfig(total_steps=tools.TOTAL))
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"),
+                    RunConfig(total_steps=tools.TOTAL))
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
     chunk = lambda state, rows: programs.chunk(run, state, jnp.int32(8), rows, 2)
     assert control(jax.make_jaxpr(chunk)(state, jnp.int32(3)).jaxpr, "cuda") == {"while": 1}

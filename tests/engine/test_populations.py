@@ -178,11 +178,10 @@ def test_idle_cores_are_mentioned():
     assert placement.of_idle_cores(3, "auto", 3, devices("gpu", 1)) is None
 
 
-def test_idle_cores_are_mentioned_once(monkeypatch):
+def test_idle_cores_are_mentioned_once(monkeypatch, capsys):
     """JAX has started in this process, so there will be no more devices; one that the user asked
     for is enough, and a sweep's parts of other sizes say no more."""
     monkeypatch.setattr(placement, "_told", [])
-    monkeypatch.setattr(placement, "shows", lambda progress: False)
     idle = len(jax.devices("cpu")) < min(17, runtime.cpu_count()) and jax.default_backend() == "cpu"
     for flags, seeds, expected in (("--xla_force_host_platform_device_count=1", 17, 0),
                                    ("", 17, idle), ("", 9, 0)):
@@ -194,12 +193,10 @@ def test_idle_cores_are_mentioned_once(monkeypatch):
 
 
 @pytest.mark.parametrize("watched", [True, False])
-def test_idle_cores_are_a_line_where_a_user_looks(watched, monkeypatch, capsys):
-    monkeypatch.setattr(placement, "shows", lambda progress: watched)
-    monkeypatch.setattr(placement, "_told", [])
+def test_idle_cores_are_a_line_where_a_user_looks(watched, capsys):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        placement._tell_once("on 1 of 2 cores")
+        placement.tell("on 1 of 2 cores", watched)
     assert (capsys.readouterr().err, len(caught)) == (("on 1 of 2 cores\n", 0) if watched
                                                       else ("", 1))
 

@@ -161,7 +161,7 @@ def test_a_function_may_change_masses():
     assert [x.shape for x in state.varied] == [(2, 9)]
 
 
-def test_the_adapter_equals_brax_and_draws_it():
+def test_the_adapter_steps_and_draws_as_brax_does():
     """Step by step what brax computes from the same state; pictures; the page; all of one
     environment and backend."""
     env = jf.make(PENDULUM)
@@ -250,7 +250,7 @@ def test_one_iteration_of_ppo():
     )
 
 
-def test_conforms():
+def test_a_brax_environment_conforms():
     report = check_env(jf.make(PENDULUM, episode_length=24), num_envs=4)
     assert (
         report.terminated > 0 and report.truncated > 0 and report.longest == 24

@@ -72,7 +72,7 @@ def test_first_observations_equal_gymnax():
     assert sets[0] == sets[1] and len(sets[0]) == 2
 
 
-def test_render():
+def test_render_draws_two_hundred_pixels_a_side():
     env = registry.make("Breakout-MinAtar")
     state, _ = env.init(jax.random.key(0), 2)
     assert env.render(jax.tree.map(lambda x: np.asarray(x)[0], state)).shape == (200, 200, 3)

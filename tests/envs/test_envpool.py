@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.envpool, pytest.mark.timeout(300)]
     ("envpool:Ant-v5", 60),
     ("envpool:MountainCar-v0", 210), ("envpool:FrozenLake-v1", 60),
 ])  # fmt: skip
-def test_conformance(name, steps):
+def test_envpool_conforms(name, steps):
     check_env(jf.make(name), num_envs=3, num_steps=steps)
 
 

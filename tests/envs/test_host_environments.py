@@ -506,7 +506,7 @@ def test_pictures_have_their_channels_last():
     assert np.shares_memory(encode(one), one)
 
 
-def test_atari():
+def test_ale_environments_clip_rewards_and_cut_at_the_limit():
     """Pong by ale-py: single grey frames, rewards clipped, a game that its limit cuts."""
     env = jf.make("ale:Pong", max_num_frames_per_episode=120, frameskip=4)
     assert (
@@ -568,7 +568,7 @@ def test_unsupported_spaces(space, message):
     ("gym:Pendulum-v1", {}), ("gym:Blackjack-v1", {}),
     ("ale:Pong", {"max_num_frames_per_episode": 300}),
 ], ids=str)  # fmt: skip
-def test_conforms(name, settings):
+def test_host_environments_conform(name, settings):
     report = check_env(jf.make(name, **settings), num_envs=2, num_steps=210)
     assert (
         report.steps == 420 and report.terminated + report.truncated > 0

@@ -117,7 +117,7 @@ def test_physics_are_leaves_and_sizes_of_spaces_are_static(name):
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_render(name):
+def test_render_draws_a_picture_of_several_colours(name):
     env = registry.make(name)
     state, _ = env.init(jax.random.key(0), 2)
     picture = env.render(jax.tree.map(lambda x: np.asarray(x)[0], state))

@@ -184,6 +184,22 @@ def test_a_key_is_refused_as_noise(env, key):
         env.step(key, None, jnp.zeros(1, jnp.int32))
 
 
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda env, key: env.step(key, None, 0, None), r"step\(noise, state, action\), got step"),
+        (lambda env, key: env.step(0), r"step\(noise, state, action\), got step\(int\)"),
+        (lambda env, key: env.reset(key, None), r"reset\(noise\), got reset\(key<fry>\[\], None"),
+        (lambda env, key: env.reset(seed=0), r"reset\(noise\), got reset\(seed=\.\.\.\)"),
+        (lambda env, key: env.init(key), r"init\(key, num_envs\), got init\(key<fry>\[\]\)"),
+    ],
+)  # fmt: skip
+def test_a_call_of_another_librarys_form_is_refused(call, says):
+    for env in (Mine(), jf.make("CartPole-v1")):
+        with pytest.raises(ConfigError, match=f"{env.spec.name}: .* must be called as {says}"):
+            call(env, jax.random.key(0))
+
+
 def test_noise_that_looks_like_a_key_is_taken():
     class Words(Batched):
         def draw_reset(self, key, shape):

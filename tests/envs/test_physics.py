@@ -59,7 +59,7 @@ def play(env, actions, key=0, t=0, jit=True):
     ],
     ids=["pool", "every step", "randomised", "wrapped"],
 )
-def test_conforms(env):
+def test_physics_environments_conform(env):
     report = check_env(env, num_envs=6, num_steps=150)
     assert report.random_resets and report.terminated > 0 and report.truncated > 0
 
@@ -571,7 +571,7 @@ def test_the_pictures_of_a_run(tmp_path):
     assert [int(s.time) for s in pages[0]] == list(range(len(pages[0]))) and 1 < len(pages[0]) <= 7
 
 
-def test_evaluation():
+def test_evaluation_plays_whole_physics_episodes():
     env = toy(episode_length=30)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, hidden=(4,)).bind(env.spec)
     result = jax.jit(evaluate, static_argnums=(4,))(env, algo, algo.init(jax.random.key(0)),

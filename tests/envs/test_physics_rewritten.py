@@ -36,7 +36,8 @@ def test_a_step_is_the_same_to_rounding(rng):
     far = jnp.asarray(0.2 * rng.normal(size=(4, 1, 12)), jnp.float32)
     each = jax.vmap(substeps)
     wanted = each(x, far)
-    found = jax.jit(lambda x, far: rewritten(lambda *args: jax.tree.leaves(each(*args)), x, far))(x, far)
+    flat = lambda *args: jax.tree.leaves(each(*args))
+    found = jax.jit(lambda x, far: rewritten(flat, x, far))(x, far)
     close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     jax.tree.map(close, [*found], jax.tree.leaves(wanted))
 
@@ -44,13 +45,16 @@ def test_a_step_is_the_same_to_rounding(rng):
 def test_a_rewritten_loop_holds_no_scatters_small_products_or_work_on_constants():
     args = jnp.zeros((4, 6, 3)), jnp.zeros((4, 1, 12))
     each = lambda *args: jax.tree.leaves(jax.vmap(substeps)(*args))
-    loop = lambda f: next(e for e in jax.make_jaxpr(f)(*args).jaxpr.eqns if e.primitive.name == "scan").params["jaxpr"]
+    loop = lambda f: next(e for e in jax.make_jaxpr(f)(*args).jaxpr.eqns
+                          if e.primitive.name == "scan").params["jaxpr"]
     text = str(loop(lambda *args: rewritten(each, *args)))
-    assert str(loop(each)).count("dot_general") > text.count("dot_general") == 1  # the long one stays
+    # the long one stays
+    assert str(loop(each)).count("dot_general") > text.count("dot_general") == 1
     assert "scatter" in str(loop(each)) and "scatter" not in text
 
 
-@pytest.mark.parametrize("backend", ["positional", pytest.param("generalized", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend",
+                         ["positional", pytest.param("generalized", marks=pytest.mark.slow)])
 def test_brax_steps_the_same(backend, both_forms):
     env = jf.make("brax/inverted_pendulum", backend=backend)
     state, _ = env.init(jax.random.key(0), 3)

@@ -19,7 +19,7 @@ from jaxrl_fast.testing import check_env
 needs_playground = pytest.mark.playground
 
 
-def test_a_missing_playground_says_what_to_install(modules):
+def test_the_error_without_playground_names_the_package_to_install(modules):
     modules(mujoco_playground=None)
     with pytest.raises(ConfigError, match=r"pip install 'jaxrl_fast\[playground\]'"):
         registry.make("playground/CartpoleBalance", episode_length=7)

@@ -60,7 +60,7 @@ def test_settings_of_lists_defaults():
                for name, row in registry.list_environments().items() if row.installed)
 
 
-def test_listing():
+def test_listed_environments_name_their_source():
     # of other tests
     rows = {name: row for name, row in registry.list_environments().items() if row.source != "user"}
     assert rows["CartPole-v1"].source == "native" and rows["Catch-bsuite"].source == "gymnax"
@@ -167,7 +167,7 @@ def test_bad_input(name, settings, message):
         registry.make(name, **settings)
 
 
-def test_missing_gymnax_says_what_to_install(modules):
+def test_the_error_without_gymnax_names_the_package_to_install(modules):
     modules(gymnax=None)
     with pytest.raises(ConfigError, match="pip install 'gymnax"):
         registry.make("Catch-bsuite", max_steps_in_episode=77)

@@ -87,7 +87,7 @@ ENDS = np.array([[0, 1, 1], [0, 0, 1], [1, 0, 1], [0, 0, 0], [1, 1, 1]] * 4)
 
 
 @pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
-def test_conforms(resets):
+def test_every_strategy_of_resets_conforms(resets):
     assert check_env(wrappers.TimeLimit(Lottery(resets), 20), num_envs=6,
                      num_steps=60).random_resets
 

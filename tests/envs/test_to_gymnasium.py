@@ -361,7 +361,7 @@ def test_one_program_a_step():
     assert "callback" not in jaxpr and "threefry" not in jaxpr and "random_bits" not in jaxpr
 
 
-def test_pictures():
+def test_pictures_show_the_state_after_the_last_step():
     env = jf.make("CartPole-v1", time_limit=3)
     single = jf.to_gymnasium(env, render_mode="rgb_array")
     obs, *_ = play(single, [1, 1, 1], seed=0)[-1]

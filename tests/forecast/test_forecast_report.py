@@ -21,7 +21,7 @@ def made(device="1 x card", middle=100.0, price=None, have=2**30, watts=None):
     [(0.04, "0.0 s"), (9.96, "10 s"), (59.6, "1 min"), (61, "1 min 1 s"), (3599.6, "1 h"),
      (7800, "2 h 10 min"), (90_000 * 3, "3 d 3 h")],
 )
-def test_durations(seconds, text):
+def test_a_duration_has_two_units_at_most(seconds, text):
     assert report.duration(seconds) == text
 
 

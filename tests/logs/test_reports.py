@@ -87,7 +87,7 @@ def means(row):
     pytest.param(DQN, Device(), marks=pytest.mark.slow),
     pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
 ])  # fmt: skip
-def test_every_row_of_a_run_holds_them(algo, env, tmp_path):
+def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
     steps = 400
     run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run",
                    tensorboard=False)

@@ -20,10 +20,11 @@ from jaxrl_fast.cli.args import OUTPUT
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import ConfigError, MissingExtraError, RunError
 from jaxrl_fast.logs import terminal
-from jaxrl_fast.logs.boards import TensorBoardSink, WandbSink
+from jaxrl_fast.logs.boards import TensorBoardSink
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.sinks import SINKS, Clip, Guarded, LoggedRun, Row, Sink, sink_of
+from jaxrl_fast.logs.trackers import WandbSink
 from jaxrl_fast.runs import pictures
 
 
@@ -50,9 +51,9 @@ def test_jsonl_rows_are_strict_and_read_back(tmp_path):
     sink.write(Row(2048, 0.31249, float("inf"), {
         "a": np.float32([1.5, np.nan, -np.inf]), "n": np.int32([3, 4, 5])}))
     text = path.read_text()  # visible at once, before any flush
-    assert (
-        text
-        == '{"env_steps":2048,"wall_seconds":0.312,"steps_per_second":null,"a":[1.5,null,null],"n":[3,4,5]}\n'
+    assert text == (
+        '{"env_steps":2048,"wall_seconds":0.312,"steps_per_second":null,'
+        '"a":[1.5,null,null],"n":[3,4,5]}\n'
     )
     sink.close()
     sink.close()

@@ -143,6 +143,24 @@ def test_factories_of_other_objects_are_refused():
         jf.PPO(network=MLP)
 
 
+class Fixed(linen.Module):
+    """A linen module that fits eight numbers."""
+
+    @linen.compact
+    def __call__(self, x):
+        return x @ self.param("kernel", linen.initializers.ones, (8, 2))
+
+
+@pytest.mark.parametrize("algo", [jf.PPO, jf.DQN, jf.SAC])
+@pytest.mark.parametrize("network", [Net(inputs=8, rngs=nnx.Rngs(0)), Fixed()],
+                         ids=["nnx", "linen"])
+def test_a_network_of_another_width_is_refused_with_both_shapes(algo, network):
+    env, width = ("Pendulum-v1", 3) if algo is jf.SAC else ("CartPole-v1", 4)
+    says = rf"network must be one for observations float32\[{width}\], got .*\(8,\)"
+    with pytest.raises(jf.ConfigError, match=says):
+        str(jf.plan(algo(network=network), jf.make(env)))
+
+
 class Plain(linen.Module):
     @linen.compact
     def __call__(self, x):

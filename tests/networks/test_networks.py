@@ -181,7 +181,7 @@ def test_orthogonal_in_full_precision(key):
     assert jaxpr.count("dot_general[") == jaxpr.count("precision=(Precision.HIGHEST") > 0, jaxpr
 
 
-def test_orthogonal(key):
+def test_orthogonal_kernels_have_orthogonal_columns(key):
     for shape in ((6, 4), (4, 6), (3, 3, 2, 8)):
         w = np.asarray(
             orthogonal(math.sqrt(2))(jax.random.normal(key, shape))).reshape(-1, shape[-1])
@@ -263,7 +263,10 @@ def test_a_layer_norm_is_flaxs(key, rng, both_forms):
 
 
 def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
-    """Mean and covariance of y over the noise, against  mu x + b  and  sum_i (x_i s_i)^2 E[f(e)^2]^2 + ...  by hand."""
+    """Mean and covariance of y over the noise equal those by hand.
+
+    The mean is mu x + b, the variance sum_i (x_i s_i)^2 E[f(e)^2]^2 + ...
+    """
     layer = NoisyDense(2)
     x = jnp.asarray(rng.normal(size=3), jnp.float32)
     params = layer.init(key, x)

@@ -70,7 +70,7 @@ def test_lost_runs_count_as_the_worst():
     assert math.isnan(iqm([math.nan, math.nan]))
 
 
-def test_bootstrap():
+def test_bootstrap_intervals_equal_the_standard_error():
     assert bootstrap([3.0, 3.0, 3.0]) == (3.0, 3.0)
     assert all(map(math.isnan, bootstrap([3.0])))
     scores = np.random.default_rng(0).normal(10, 2, 400)

@@ -146,7 +146,7 @@ def test_random_box_actions(key):
     assert stats.kstest(y[:, 0], "norm").pvalue > 1e-3
 
 
-def test_one_hot_select(rng):
+def test_one_hot_select_equals_take_along_axis(rng):
     values, index = rng.normal(size=(4, 5, 6)).astype(np.float32), rng.integers(0, 6, (4, 5))
     expected = np.take_along_axis(values, index[..., None], -1)[..., 0]
     np.testing.assert_array_equal(

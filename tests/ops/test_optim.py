@@ -72,7 +72,7 @@ def test_rmsprop_is_tensorflows(clip):
             assert params[name].dtype == jnp.float32
 
 
-def test_polyak():
+def test_polyak_averages_and_copies_exactly_at_tau_one():
     target, params = {"a": jnp.array([0.0, 4.0])}, {"a": jnp.array([1.0, 8.0])}
     np.testing.assert_allclose(optim.polyak(target, params, 0.25)["a"], [0.25, 5.0])
     drawn = (

@@ -21,12 +21,13 @@ B = PATTERNS.shape[1]
 TERMINATED, TRUNCATED = PATTERNS == 1, PATTERNS == 2
 DONE = TERMINATED | TRUNCATED
 # (discount, lambda)
-SETTINGS = np.array([(0.9, 0.8), (0.99, 0.95), (1.0, 1.0), (0.9, 1.0), (0.9, 0.0), (0.0, 0.5)], np.float32)
+SETTINGS = np.array([(0.9, 0.8), (0.99, 0.95), (1.0, 1.0), (0.9, 1.0), (0.9, 0.0), (0.0, 0.5)],
+                    np.float32)
 
 
 @pytest.fixture(scope="module")
 def data():
-    """reward, value, and next_value of a trajectory: the next row's value unless the episode ended there."""
+    """Return reward, value and next_value: the next row's value unless the episode ended."""
     rng = np.random.default_rng(0)
     reward, value, beyond = (rng.normal(size=(T, B)).astype(np.float32) for _ in range(3))
     shifted = np.concatenate([value[1:], rng.normal(size=(1, B))]).astype(np.float32)
@@ -60,14 +61,15 @@ def test_returns_so_far(data, discount):
 
 
 def loop_lambda_returns(reward, next_value, discount, lambda_):
-    """The definition: a weighted mean of n-step returns, which stop at an episode's end or at the last row."""
+    """Return the weighted mean of n-step returns, up to an episode's end or the last row."""
     out = np.zeros((T, B))
     for t, b in itertools.product(range(T), range(B)):
         total, weight = 0.0, 1.0
         partial = 0.0
         for i in range(t, T):
             partial += discount ** (i - t) * reward[i, b]
-            n_step = partial + (0.0 if TERMINATED[i, b] else discount ** (i - t + 1) * next_value[i, b])
+            n_step = partial + (0.0 if TERMINATED[i, b]
+                                else discount ** (i - t + 1) * next_value[i, b])
             if DONE[i, b] or i == T - 1:
                 total += weight * n_step
                 break
@@ -84,7 +86,8 @@ def loop_vtrace(reward, value, next_value, ratio, discount, lambda_, rho_bar, c_
     for t, b in itertools.product(reversed(range(T)), range(B)):
         target[t, b], trace = value[t, b], 1.0
         for i in range(t, T):
-            error = min(rho_bar, ratio[i, b]) * (reward[i, b] + discount * successor[i, b] - value[i, b])
+            error = min(rho_bar,
+                        ratio[i, b]) * (reward[i, b] + discount * successor[i, b] - value[i, b])
             target[t, b] += discount ** (i - t) * trace * error
             trace *= lambda_ * min(c_bar, ratio[i, b])
             if DONE[i, b]:
@@ -92,7 +95,8 @@ def loop_vtrace(reward, value, next_value, ratio, discount, lambda_, rho_bar, c_
         beyond = successor[t, b]
         if not DONE[t, b] and t < T - 1:
             beyond = (1 - lambda_) * beyond + lambda_ * target[t + 1, b]
-        advantage[t, b] = min(rho_bar, ratio[t, b]) * (reward[t, b] + discount * beyond - value[t, b])
+        advantage[t, b] = min(rho_bar,
+                              ratio[t, b]) * (reward[t, b] + discount * beyond - value[t, b])
     return target, advantage
 
 
@@ -132,14 +136,16 @@ def test_advantages_up_to_the_target_of_the_next_row(data):
     np.testing.assert_allclose(again, gae, rtol=1e-5, atol=1e-5)
 
 
-BARS = [(1.0, 1.0), (2.0, 0.5), (1.5, 1.5), (0.7, 1.2), (np.inf, np.inf), (1.0, 0.0)]  # rho's, c's; one a setting
+BARS = [(1.0, 1.0), (2.0, 0.5), (1.5, 1.5), (0.7, 1.2), (np.inf, np.inf),
+        (1.0, 0.0)]  # rho's, c's; one a setting
 
 
 def test_vtrace_equals_the_sum_of_the_paper_on_every_pattern(data):
     reward, value, next_value = data
     ratio = np.exp(np.random.default_rng(4).normal(size=(T, B))).astype(np.float32)
     both_bars = np.array(BARS, np.float32)
-    one = lambda s, bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars)
+    one = lambda s, bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s,
+                                         *bars)
     target, advantage = jax.jit(jax.vmap(one))(SETTINGS, both_bars)
     for i, (setting, bars) in enumerate(zip(SETTINGS.astype(np.float64), BARS, strict=True)):
         expected = loop_vtrace(reward, value, next_value, ratio, *setting, *bars)
@@ -154,7 +160,9 @@ def test_vtrace_on_policy_is_the_lambda_return_and_gae(data):
     """Ratios are 1 and bounds from 1 up; other ratios and lower bounds change the result."""
     reward, value, next_value = data
     one = np.ones_like(reward)
-    run = jax.jit(lambda s, ratio, *bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s, *bars))
+    run = jax.jit(lambda s, ratio,
+                  *bars: returns.vtrace(reward, TERMINATED, DONE, value, next_value, ratio, *s,
+                                        *bars))
     expected = jax.jit(both)
     for setting in SETTINGS:
         advantage, lambda_return = expected(*data, setting)
@@ -162,14 +170,17 @@ def test_vtrace_on_policy_is_the_lambda_return_and_gae(data):
             found = run(setting, one, *bars)
             np.testing.assert_allclose(found[0], lambda_return, rtol=1e-5, atol=2e-5)
             np.testing.assert_allclose(found[1], advantage, rtol=1e-5, atol=2e-5)
-    for found in (run(SETTINGS[0], 0 * one, 1.0, 1.0), run(SETTINGS[0], one, 0.0, 1.0)):  # never done: nothing learned
+    for found in (run(SETTINGS[0], 0 * one, 1.0, 1.0),
+                  run(SETTINGS[0], one, 0.0, 1.0)):  # never done: nothing learned
         np.testing.assert_array_equal(found[0], value)
         np.testing.assert_array_equal(found[1], 0.0)
     never = run(SETTINGS[0], one, 1.0, 0.0)  # a trace that is cut at once: one-step targets
-    np.testing.assert_allclose(never[0], reward + 0.9 * np.where(TERMINATED, 0.0, next_value), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(never[0], reward + 0.9 * np.where(TERMINATED, 0.0, next_value),
+                               rtol=1e-5, atol=1e-6)
 
 
-# kind of end of row 0, V(next_obs) of row 0, rho_bar -> targets, advantages; gamma 0.5, c_bar 1, ratios 2 and 0.5
+# kind of end of row 0, V(next_obs) of row 0, rho_bar -> targets, advantages
+# with gamma 0.5, c_bar 1, ratios 2 and 0.5
 VTRACE = [
     ("none", 2.0, 1.0, (2.75, 3.5), (1.75, 1.5)),
     ("none", 2.0, 2.0, (3.75, 3.5), (3.5, 1.5)),
@@ -181,10 +192,14 @@ VTRACE = [
 
 @pytest.mark.parametrize(("end", "beyond", "rho_bar", "target", "advantage"), VTRACE)
 def test_vtrace_by_hand(end, beyond, rho_bar, target, advantage):
-    """Row 1: rho 0.5, delta 0.5 (3 + 0.5 4 - 2) = 1.5. Row 0: rho 1 of 2, delta 1 + 0.5 2 - 1 = 1, then 0.5 c 1.5 of row 1."""
+    """Row 1: rho 0.5, delta 0.5 (3 + 0.5 4 - 2) = 1.5.
+
+    Row 0: rho 1 of 2, delta 1 + 0.5 2 - 1 = 1, then 0.5 c 1.5 of row 1.
+    """
     column = lambda *x: jnp.array(x)[:, None]
     found = returns.vtrace(
-        column(1.0, 3.0), column(end == "terminated", False), column(end != "none", False), column(1.0, 2.0),
+        column(1.0, 3.0), column(end == "terminated", False), column(end != "none", False),
+        column(1.0, 2.0),
         column(beyond, 4.0), column(2.0, 0.5), 0.5, 1.0, rho_bar, 1.0,
     )  # fmt: skip
     np.testing.assert_allclose(found, [column(*target), column(*advantage)], rtol=1e-6)
@@ -202,9 +217,11 @@ def test_with_and_without_jit_and_vmap_agree(data):
 def test_next_value_of_a_terminated_row_is_ignored_even_if_nan(data):
     reward, value, next_value = data
     poisoned = np.where(TERMINATED, np.nan, next_value)
-    for clean, dirty in zip(both(*data, SETTINGS[0]), both(reward, value, poisoned, SETTINGS[0]), strict=True):
+    for clean, dirty in zip(both(*data, SETTINGS[0]), both(reward, value, poisoned, SETTINGS[0]),
+                            strict=True):
         np.testing.assert_array_equal(clean, dirty)
-    trace = lambda beyond: returns.vtrace(reward, TERMINATED, DONE, value, beyond, np.abs(value), *SETTINGS[0])
+    trace = lambda beyond: returns.vtrace(reward, TERMINATED, DONE, value, beyond, np.abs(value),
+                                          *SETTINGS[0])
     np.testing.assert_array_equal(trace(next_value), trace(poisoned))
 
 
@@ -216,7 +233,8 @@ def test_a_time_limit_is_not_a_failure():
     np.testing.assert_allclose(advantage, [[10.0, 1.0]])
 
 
-@pytest.mark.parametrize(("function", "values"), [(returns.gae, 2), (returns.lambda_returns, 1), (returns.vtrace, 3)])
+@pytest.mark.parametrize(("function", "values"),
+                         [(returns.gae, 2), (returns.lambda_returns, 1), (returns.vtrace, 3)])
 def test_shapes_that_differ_are_refused(function, values):
     x, flags = jnp.ones((3, 2)), jnp.zeros((3, 2), bool)
     args = (x, flags, flags, *[x] * (values - 1), x[:2])
@@ -234,7 +252,8 @@ def test_bootstrap_values_on_every_pattern(data, both_forms):
     """Truncations at every time: five passes on a CPU, one batch on a GPU."""
     _, value, _ = data
     rng = np.random.default_rng(1)
-    last, successor = rng.normal(size=B).astype(np.float32), rng.normal(size=(T, B)).astype(np.float32)
+    last, successor = rng.normal(size=B).astype(np.float32), rng.normal(size=(T,
+                                                                              B)).astype(np.float32)
     asked = []
 
     def value_of(x):
@@ -248,7 +267,7 @@ def test_bootstrap_values_on_every_pattern(data, both_forms):
     assert set(asked) == {(B,)}  # the network is traced for one time step
 
 
-def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_every_lane(both_forms):
+def test_bootstrap_values_under_vmap_with_other_truncations_in_every_lane(both_forms):
     """From none to all times of 64. The value behind a time without a truncation is NaN and must
     not be taken."""
     rng = np.random.default_rng(2)
@@ -270,12 +289,14 @@ def test_bootstrap_values_under_vmap_with_a_different_number_of_truncations_in_e
     single = jax.jit(one)
     for lane in range(6):
         expected = expected_bootstrap(value[lane], last[lane], truncated[lane], successor[lane])
-        np.testing.assert_array_equal(single(value[lane], last[lane], truncated[lane], successor[lane]), expected)
+        np.testing.assert_array_equal(single(value[lane], last[lane], truncated[lane],
+                                             successor[lane]), expected)
 
 
 def test_bootstrap_values_of_one_environment():
     out = returns.bootstrap_values(
-        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]), lambda x: 10.0 + x,
+        jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]),
+        lambda x: 10.0 + x,
         lambda t: jnp.array([[0.0], [jnp.nan]]) if t is None else t[None],
     )  # fmt: skip
     np.testing.assert_array_equal(out, [[10.0], [3.0]])
@@ -294,36 +315,42 @@ def test_window_return_equals_a_plain_loop():
             + discount ** int(steps[j]) * boot[j] * boot_value[j]
             for j in range(b)
         ]
-        window = Window((), (), jnp.float32(reward), use, jnp.int32(steps), (), jnp.float32(boot), jnp.ones(b))
+        window = Window((), (), jnp.float32(reward), use, jnp.int32(steps), (), jnp.float32(boot),
+                        jnp.ones(b))
         for fn in (returns.window_return, jax.jit(returns.window_return)):
             ret, factor = fn(window, jnp.float32(discount))
-            np.testing.assert_allclose(ret + factor * jnp.float32(boot_value), expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(ret + factor * jnp.float32(boot_value), expected, rtol=1e-5,
+                                       atol=1e-6)
 
 
 def test_window_return_is_no_product_of_matrices():
     """Products are bfloat16 on a TPU by default; returns stay float32."""
-    window = Window((), (), jnp.ones((3, 8)), jnp.ones((3, 8), bool), jnp.ones(8, jnp.int32), (), jnp.ones(8), jnp.ones(8))
+    window = Window((), (), jnp.ones((3, 8)), jnp.ones((3, 8), bool), jnp.ones(8, jnp.int32), (),
+                    jnp.ones(8), jnp.ones(8))
     assert "dot_general" not in str(jax.make_jaxpr(returns.window_return)(window, 0.9))
 
 
 @pytest.mark.parametrize("doubled", [True, False])
 @pytest.mark.parametrize(("name", "steps"), [
-    ("gae", 1), ("gae", 13), ("gae", 24), ("gae", 64), ("lambda_returns", 24), ("vtrace", 24), ("returns_so_far", 13),
+    ("gae", 1), ("gae", 13), ("gae", 24), ("gae", 64), ("lambda_returns", 24), ("vtrace", 24),
+    ("returns_so_far", 13),
 ])  # fmt: skip
 def test_recursions_in_both_forms(name, steps, doubled, both_forms, rng):
-    """Step by step, and on a GPU: log2 T passes over few numbers, a loop of many steps a turn over many."""
+    """Step by step, and on a GPU in log2 T passes over few numbers or a loop over many."""
     envs, tolerance = (3, 2e-6) if doubled else (returns.DOUBLED // steps + 1, 1e-5)
     reward, value, next_value, ratio = rng.normal(size=(4, steps, envs)).astype(np.float32)
     terminated, done = rng.random((steps, envs)) < 0.1, rng.random((steps, envs)) < 0.2
     args = {
         "gae": (reward, terminated, terminated | done, value, next_value, 0.99, 0.95),
         "lambda_returns": (reward, terminated, terminated | done, next_value, 0.99, 0.95),
-        "vtrace": (reward, terminated, terminated | done, value, next_value, np.abs(ratio), 0.99, 0.95),
+        "vtrace": (reward, terminated, terminated | done, value, next_value, np.abs(ratio), 0.99,
+                   0.95),
         "returns_so_far": (value[0], reward, done, 0.99),
     }[name]
     function = getattr(returns, name)
     ours, gpus = both_forms(function, *args)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-6, atol=tolerance), ours, gpus)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-6, atol=tolerance), ours,
+                 gpus)
     scans = re.findall(r"scan\[.*?unroll=(\d+)", str(jax.make_jaxpr(function)(*args)), re.S)
     looped = [] if doubled or steps == 1 else [{13: 13, 24: 24, 64: 32}[steps]]
     assert sorted(map(int, scans)) == [1, *looped]

@@ -85,7 +85,7 @@ def test_the_past_counts_for_a_limited_number_of_rows(rng):
     assert np.abs(moments.mean - i).max() < 15 and moments.m2.min() / 64 > 15**2
 
 
-def test_normalize(rng):
+def test_normalize_clips_and_is_the_identity_without_data(rng):
     data = rng.normal(5.0, 2.0, (1000, 2)).astype(np.float32)
     moments = Moments.init(jnp.zeros(2))
     # nothing seen

@@ -16,7 +16,8 @@ TEXT = """HloModule jit_f, is_scheduled=true
   %p = f32[100,8]{1,0} parameter(0)
   %i = s32[] parameter(1)
   %zero = s32[] constant(0)
-  %row = f32[1,8]{1,0} dynamic-slice(%p, %i, %zero), dynamic_slice_sizes={1,8}, metadata={op_name="a/rl.sample/x"}
+  %row = f32[1,8]{1,0} dynamic-slice(%p, %i, %zero), dynamic_slice_sizes={1,8}, \
+metadata={op_name="a/rl.sample/x"}
   %flat = f32[8]{0} bitcast(%row)
   %tanh.1 = f32[8]{0} tanh(%flat), metadata={op_name="a/rl.policy/tanh"}
   ROOT %mul = f32[8]{0} multiply(%tanh.1, %tanh.1), metadata={op_name="a/rl.policy/mul"}
@@ -26,14 +27,16 @@ TEXT = """HloModule jit_f, is_scheduled=true
   %q = f32[100,8]{1,0} parameter(0)
   %u = f32[1,8]{1,0} parameter(1)
   %j = s32[] parameter(2)
-  ROOT %dus = f32[100,8]{1,0} dynamic-update-slice(%q, %u, %j, %j), metadata={op_name="a/rl.store/y"}
+  ROOT %dus = f32[100,8]{1,0} dynamic-update-slice(%q, %u, %j, %j), \
+metadata={op_name="a/rl.store/y"}
 }
 
 %body (c: (s32[], f32[4,8])) -> (s32[], f32[4,8]) {
   %c = (s32[], /*index=1*/f32[4,8]{1,0}) parameter(0)
   %n = s32[] get-tuple-element(%c), index=0
   %x = f32[4,8]{1,0} get-tuple-element(%c), index=1
-  %dot.3 = f32[4,4] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={1}, metadata={op_name="rl.loss/transpose(jvp())"}
+  %dot.3 = f32[4,4] dot(%x, %x), lhs_contracting_dims={1}, rhs_contracting_dims={1}, \
+metadata={op_name="rl.loss/transpose(jvp())"}
   %copy.4 = f32[4,4]{0,1} copy(%dot.3)
   ROOT %out = (s32[], f32[4,8]{1,0}) tuple(%n, %x)
 }
@@ -48,7 +51,8 @@ ENTRY %main (a: f32[100,8], b: f32[4,8], k: s32[]) -> f32[8] {
   %b = f32[4,8]{1,0} parameter(1)
   %k = s32[] parameter(2)
   %t = (s32[], f32[4,8]{1,0}) tuple(%k, %b)
-  %while.1 = (s32[], f32[4,8]) while(%t), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %while.1 = (s32[], f32[4,8]) while(%t), condition=%cond, body=%body, \
+backend_config={"known_trip_count":{"n":"5"}}
   %w.2 = f32[100,8]{1,0} fusion(%a, %b, %k), kind=kLoop, calls=%write
   ROOT %f.1 = f32[8]{0} fusion(%a, %k), kind=kLoop, calls=%fused, metadata={op_name="a/rl.sample/x"}
 }

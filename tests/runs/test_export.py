@@ -259,7 +259,7 @@ def test_the_command_writes_the_policy(trained, run_cli):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ((), "RUN must be given once, got none: jaxrl-fast export RUN"),
+    ((), "RUN must be given, got none: jaxrl-fast export RUN"),
     (("nowhere",), "run must be an existing run directory, got 'nowhere'"),
     (("RUN", "--format", "pickle"),
      "--format must be one of 'stablehlo', 'onnx', 'safetensors', got 'pickle'"),

@@ -137,7 +137,7 @@ def test_without_pictures_or_display_there_are_none(env, settings, shell):
     assert not shell.pictures and "no live pictures" not in "".join(shell.pages)
 
 
-def test_a_run_with_videos_shows_those(shell):
+def test_a_run_with_videos_shows_the_videos(shell):
     train(video_every=0, video_share=1)
     assert [data["text/plain"] for data, *_ in shell.pictures] == [
         "the agent at 320 steps", "the agent at 640 steps"]

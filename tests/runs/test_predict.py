@@ -47,7 +47,7 @@ def test_predict_draws_another_action_each_time(stacked):
     np.testing.assert_array_equal(one, other)
 
 
-def test_predict_refuses_what_act_refuses(stacked):
+def test_predict_and_act_refuse_the_same_arguments(stacked):
     with pytest.raises(jf.ConfigError, match="observation must be finite"):
         stacked.predict(np.full(3, np.nan, np.float32), deterministic=True)
     with pytest.raises(jf.ConfigError, match=r"carry must be Agent.init_carry\(2\)"):

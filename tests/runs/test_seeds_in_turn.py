@@ -245,14 +245,14 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
             drawn.append(signal.raise_signal(signal.SIGTERM))
         return draw(curves, path)
 
-    monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", stop)
-    code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--pictures", "--out",
-                           str(out))
+    with monkeypatch.context() as patched:
+        patched.setattr(seeds_in_turn.plots, "learning_curve", stop)
+        code, _, err = run_cli("train", "ppo", ENV, "--seeds", "2", *FLAGS, "--pictures", "--out",
+                               str(out))
     assert code == 143 and len(drawn) == 1 and err.splitlines()[-1].endswith(
         f"SIGTERM at 0 environment steps of seed 1, saved; go on with: jaxrl-fast train --resume "
         f"{out}"
     )
-    monkeypatch.setattr(seeds_in_turn.plots, "learning_curve", draw)
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
     assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
     assert (out / "curve.png").stat().st_size > 5000

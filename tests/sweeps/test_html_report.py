@@ -199,7 +199,7 @@ def test_the_command_writes_the_page(run, run_cli, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ([], "RUN must be given once, got none: jaxrl-fast report RUN|SWEEP"),
+    ([], "RUN|SWEEP must be given, got none: jaxrl-fast report RUN"),
     (["nowhere"], "run must be an existing run directory, got 'nowhere'"),
     (["RUN", "--port", "80"], "--port must be left out without --serve, got 80"),
     (["RUN", "--serve", "--port", "70000"], "port must be"),
@@ -242,14 +242,18 @@ def test_a_browser_asks_again_after_an_error():
 
 POINT = """<script>
 const svg = document.querySelector('svg[data-axes]'), box = svg.getBoundingClientRect();
-svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width / 2, clientY: box.top + box.height / 2}));
-document.title = [document.querySelector('.tip').textContent, document.documentElement.scrollWidth].join('|');
+const [x, y] = [box.left + box.width / 2, box.top + box.height / 2];
+svg.dispatchEvent(new PointerEvent('pointermove', {clientX: x, clientY: y}));
+const width = document.documentElement.scrollWidth;
+document.title = [document.querySelector('.tip').textContent, width].join('|');
 </script></body>"""
 
 
-MEASURE = """<body style="margin:0"><iframe src="page.html" style="width:WIDTHpx;height:2000px;border:0"></iframe><script>
+MEASURE = """<body style="margin:0">
+<iframe src="page.html" style="width:WIDTHpx;height:2000px;border:0"></iframe><script>
 onload = () => {
-  const inside = document.querySelector('iframe').contentDocument, found = [...inside.querySelectorAll('svg text')];
+  const inside = document.querySelector('iframe').contentDocument;
+  const found = [...inside.querySelectorAll('svg text')];
   document.title = Math.min(...found.map(text => text.getBoundingClientRect().height));
 };
 </script></body>"""

@@ -9,7 +9,6 @@ import itertools
 import json
 import shutil
 import types
-from unittest import mock
 
 import jax
 import numpy as np
@@ -24,7 +23,6 @@ from jaxrl_fast.engine import members
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, MissingExtraError
-from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations, folder
 from jaxrl_fast.sweeps import sweep as sweeps
@@ -239,7 +237,7 @@ def test_draws_depend_on_the_seed_alone():
     assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
 
 
-def test_waves(device_memory):
+def test_a_sweep_beyond_the_memory_trains_in_waves(device_memory):
     """A sweep that does not fit is split into waves of configurations; a configuration that does
     not fit with all its seeds, by seeds."""
     algo, env = tools.algorithm("dqn"), tools.environment()
@@ -260,7 +258,7 @@ def test_waves(device_memory):
         split(whole)
 
 
-def test_waves_and_a_resume_between_them_change_nothing(tmp_path, monkeypatch):
+def test_waves_and_a_resume_between_waves_change_nothing(tmp_path, monkeypatch):
     """Two configurations, the second cut by its seeds; stopped before the third part."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192,
                     eval_every=0)
@@ -557,19 +555,21 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
     """An agent that moves forgets the discounted returns of its own environments, unless these move
     with it."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38 if lost else 4e-3]}
-    selection = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
-    exploit, seen = Lanes.exploit, []
+    seen = []
     copied = lambda s: jax.tree.map(np.array, (s.state.agent.rewards, s.state.obs))
 
-    def watched(s, parent, settings):
-        whole, before = np.isin(s.members, list(s.lost)) & (parent != s.members), copied(s)
-        exploit(s, parent, settings)
-        seen.append((parent, whole, before, copied(s)))
+    class Watched(jf.PBT):
+        def select(self, run, rows):
+            gone, before = list(run.lost), copied(run.lanes)
+            found = super().select(run, rows)
+            parent, members = found["parent"], run.lanes.members
+            whole = np.isin(members, gone) & (parent != members)
+            seen.append((parent, whole, before, copied(run.lanes)))
+            return found
 
-    with mock.patch.object(Lanes, "exploit", watched):
-        algo = tools.algorithm("impala", discount=0.9)
-        jf.train(algo, tools.environment(), tools.HALF, population=population, selection=selection,
-                 on_nan="mark", **tools.RUN)
+    selection = Watched({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.25)
+    jf.train(tools.algorithm("impala", discount=0.9), tools.environment(), tools.HALF,
+             population=population, selection=selection, on_nan="mark", **tools.RUN)
     assert len(seen) == 4 and seen[0][1].any() == lost
     for parent, whole, (rewards, obs), (after, obs_after) in seen:
         stays = parent == np.arange(4)
@@ -747,7 +747,7 @@ def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
 def test_bad_comparisons(tmp_path, capsys):
     assert (
         cli.main(["compare", str(tmp_path)]) == 2
-        and "RUN must be given at least twice, got " in capsys.readouterr().err
+        and "RUN RUN must be given, got " in capsys.readouterr().err
     )
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
     assert "an existing" in capsys.readouterr().err

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import PROG, Option, parse, positionals
+from jaxrl_fast.cli.args import Option, arguments
 from jaxrl_fast.cli.ladder import rungs as ladders
 from jaxrl_fast.cli.ladder.rungs import FRAMES, GAMES, SOLVED, Climb, Rung, check, choose, climb
+from jaxrl_fast.cli.option import choices_text
 from jaxrl_fast.errors import (
     ConfigError,
     MissingExtraError,
@@ -21,7 +22,6 @@ from jaxrl_fast.errors import (
     UserError,
     brief,
     check_choice,
-    expected,
 )
 from jaxrl_fast.logs.plots import figure, legend_beside, look, name_ticks, save, style
 from jaxrl_fast.runs.config_json import write_json
@@ -29,7 +29,7 @@ from jaxrl_fast.runs.signals import Stopped
 
 OPTIONS = [
     Option("rungs", "append", help="rungs to climb, in this order",
-           metavar="{" + ",".join(r.name for r in ladders.RUNGS) + "}",
+           metavar=choices_text([r.name for r in ladders.RUNGS]),
            hint="repeatable; default: all, torch where PyTorch is there"),
     Option("minutes", "float", 3.0, "minutes for each rung, from the start of its training"),
     Option("full", "bool", False,
@@ -43,12 +43,9 @@ OPTIONS = [
 def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS,
            climb: Callable[..., Any] = climb) -> None:
     """Train the rungs, by default all `known` ones, and print the speed of each."""
-    names, flags = positionals(argv, 1, ("--full",))
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
-    given = parse(f"{PROG} ladder pong", about, OPTIONS, flags)
-    if not names:
-        raise expected("task", f"given: {PROG} ladder pong", "none")
-    check_choice("task", names[0], ("pong",))
+    (task,), given = arguments("ladder pong", about, OPTIONS, argv)
+    check_choice("task", task, ("pong",))
     out = Path(given.get("out", "ladder"))
     if (out / "ladder.json").exists() or out.is_file():
         raise ConfigError("--out", str(out), "a folder without an earlier ladder")

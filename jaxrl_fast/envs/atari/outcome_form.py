@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FIRST = 0x80  # the address of the first byte
 
@@ -30,3 +30,23 @@ class Game(NamedTuple):
     jumps: Test = ALWAYS  # another change of the lives counts where this is true
     ends: tuple[tuple[Test, ...], ...] = ()  # over where every test of a group is true
     last: int = ANY  # with that many lives in the frame before
+
+
+def bcd(*bytes_: int, unit: int = 1) -> Terms:
+    """Return a number of two decimal digits a byte, the highest first; unit: of its last digit."""
+    places = [unit * 100**i for i in reversed(range(len(bytes_)))]
+    return tuple((at, 10 * one, one) for at, one in zip(bytes_, places, strict=True))
+
+
+def game(score: Terms, lives: tuple[int, ...] = (FIRST, 0, 0, 0, 0), end: Any = (),
+         ends: tuple[tuple[tuple[int, ...], ...], ...] = (), **more: Any) -> Game:
+    """Return a game whose tests may omit EQUAL, and whose lives a shift of 0, a factor, a sum.
+
+    end: the test of the end, or several that must hold together. ends: several such groups.
+    """
+    test = lambda x: (*x, EQUAL) if len(x) == 3 else x
+    more = {name: test(x) if name in ("unset", "loss", "bonus", "jumps") else x
+            for name, x in more.items()}
+    ends = ((end,) if isinstance(end[0], int) else end,) if end else ends
+    groups = tuple(tuple(map(test, group)) for group in ends)
+    return Game(score, lives=(*lives, *(0, 1, 0)[len(lives) - 2 :]), ends=groups, **more)

@@ -162,7 +162,7 @@ class Machine(NamedTuple):
     partial: jax.Array  # 1: the last call ended before VSYNC did
     done: jax.Array  # 1: this call is over
     bad: jax.Array  # 1: an instruction that is not supported, or code in RAM
-    dpc: Dpc | tuple[()] = ()  # nothing where no lane has the chip: the program then has none of it
+    dpc: Dpc | tuple[()] = ()  # empty if no lane has the chip: the program then has none of it
 
 
 __all__ = ["Cart", "Cpu", "Dpc", "Inputs", "Machine", "Riot", "Rom", "Tia", "View"]

@@ -172,8 +172,5 @@ class Stepper:
 
     def states(self) -> Iterator[Any]:
         """Yield the environments' states on the host, one by one, for `Env.render`."""
-        leaves, structure = jax.tree.flatten(_snapshot(self.carry.state))
-        # have no NumPy form
-        keys = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) for x in leaves]
-        leaves = [x if key else np.asarray(x) for x, key in zip(leaves, keys, strict=True)]
-        return (jax.tree.unflatten(structure, [x[i] for x in leaves]) for i in range(self.num_envs))
+        states = random.on_host(_snapshot(self.carry.state))
+        return (tree.take(states, i) for i in range(self.num_envs))

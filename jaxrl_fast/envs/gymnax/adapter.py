@@ -22,7 +22,7 @@ from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.envs.native import draw
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.envs.tracing import depends_on_inputs
-from jaxrl_fast.errors import ConfigError, check_float, check_int, expected
+from jaxrl_fast.errors import ConfigError, check_int, expected
 from jaxrl_fast.spaces import Box, Dict, Discrete, Space
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -226,12 +226,10 @@ def leaf(argument: str, value: Any, default: Any) -> Any:
     """Return a parameter as a strong NumPy scalar or array; a device array (a sweep) passes."""
     if isinstance(value, jax.Array):
         return value
+    fields.check_like(argument, value, default, low=0)
     if isinstance(default, bool):
-        if not isinstance(value, (bool, np.bool_)):
-            raise ConfigError(argument, value, "True or False")
         return np.bool_(value)
     if isinstance(default, int):
-        check_int(argument, value, low=0)
         return np.int32(value)
     if isinstance(default, tuple):
         array = np.asarray(value)
@@ -240,7 +238,6 @@ def leaf(argument: str, value: Any, default: Any) -> Any:
         ):
             raise ConfigError(argument, value, f"{len(default)} finite numbers")
         return array.astype(np.int32 if isinstance(default[0], int) else np.float32)
-    check_float(argument, value)
     return np.float32(value)
 
 
@@ -249,13 +246,8 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
     """Return gymnax's environment `name`; settings are its constructor's or its parameters'."""
     constructor, _ = _defaults(name)
     for k in constructor.keys() & settings.keys():
-        default, value = constructor[k], settings[k]
-        if isinstance(default, bool) and not isinstance(value, (bool, np.bool_)):
-            raise ConfigError(f"env.{k}", value, "True or False")
-        if type(default) is int:
-            check_int(f"env.{k}", value, low=0 if k in ("mapping_seed", "n_distractor") else 1)
-        if type(default) is float:
-            check_float(f"env.{k}", value)
+        fields.check_like(f"env.{k}", settings[k], constructor[k],
+                          low=0 if k in ("mapping_seed", "n_distractor") else 1)
     chosen = {k: settings[k] for k in constructor.keys() & settings.keys()
               if settings[k] != constructor[k]}
     env = _constructed(name, tuple(sorted(chosen.items())))

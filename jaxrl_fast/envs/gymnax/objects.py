@@ -31,7 +31,7 @@ LIMIT = "max_steps_in_episode"
 
 
 def is_gymnax(value: Any) -> bool:
-    """Return whether it is an environment of gymnax's form or a class of them; no import."""
+    """Return whether `value` is an environment of gymnax's form or a class of them; no import."""
     return all(hasattr(value, name) for name in ("reset_env", "step_env", "default_params",
                                                  "observation_space", "action_space"))
 
@@ -94,7 +94,7 @@ def _numbers(info: Any) -> dict[str, jax.Array]:
 
 
 def _is_numeric(value: Any) -> bool:
-    """Return whether it is a number or an array of numbers."""
+    """Return whether `value` is a number or an array of numbers."""
     kind = getattr(getattr(value, "dtype", None), "kind", "-")
     return isinstance(value, (bool, int, float)) or kind in "biuf"
 

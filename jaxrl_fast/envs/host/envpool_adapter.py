@@ -23,8 +23,8 @@ from jaxrl_fast.envs.host.gymnasium_spaces import PICTURE, own_form, spec_of
 from jaxrl_fast.envs.host.vector import HostStep, Lives, Vector, put
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
-from jaxrl_fast.errors import ConfigError, check_float, check_int, first_line
-from jaxrl_fast.fields import about, setting
+from jaxrl_fast.errors import ConfigError, first_line
+from jaxrl_fast.fields import about, check_like, setting
 from jaxrl_fast.logs.reports import flat
 from jaxrl_fast.tree import take
 
@@ -84,27 +84,16 @@ def defaults(name: str) -> dict[str, Any]:
 def make(name: str, num_threads: int = 0, batch_size: int = 0,
          episodic_life: bool = False, **own: Any) -> EnvPoolEnv:
     usual = defaults(name)
-    for key, value in own.items():
-        _check_like(f"env.{key}", value, usual[key])
+    for key, value in own.items():  # EnvPool's own error is a page of C++
+        check_like(f"env.{key}", value, usual[key])
+        if isinstance(usual[key], str) and not isinstance(value, str):
+            raise ConfigError(f"env.{key}", value, f"a text such as {usual[key]!r}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     return EnvPoolEnv(
         id=name.removeprefix(PREFIX), num_threads=num_threads, batch_size=batch_size,
         episodic_life=episodic_life,
         own=tuple(sorted(changed.items())),
     )  # fmt: skip
-
-
-def _check_like(name: str, value: Any, usual: Any) -> None:
-    """Raise ConfigError for another type than the default's: EnvPool's error is a page of C++."""
-    if isinstance(usual, bool):
-        if not isinstance(value, bool):
-            raise ConfigError(name, value, "True or False")
-    elif isinstance(usual, int):
-        check_int(name, value, -(2**31))
-    elif isinstance(usual, float):
-        check_float(name, value)
-    elif not isinstance(value, str):
-        raise ConfigError(name, value, f"a string such as {usual!r}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)

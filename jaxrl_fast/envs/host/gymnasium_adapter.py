@@ -180,7 +180,7 @@ class GymnasiumEnv(HostEnv):
         return env, env.spec.max_episode_steps
 
     def _is_drawn(self) -> bool:
-        """Return whether it draws pictures: it takes `render_mode` with "rgb_array"."""
+        """Return whether the environment takes `render_mode` "rgb_array", and so draws pictures."""
         # `spec` finds the modes
         create, _ = _creator(self.id, self.vectorization == "native"), self.spec
         modes = self.__dict__.get("_modes", ())

@@ -22,14 +22,14 @@ OURS: dict[str, Any] = {"vectorization": "sync", "max_episode_steps": None}
 
 
 def is_gymnasium(value: Any) -> bool:
-    """Return whether it is a Gymnasium environment or a class of them; imports nothing."""
+    """Return whether `value` is a Gymnasium environment or a class of them; imports nothing."""
     gymnasium = sys.modules.get("gymnasium")
     kind = value if isinstance(value, type) else type(value)
     return gymnasium is not None and issubclass(kind, gymnasium.Env)
 
 
 def is_vector(value: Any) -> bool:
-    """Return whether it is a Gymnasium vector."""
+    """Return whether `value` is a Gymnasium vector."""
     gymnasium = sys.modules.get("gymnasium")
     return gymnasium is not None and isinstance(value, gymnasium.vector.VectorEnv)
 

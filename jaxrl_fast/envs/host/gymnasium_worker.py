@@ -38,7 +38,7 @@ class Checked(gymnasium.Wrapper):
         found = self.env.reset(seed=seed, options=options)
         if not (isinstance(found, (tuple, list)) and len(found) == 2
                 and isinstance(found[1], dict)):
-            raise misfit("what reset returns", "two values (observation, info), info a dict",
+            raise misfit("the result of reset", "two values (observation, info), info a dict",
                          _form(found))
         return _copied(self._seen, found[0], "observations"), found[1]
 
@@ -47,7 +47,7 @@ class Checked(gymnasium.Wrapper):
         if not (isinstance(found, (tuple, list)) and len(found) == 5
                 and isinstance(found[4], dict)):
             form = "five values (observation, reward, terminated, truncated, info), info a dict"
-            raise misfit("what step returns", form, _form(found))
+            raise misfit("the result of step", form, _form(found))
         obs, reward, terminated, truncated, info = found
         if type(reward) is not float:
             reward = _scalar(reward, float, "rewards")

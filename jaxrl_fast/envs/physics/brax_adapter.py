@@ -134,8 +134,7 @@ def make(name: str, **settings: Any) -> BraxEnv:
 def _checked(argument: str, value: Any, default: Any) -> Any:
     """Return a constructor's argument in its default's kind."""
     if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ConfigError(argument, value, "True or False")
+        fields.check_bool(argument, value)
     elif isinstance(default, (int, float)):
         physics.check_number(argument, value, 0.0 if argument == "env.reset_noise_scale"
                              else -math.inf)

@@ -1,6 +1,6 @@
 """Datasets as rows of a replay memory: NumPy in and out, checked against a spec.
 
-    episodes_to_rows(episodes, spec)   -> Row [T, B]          steps in the order of time
+    episodes_to_rows(episodes, spec)   -> Row [T, B]          steps in time order
     transitions_to_rows(..., spec)     -> Transition [N, 1]   steps in any order, with successors
 """
 
