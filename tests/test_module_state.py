@@ -14,7 +14,7 @@ REGISTERED = {  # what a program adds to the package, by name
 }  # fmt: skip
 PROCESS = {  # facts of the operating system's process: flags, collector, locks, JAX's counter,
     # the warning of idle cores
-    "runtime": {"_own", "_paused"}, "files.folders": {"_held"}, "distributed": {"_polls"},
+    "runtime": {"_own", "_paused"}, "files.folders": {"_held", "_names"}, "distributed": {"_polls"},
     "engine.placement": {"_told"},
 }  # fmt: skip
 COMPILED = {"engine.programs": {"_alive", "_latest"}}  # a cache: a found program equals a new one

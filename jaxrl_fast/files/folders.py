@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +29,7 @@ DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
 Identity = tuple[int, int]  # (device, inode)
 
 _held: set[Identity] = set()  # this process's lock files, which do not stop it
+_names: list[int] = []  # the descriptor through which this process claims names
 
 
 def folder_path(argument: str, path: str | Path) -> Path:
@@ -74,6 +77,27 @@ def check_writable(argument: str, folder: Path) -> None:
         for path in reversed(made):
             with contextlib.suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
+
+
+def claim(folder: Path) -> bool:
+    """Return whether no other process of this user has claimed this folder's name.
+
+    The claim is a locked byte of one file among temporary files, and ends with the process. Where
+    that file cannot be opened, every name is free.
+    """
+    if not _names:
+        file = Path(tempfile.gettempdir(), f"jaxrl_fast-{os.getuid()}.names")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            _names.append(os.open(file, flags, 0o600))
+        except OSError:
+            return True
+    digest = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=7).digest()
+    try:
+        fcntl.lockf(_names[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(digest, "big"))
+    except OSError as error:
+        return error.errno not in (errno.EACCES, errno.EAGAIN)
+    return True
 
 
 @contextlib.contextmanager

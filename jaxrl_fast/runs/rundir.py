@@ -182,10 +182,11 @@ class RunDir:
 
 
 def numbered(folder: str, *parts: str) -> Path:
-    """Return FOLDER/PART-PART-N with the first free N, the same in every process."""
+    """Return FOLDER/PART-PART-N with the first N that no folder and no other process has."""
     stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
-    free = next(path for n in itertools.count(1)
-                if not (path := Path(folder) / f"{stem}-{n}").exists())
+    paths = (Path(folder) / f"{stem}-{n}" for n in itertools.count(1))
+    free = distributed.is_first() and next(
+        path for path in paths if not path.exists() and folders.claim(path))
     return Path(distributed.tell(str(free)))
 
 

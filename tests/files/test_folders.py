@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from jaxrl_fast import values
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.files import folders
-from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside
+from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, numbered
 from jaxrl_fast.sweeps import tuning
 
 TRAIN = ["train", "ppo", "CartPole-v1", "--total-steps", "256", "--no-tensorboard"]
@@ -27,6 +28,7 @@ import sys, time
 from pathlib import Path
 from jaxrl_fast.files import folders
 lock = folders.hold("out", Path(sys.argv[1]))
+assert folders.claim(Path(sys.argv[1], "../sac-1"))
 print("held", flush=True)
 time.sleep(60)
 """
@@ -42,7 +44,7 @@ def here(monkeypatch, tmp_path):
 
 @pytest.fixture
 def other(tmp_path):
-    """A folder that another process holds, and that process."""
+    """A folder that another process holds, and that process, which will make sac-1 beside it."""
     folder = tmp_path / "run"
     folder.mkdir()
     command = [sys.executable, "-c", HOLD, str(folder)]
@@ -54,6 +56,22 @@ def other(tmp_path):
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() if p.is_file() else b"" for p in sorted(folder.rglob("*"))}
+
+
+def test_processes_that_start_at_once_number_their_folders_apart(other, tmp_path):
+    _, process = other
+    assert numbered(str(tmp_path), "sac") == numbered(".", "sac").resolve() == tmp_path / "sac-2"
+    (tmp_path / "sac-2").mkdir()
+    assert numbered(str(tmp_path), "sac") == tmp_path / "sac-3"
+    process.kill()
+    process.wait()
+    assert numbered(str(tmp_path), "sac") == tmp_path / "sac-1"
+
+
+def test_a_name_is_free_where_claims_cannot_be_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "_names", [])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert numbered("runs", "sac") == Path("runs/sac-1")
 
 
 @pytest.mark.parametrize("out",
