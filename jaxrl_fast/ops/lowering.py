@@ -119,8 +119,7 @@ def while_at_most(
         def some(j, packed, drawn):
             # unpacked within, where slices are free
             onward = lambda packed: pack(step(unpack(packed), part(drawn, j)))
-            return jax.lax.cond(_anywhere(goes_on(unpack(packed))), onward,
-                                lambda packed: packed, packed)
+            return jax.lax.cond(_anywhere(goes_on(unpack(packed))), onward, lambda x: x, packed)
 
         def turn(i, packed):
             return jax.lax.fori_loop(0, parts, functools.partial(some, drawn=draw(i)), packed)
@@ -159,8 +158,7 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
     if unroll == 1:
         return plain(carry, xs)
     pack, unpack = packing(jax.eval_shape(step, carry, first)[1], lead=1)
-    # a product would copy a slice
-    floats = [x.dtype == jnp.float32 for x in jax.tree.leaves(carry)]
+    floats = [x.dtype == jnp.float32 for x in jax.tree.leaves(carry)]  # products copy slices
     keep, restore = packing(carry, floats, lead=1)
 
     def packed(carry, x):
@@ -180,8 +178,7 @@ def scan_sum(
     """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
     A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for
-    nothing: there small leaves are packed, with the sum so far. Elsewhere all y are summed at the
-        end.
+    nothing: there small leaves are packed, with the sum so far. Elsewhere y are summed at the end.
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
@@ -197,8 +194,7 @@ def scan_sum(
     if known.value not in (None, *GPUS):
         return plain(carry, xs)
     step = jax.jit(step)  # traced once for both
-    first = jax.tree.map(lambda x: x[0], xs)
-    jaxpr = step.trace(carry, first).jaxpr.jaxpr
+    jaxpr = step.trace(carry, tree.take(xs, 0)).jaxpr.jaxpr
     given = {*map(id, jaxpr.invars)}
     same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
     apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
@@ -211,16 +207,27 @@ def scan_sum(
     def packed(packed, x):
         carry, total, lost = unpack(packed)
         carry, y = step(carry, x)
-        packed = pack((carry, *sums.add(total, lost, y)))
-        return jax.lax.optimization_barrier(packed) if stores and unroll > 1 else packed, ()
+        return pack((carry, *sums.add(total, lost, y))), ()
 
     def on_vectors(carry, xs):
-        carry, total, _ = unpack(
-            jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0]
-        )
-        return carry, total
+        loop = _with_barriers if stores and unroll > 1 else jax.lax.scan
+        return unpack(loop(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])[:2]
 
     return on_gpu(on_vectors, plain, carry, xs)
+
+
+def _with_barriers(step: Callable, carry: Any, xs: Any, unroll: int) -> tuple[Any, tuple[()]]:
+    """Return `jax.lax.scan` of a step without outputs, with a barrier after each step."""
+    # XLA compiles equal kernels once: each step reads arrays of its own, at equal indices
+    apart = lambda i: lambda x: jax.lax.optimization_barrier(x[i::unroll])
+    each = [jax.tree.map(apart(i), xs) for i in range(unroll)]
+
+    def turn(carry, each):
+        for x in each:
+            carry = jax.lax.optimization_barrier(step(carry, x)[0])
+        return carry, ()
+
+    return jax.lax.scan(turn, carry, each)
 
 
 SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more

@@ -151,6 +151,32 @@ def test_a_packed_carry_has_gradients(both_forms):
     assert float(ours) == float(gpus) == 3 * (3 * 1 + 2 * 1 + 1 * 2 + 0 * 6)
 
 
+@pytest.mark.parametrize("stores", [False, True])
+def test_sums_of_two_steps_a_turn_are_the_scans(stores, both_forms):
+    def step(carry, x):
+        number = jnp.floor(8 * jax.random.uniform(x["key"]))  # sums of whole numbers are exact
+        return {"a": carry["a"] * x["n"], "b": carry["b"] + number}, carry["b"]
+
+    def run(a):
+        xs = {"n": jnp.arange(1.0, 7.0), "key": jax.random.split(jax.random.key(0), 6)}
+        carry = {"a": a, "b": jnp.zeros(2)}
+        return lowering.scan_sum(step, carry, xs, most=2, stores=stores)
+
+    tools.assert_same(*both_forms(run, jnp.float32(2)))
+
+
+def test_steps_with_a_store_differ_in_no_constant():
+    """XLA for a GPU compiles the kernels of such steps once."""
+    step = lambda c, x: (c.at[x["at"]].set(x["y"]), c.sum()[None])
+    xs = {"at": jnp.arange(6), "y": jnp.ones(6)}
+    with lowering.known("cuda"):
+        jaxpr = jax.make_jaxpr(functools.partial(lowering.scan_sum, step, most=2, stores=True))(jnp.zeros(9), xs)
+    loop, = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan")
+    named = [(eqn.primitive.name, str(eqn.params)) for eqn in loop.params["jaxpr"].eqns]
+    first, second = named[:len(named) // 2], named[len(named) // 2:]
+    assert first == second and first[-1][0] == "optimization_barrier"
+
+
 def test_resets_of_a_network_stay_a_branch():
     """A fresh network is a loop over the rows of each kernel: too much for every update."""
     assert control(log_row("iqn", reset_period=20), "cuda") == {"cond": 1}
