@@ -107,13 +107,10 @@ def test_addresses_follow_pyproject(path: Path):
 
 
 TRAIN = """
-import time
-
 import jaxrl_fast as jf
 algo = jf.PPO(num_envs=4, num_steps=32, hidden=(8,), num_epochs=1)
 run = jf.train(algo, jf.make("CartPole-v1"), 50_000_000, eval_every=0, eval_episodes=4,
-               chunk_seconds=0.1, pictures=False,
-               hooks=[lambda *_: time.sleep(0.3)])  # leaves the cores to other tests
+               chunk_seconds=0.1, pictures=False)
 """
 RESUME = """
 before = run.env_steps

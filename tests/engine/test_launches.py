@@ -169,8 +169,9 @@ def test_steps_with_a_store_differ_in_no_constant():
     """XLA for a GPU compiles the kernels of such steps once."""
     step = lambda c, x: (c.at[x["at"]].set(x["y"]), c.sum()[None])
     xs = {"at": jnp.arange(6), "y": jnp.ones(6)}
+    total = functools.partial(lowering.scan_sum, step, most=2, stores=True)
     with lowering.known("cuda"):
-        jaxpr = jax.make_jaxpr(functools.partial(lowering.scan_sum, step, most=2, stores=True))(jnp.zeros(9), xs)
+        jaxpr = jax.make_jaxpr(total)(jnp.zeros(9), xs)
     loop, = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan")
     named = [(eqn.primitive.name, str(eqn.params)) for eqn in loop.params["jaxpr"].eqns]
     first, second = named[:len(named) // 2], named[len(named) // 2:]
