@@ -25,7 +25,7 @@ SEVERAL = ("ints", "numbers")  # kinds of several texts after one flag
 PROG = "jaxrl-fast"
 IMPORT = Option("import", "append", help="module of yours to import first",
                 metavar="MODULE", hint="repeatable")
-AGENT = (  # of a run
+AGENT = (  # flags that choose an agent of a run
     Option("which", "str", "auto", "checkpoint; auto: the best, else the last",
            choices=("auto", "best", "last")),
     Option("member", "int", None, "member of a population",
@@ -62,27 +62,29 @@ DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in
 ))  # fmt: skip
 
 
-def arguments(
+def read_arguments(
     usage: str, about: str, options: Sequence[Option], argv: Sequence[str]
 ) -> tuple[list[str], dict[str, Any]]:
     """Return (words, given flags) of a command line, as `usage` has them: "plot RUN [RUN ...]".
 
-    Raises ConfigError for fewer or more words.
+    Raises ConfigError for a missing word, a word too many or a bad flag.
     """
     (command, *wanted), optional = usage.partition(" [")[0].split(), usage.partition(" [")[2]
     words, flags = positionals(argv, len(argv), options)
     given = parse(f"{PROG} {usage}", about, options, flags)
     most = len(argv) if "..." in optional else len(wanted) + bool(optional)
-    if not len(wanted) <= len(words) <= most:
-        typed = f"{PROG} {command} {COMMANDS[command].tries[0]}"
-        name = " ".join(wanted) or optional.rstrip("]")
-        if not words:
-            raise expected(name, f"given: {typed}", "none")
-        raise ConfigError(name, " ".join(words), f"given{' once' * (len(words) > most)}: {typed}")
+    typed = f"{PROG} {command} {COMMANDS[command].tries[0].partition(' --')[0]}"
+    if len(words) < len(wanted):
+        name = wanted[len(words)]
+        twice = " at least twice" if wanted.count(name) > 1 else ""
+        found = " ".join(words) if twice and words else "none"
+        raise expected(name, f"given{twice}: {typed}", found)
+    if len(words) > most:
+        raise ConfigError("argument", words[most], f"a flag or its value: {typed}")
     return words, given
 
 
-def chosen_agent(run: str, given: dict[str, Any]) -> Any:
+def load_agent(run: str, given: dict[str, Any]) -> Any:
     """Return the `Agent` that the flags of `AGENT` choose in a run directory."""
     runtime.enable_compile_cache()
     from jaxrl_fast.runs.load import load

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.cli.args import BUSY, Option, arguments
+from jaxrl_fast.cli.args import BUSY, Option, read_arguments
 from jaxrl_fast.errors import ConfigError, check_choice
 
 OPTIONS = (
@@ -30,7 +30,7 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.bench.rows import ROWS, Options
 
     about = f"Compare the speeds of rows, by default all: {', '.join(ROWS)}."
-    names, given = arguments("bench [ROW ...]", about, OPTIONS, argv)
+    names, given = read_arguments("bench [ROW ...]", about, OPTIONS, argv)
     for name in names:
         check_choice("row", name, ROWS)
     paths = {name: checkout(name, given.get(name)) for name in PATHS}

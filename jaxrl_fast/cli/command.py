@@ -117,10 +117,10 @@ def _dispatch(words: list[str]) -> None:
 
 def _call(name: str, argv: list[str]) -> None:
     command = COMMANDS[name]
-    with runtime.starting():  # imports it
+    with runtime.starting():  # the attribute imports the file
         function = command.function
     if not command.plans:
         return function(argv)
-    from jaxrl_fast.cli.train import described
+    from jaxrl_fast.cli.train import read_plan
 
-    function(*described(argv, name, command.options, leave=("out", "resume")))
+    function(*read_plan(argv, name, command.options, leave=("out", "resume")))

@@ -12,9 +12,9 @@ from jaxrl_fast.cli.option import Option
 class Command(NamedTuple):
     """One command.
 
-    run: "file:function" in `cli/`. tries: what to type after the name, for its help. flags: the
-    name of its options in the file, beside a run's. plans: whether the function takes what
-    `described` returns, the run that `train` would start. backend: whether it starts JAX's.
+    run: "file:function" in `cli/`. tries: what to type after the name, for its help. flags: name of
+    the tuple of its own options in that file. plans: whether the function takes (plan, flags) of
+    `read_plan`. backend: whether the command starts JAX's backend.
     """
 
     takes: str  # after the name

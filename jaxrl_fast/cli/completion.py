@@ -10,12 +10,11 @@ import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from jaxrl_fast.cli.args import PROG, Option, arguments
+from jaxrl_fast.cli.args import PROG, Option, read_arguments
 from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.cli.help import field_of
 from jaxrl_fast.cli.list import PARTS
 from jaxrl_fast.cli.new import KINDS
-from jaxrl_fast.cli.other_flags import flags_of
 from jaxrl_fast.errors import check_choice
 
 SHELLS = {
@@ -30,9 +29,11 @@ def completion(argv: list[str]) -> None:
     """Print the script of a shell."""
     what = "Print a script that completes commands, names and flags."
     about = "\n\n".join([what, *SHELLS.values()])
-    names, _ = arguments(f"completion {'|'.join(SHELLS)}", about, OPTIONS, argv)
+    names, _ = read_arguments(f"completion {'|'.join(SHELLS)}", about, OPTIONS, argv)
     check_choice("SHELL", names[0], SHELLS)
     import tyro
+
+    from jaxrl_fast.cli.other_flags import flags_of  # imports JAX
 
     known = {name: flags_of(command) for name, command in COMMANDS.items()}
     parts = (Annotated[_shape(name, options), tyro.conf.subcommand(name)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast import imports, runtime
-from jaxrl_fast.cli.args import IMPORT, PROG, Option, arguments, peek
+from jaxrl_fast.cli.args import IMPORT, PROG, Option, peek, read_arguments
 from jaxrl_fast.cli.options import kind_of_value
 from jaxrl_fast.errors import ConfigError, brief, import_optional
 from jaxrl_fast.values import path
@@ -37,7 +37,7 @@ OPTIONS = (
 
 def keep(argv: list[str]) -> None:
     """Write the folder and print its content."""
-    names, given = arguments("experience SOURCE FOLDER", HELP,
+    names, given = read_arguments("experience SOURCE FOLDER", HELP,
                              [*OPTIONS, *_environment_options(argv)], argv)
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():

@@ -6,7 +6,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
-from jaxrl_fast.cli.args import IMPORT, PROG, arguments
+from jaxrl_fast.cli.args import IMPORT, PROG, read_arguments
 from jaxrl_fast.cli.help import heading
 from jaxrl_fast.errors import check_choice
 
@@ -17,8 +17,8 @@ MARGIN = 14  # characters of a title
 
 def show(argv: list[str]) -> None:
     """Print the names of one part, or the first ones of every part."""
-    about = "Names of algorithms, environments, logs, samplers and presets; with a part, all of it."
-    words, given = arguments(f"list [{'|'.join(PARTS)}]", about, OPTIONS, argv)
+    about = "Names of algorithms, environments, logs, samplers and presets; PART lists all of one."
+    words, given = read_arguments(f"list [{'|'.join(PARTS)}]", about, OPTIONS, argv)
     if words:
         check_choice("PART", words[0], PARTS)
     from jaxrl_fast.imports import import_user_module

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from jaxrl_fast.algorithms import ALGORITHMS
-from jaxrl_fast.cli.args import PROG, arguments
+from jaxrl_fast.cli.args import PROG, read_arguments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, check_choice
 from jaxrl_fast.imports import is_installed
@@ -57,7 +57,7 @@ jaxrl-fast train {dashed} CartPole-v1
 def new(argv: list[str]) -> None:
     """Write the skeleton, and print what to type next."""
     about = f"Write a working skeleton here: KIND is {', '.join(KINDS)}."
-    (kind, name), _ = arguments("new KIND NAME", about, OPTIONS, argv)
+    (kind, name), _ = read_arguments("new KIND NAME", about, OPTIONS, argv)
     check_choice("KIND", kind, KINDS)
     files, hints = (_project if kind == "project" else _module)(kind, _checked(name))
     there = next((path for path in files if path.exists()), None)

@@ -53,7 +53,8 @@ class Option:
         return self.hint or f"default: {show(self.default)}"
 
     def value(self, text: Any) -> Any:
-        """Return the value of a text (or texts). Raises ConfigError for another one."""
+        """Return the value of a text (or texts). Raises ConfigError for a text outside its kind,
+        choices or limits."""
         found = convert(self.flag, self.kind, text)
         if self.choices:
             check_choice(self.flag, found, self.choices)

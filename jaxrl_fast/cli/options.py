@@ -27,7 +27,7 @@ def option_of(cls: type, name: str, default: Any, hint: str = "",
                   hint, group, metavar, panel)
 
 
-def again(*names: str) -> list[Option]:
+def resume_options(*names: str) -> list[Option]:
     """Return the flags of the settings that a resume may change."""
     return [option_of(RunConfig, name, None, "default: as before") for name in names]
 

@@ -15,7 +15,7 @@ import jax
 from jaxrl_fast import runtime
 from jaxrl_fast.algorithms import ALGORITHMS, list_algorithms
 from jaxrl_fast.cli.args import BUSY, Option, replaced
-from jaxrl_fast.cli.train import Plan, described, resolve
+from jaxrl_fast.cli.train import Plan, read_plan, resolve
 from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.limits import measure_device
 from jaxrl_fast.doctor.ready import busy, check_cache, check_idle
@@ -63,7 +63,7 @@ def profile(argv: Sequence[str]) -> None:
     """Measure, print the table and the advice, and write profile.json and profile.png."""
     argv = as_config(argv)
     again = lambda more: [*replaced(argv, more), *more]
-    with_flags = lambda more: described(again(more), "profile", OPTIONS, ("out", "resume"))
+    with_flags = lambda more: read_plan(again(more), "profile", OPTIONS, ("out", "resume"))
     plan, given = with_flags(())
     seconds = given.get("seconds", 3.0)
     check(resolve(plan, given)[2])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.cli.args import IMPORT, Option, arguments
+from jaxrl_fast.cli.args import IMPORT, Option, read_arguments
 from jaxrl_fast.errors import ConfigError, UserError, one_line
 from jaxrl_fast.values import path as path_of
 
@@ -25,7 +25,7 @@ OPTIONS = (
 def report(argv: list[str]) -> None:
     """Write the page of a run or a sweep, or serve it."""
     about = "Write a run, or a sweep, as one HTML page that needs no network."
-    (run,), given = arguments("report RUN|SWEEP", about, OPTIONS, argv)
+    (run,), given = read_arguments("report RUN|SWEEP", about, OPTIONS, argv)
     folder = Path(path_of("run", run))
     if "port" in given and not given.get("serve"):
         raise ConfigError("--port", given["port"], "left out without --serve")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, OUTPUT, PROG, Option, parse, peek, positionals
 from jaxrl_fast.cli.before_jax import spread
-from jaxrl_fast.cli.options import again
+from jaxrl_fast.cli.options import resume_options
 from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.runs import config_json as configs
@@ -17,7 +17,7 @@ PLACE = ("devices", "mesh")  # where a run is resumed
 CHANGED = ("total_steps", "horizon", *PLACE, *HOST)
 OPTIONS = (
     Option("resume", "path", help="run directory to resume", metavar="RUN", hint="required"),
-    *again(*CHANGED), IMPORT, *OUTPUT, *DISTRIBUTED,
+    *resume_options(*CHANGED), IMPORT, *OUTPUT, *DISTRIBUTED,
 )  # fmt: skip
 
 

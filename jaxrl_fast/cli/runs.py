@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxrl_fast import values
-from jaxrl_fast.cli.args import AGENT, Option, arguments, chosen_agent
+from jaxrl_fast.cli.args import AGENT, Option, load_agent, read_arguments
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.logs import plots
@@ -45,8 +45,8 @@ def _written(flag: str, path: str) -> Iterator[None]:
 
 def evaluate(argv: list[str]) -> None:
     """Play episodes with a trained agent and print their returns."""
-    (run,), given = arguments("eval RUN", "Play episodes with a trained agent.", EVAL, argv)
-    agent = chosen_agent(run, given)
+    (run,), given = read_arguments("eval RUN", "Play episodes with a trained agent.", EVAL, argv)
+    agent = load_agent(run, given)
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
     ret = found.ret
     bad = int(np.sum(~np.isfinite(ret)))
@@ -65,7 +65,7 @@ def evaluate(argv: list[str]) -> None:
 def plot(argv: list[str]) -> None:
     """Draw the learning curves of runs into one plot."""
     about = "Draw the learning curves of runs into one plot."
-    runs, given = arguments("plot RUN [RUN ...]", about, PLOT, argv)
+    runs, given = read_arguments("plot RUN [RUN ...]", about, PLOT, argv)
     runs = [values.path("run", run) for run in runs]
     rows, names = {}, {}
     for run in dict.fromkeys(runs):
@@ -96,7 +96,7 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.sweeps.results import write_csv
 
     about = "Compare the final scores of runs."
-    runs, given = arguments("compare RUN RUN [RUN ...]", about, COMPARE, argv)
+    runs, given = read_arguments("compare RUN RUN [RUN ...]", about, COMPARE, argv)
     entries = compare_runs([values.path("run", run) for run in runs])
     table = comparison_rows(entries)
     print(format_comparison(table))

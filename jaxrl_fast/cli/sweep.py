@@ -11,9 +11,9 @@ from typing import Any
 from jaxrl_fast import runtime
 from jaxrl_fast.cli.args import DISTRIBUTED, IMPORT, PROG, SEVERAL, Option, has_flag, parse
 from jaxrl_fast.cli.before_jax import join, spread
-from jaxrl_fast.cli.options import again, option_of
+from jaxrl_fast.cli.options import option_of, resume_options
 from jaxrl_fast.cli.resume import PLACE
-from jaxrl_fast.cli.train import Plan, about_of, described, on_device, out_of, resolve
+from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, read_plan, resolve
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import (
     ConfigError,
@@ -57,7 +57,7 @@ OPTIONS = (
 )  # fmt: skip
 RESUMED = (
     Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required"),
-    *again(*PLACE), IMPORT, *DISTRIBUTED,
+    *resume_options(*PLACE), IMPORT, *DISTRIBUTED,
 )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def start(argv: list[str]) -> None:
     cores = runtime.cpu_count()  # a sweep has members for all cores
     if not has_flag(argv, "--resume"):
         leave = ("resume", "config", "horizon")
-        return new_sweep(*described(argv, "sweep", (*OPTIONS, *DISTRIBUTED), leave, cores))
+        return new_sweep(*read_plan(argv, "sweep", (*OPTIONS, *DISTRIBUTED), leave, cores))
     given = parse(f"{PROG} sweep --resume", "Resume a sweep.", RESUMED, argv)
     spread(argv, read_folder(given["resume"]).get("base"), cores)
     resume(given["resume"], given.get("import", ()),

@@ -15,7 +15,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli import args
 from jaxrl_fast.cli.args import DISTRIBUTED, HELP_FLAGS, IMPORT, OUTPUT, START
-from jaxrl_fast.cli.before_jax import SAME_BITS, join, spread
+from jaxrl_fast.cli.before_jax import join, spread
 from jaxrl_fast.cli.option import Option, choices_text, show
 from jaxrl_fast.cli.options import kind_of_value, option_of
 from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
@@ -62,7 +62,7 @@ def start(argv: list[str]) -> None:
         from jaxrl_fast.cli.resume import resume
 
         return resume(argv)
-    new_run(*described(argv, "train", (*OUTPUT, *DISTRIBUTED)))
+    new_run(*read_plan(argv, "train", (*OUTPUT, *DISTRIBUTED)))
 
 
 def _wandb_project(argv: list[str]) -> list[str]:
@@ -72,7 +72,7 @@ def _wandb_project(argv: list[str]) -> list[str]:
     return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]
 
 
-def described(
+def read_plan(
     argv: list[str], command: str, more: Sequence[Option], leave: Sequence[str] = (),
     members: int | None = None
 ) -> tuple[Plan, dict[str, Any]]:
@@ -81,9 +81,7 @@ def described(
     more: flags of the command itself. leave: those of a run that it does not take. members: of a
     sweep, for its devices.
     """
-    switches = [o for o in (*START, *more) if o.kind == "bool"]
-    switches.append(Option(SAME_BITS[0].removeprefix("--"), "bool"))
-    names, flags = args.positionals(argv, 2, switches)
+    names, flags = args.positionals(argv, 2, [*run_options(Plan("", "", [])), *START, *more])
     file = args.peek(argv, "--config")
     if not file and args.has_flag(argv, "--config"):
         raise expected("--config", "the config.json of a run, or its run directory", "no value")

@@ -159,7 +159,7 @@ class Evaluation:
     eval_mode: str = setting("greedy", choices=MODES)
     """choice of actions in evaluations"""
     target_return: float | None = setting(None, none="never")
-    """the run stops once every member's evaluation return is as high"""
+    """evaluation return at which the run stops, once every member has it"""
 
     @property
     def most_episodes(self) -> int:

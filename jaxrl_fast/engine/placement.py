@@ -60,7 +60,7 @@ def _tell_once(text: str) -> None:
 
 
 def tell(text: str, watched: bool) -> None:
-    """Print a line where a user watches and a warning looks like a fault, else warn."""
+    """Print a line on a watched stream; warn on others."""
     if watched:
         print(text, file=sys.stderr if rich_shell() is None else sys.stdout, flush=True)
     else:

@@ -185,9 +185,8 @@ def numbered(folder: str, *parts: str) -> Path:
     """Return FOLDER/PART-PART-N with the first N that no folder and no other process has."""
     stem = "-".join(parts).replace("/", "-").replace(":", "-").replace(" ", "-")
     paths = (Path(folder) / f"{stem}-{n}" for n in itertools.count(1))
-    free = distributed.is_first() and next(
-        path for path in paths if not path.exists() and folders.claim(path))
-    return Path(distributed.tell(str(free)))
+    free = lambda: next(path for path in paths if not path.exists() and folders.claim(path))
+    return Path(distributed.tell(str(free()) if distributed.is_first() else ""))
 
 
 def seed_folder(path: Path, seed: int) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jaxrl_fast.cli import tune_speed
-from jaxrl_fast.cli.train import described
+from jaxrl_fast.cli.train import read_plan
 from jaxrl_fast.speed.trials import Measure
 
 SMALL = (
@@ -38,7 +38,7 @@ def tune(cache, capsys):
     """tune(words, ratio, **how): what the command prints if the search compares trials so."""
 
     def call(words, ratio, **how):
-        run = described([*words, *TUNE, "--busy"], "tune-speed", tune_speed.OPTIONS,
+        run = read_plan([*words, *TUNE, "--busy"], "tune-speed", tune_speed.OPTIONS,
                         ("out", "resume"))
         tune_speed.tune(*run, measure=Measure(ratio=ratio, **how))
         printed = capsys.readouterr()

@@ -747,7 +747,7 @@ def test_bad_command_lines(flags, message, tmp_path, monkeypatch, capsys):
 def test_bad_comparisons(tmp_path, capsys):
     assert (
         cli.main(["compare", str(tmp_path)]) == 2
-        and "RUN RUN must be given, got " in capsys.readouterr().err
+        and "RUN must be given at least twice, got " in capsys.readouterr().err
     )
     assert cli.main(["compare", str(tmp_path), str(tmp_path / "none")]) == 2
     assert "an existing" in capsys.readouterr().err

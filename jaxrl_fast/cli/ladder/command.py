@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import Option, arguments
+from jaxrl_fast.cli.args import Option, read_arguments
 from jaxrl_fast.cli.ladder import rungs as ladders
 from jaxrl_fast.cli.ladder.rungs import FRAMES, GAMES, SOLVED, Climb, Rung, check, choose, climb
 from jaxrl_fast.cli.option import choices_text
@@ -44,7 +44,7 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS,
            climb: Callable[..., Any] = climb) -> None:
     """Train the rungs, by default all `known` ones, and print the speed of each."""
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
-    (task,), given = arguments("ladder pong", about, OPTIONS, argv)
+    (task,), given = read_arguments("ladder pong", about, OPTIONS, argv)
     check_choice("task", task, ("pong",))
     out = Path(given.get("out", "ladder"))
     if (out / "ladder.json").exists() or out.is_file():
