@@ -95,16 +95,19 @@ def today(module: str) -> str:
     return f"{root}.{MOVED.get(rest, rest)}" if root == PACKAGE and rest else module
 
 
-def contents_of(*modules: str) -> Callable[[str], Any]:
-    """Return a folder's `__getattr__` that finds the definitions of its old modules."""
+def contents_of(*modules: str, owner: str = "") -> Callable[[str], Any]:
+    """Return a `__getattr__` that finds the definitions of `modules`.
+
+    owner: the module that has it, by default the folder of `modules`.
+    """
 
     def __getattr__(name: str) -> Any:
         for home in [] if name.startswith("__") else [f"{PACKAGE}.{module}" for module in modules]:
             found = getattr(importlib.import_module(home), name, None)
             if getattr(found, "__module__", None) == home:  # not an import of the module
                 return found
-        raise AttributeError(f"module '{PACKAGE}.{modules[0].rpartition('.')[0]}' has no attribute "
-                             f"{name!r}")
+        here = owner or modules[0].rpartition(".")[0]
+        raise AttributeError(f"module '{PACKAGE}.{here}' has no attribute {name!r}")
 
     return __getattr__
 

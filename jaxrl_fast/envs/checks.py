@@ -73,7 +73,9 @@ def called_as(usage: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
-        signature, name = inspect.signature(method), method.__name__
+        # not that of a wrapped function: a faulty definition is no faulty call
+        signature = inspect.signature(method, follow_wrapped=False)
+        name = method.__name__
 
         @functools.wraps(method)
         def call(self, *args, **named):

@@ -132,7 +132,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def is_known(name: str) -> bool:
-    """Return whether `name` is an object's, or that of something in an imported module."""
+    """Return whether `name` names an object or an attribute of an imported module."""
     return name in _NAMED or _attribute(name) is not None
 
 

@@ -33,7 +33,7 @@ class Source:
         on_host: whether its environments step on the host, outside of XLA.
         about: about(name) -> {setting: an object with `help` and `choices`}, for `--help`.
         modules: modules(name) -> modules in a name such as "gym:MODULE:ID", imported by `make`.
-        known: known(name) -> whether a name without the prefix is its; imports nothing.
+        known: known(name) -> whether the source has this name, without its prefix; imports nothing.
         identity: identity(name) -> the environment's definition; a change makes `make` rebuild.
     """
 

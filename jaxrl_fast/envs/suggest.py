@@ -36,8 +36,9 @@ def candidates(more: Iterable[str] = ()) -> list[str]:
     """Return the names of every source, each Gymnasium task once."""
     gymnasium = sys.modules.get("gymnasium")
     registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values()
-                  if "/" not in spec.id] if gymnasium else []
-    standard = {task(name) for name in (*GYMNASIUM, *ATARI)}
+                  if "/" not in spec.id
+                  and not str(spec.entry_point).startswith("ale_py")] if gymnasium else []
+    standard = set(map(task, GYMNASIUM))
     own = [name for name in registered if task(name) not in standard]
     return list(dict.fromkeys([*sources.names(), *GYMNASIUM, *ATARI, *own, *more]))
 

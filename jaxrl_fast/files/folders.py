@@ -86,12 +86,15 @@ def claim(folder: Path) -> bool:
     that file cannot be opened, every name is free.
     """
     if not _names:
-        file = Path(tempfile.gettempdir(), f"jaxrl_fast-{os.getuid()}.names")
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            _names.append(os.open(file, flags, 0o600))
+            file = Path(tempfile.gettempdir(), f"jaxrl_fast-{os.getuid()}.names")
+            descriptor = os.open(file, flags, 0o600)
         except OSError:
             return True
+        if os.fstat(descriptor).st_uid != os.getuid():
+            return True
+        _names.append(descriptor)
     digest = hashlib.blake2b(os.fsencode(os.path.realpath(folder)), digest_size=7).digest()
     try:
         fcntl.lockf(_names[0], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int.from_bytes(digest, "big"))

@@ -17,7 +17,7 @@ from jaxrl_fast.values import expanded
 
 _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 
-__getattr__ = _moved.contents_of("logs.trackers")
+__getattr__ = _moved.contents_of("logs.trackers", owner="logs.boards")
 
 
 class TensorBoardSink(Sink):

@@ -24,8 +24,8 @@ _STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
 class Tracker(Sink):
     """A service that keeps runs: gets the scalars of TensorBoard over `env_steps`, and videos.
 
-    A resumed run goes on in its run there, by the id in `KIND.id` of the run directory. What the
-    tracker has (`KIND.step`: up to which row) is not sent again. Needs the extra [KIND].
+    A resumed run goes on in its run there, by the id in `KIND.id` of the run directory. Rows up to
+    `KIND.step` (W&B online: up to its summary) are not sent again. Needs the extra [KIND].
 
     Args:
         target: the project; for MLflow the server or store.
@@ -40,12 +40,14 @@ class Tracker(Sink):
         import_optional(self.kind, f"logging to {self.title}", self.kind, self.entry)
         self._target, self._of = target, run
         self._run: Any = None  # the tracker's, while it is open
-        self._known, self._seen = run.known(self.kind), run.sent(self.kind)
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> Tracker:
         """Return the sink of a run of the project, "jaxrl_fast" unless named."""
         return cls(target or PROJECT, run)
+
+    def open(self) -> None:
+        self._known, self._seen = self._of.known(self.kind), self._of.sent(self.kind)
 
     def write(self, row: Row) -> None:
         if row.env_steps > self._seen:
@@ -82,6 +84,7 @@ class WandbSink(Tracker):
     kind, title, form = "wandb", "Weights & Biases", "wandb[:PROJECT]"
 
     def open(self) -> None:
+        super().open()
         import wandb
 
         run = self._of
@@ -133,6 +136,7 @@ class MlflowSink(Tracker):
         return cls(target or None, run)
 
     def open(self) -> None:
+        super().open()
         # MLflow would try for minutes, while the run waits.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
@@ -189,6 +193,7 @@ class TrackioSink(Tracker):
     kind, title, form = "trackio", "Trackio", "trackio[:PROJECT]"
 
     def open(self) -> None:
+        super().open()
         import trackio
 
         run = self._of

@@ -227,6 +227,8 @@ def example_features(torso: nn.Module, x: Any) -> jax.Array:
         if isinstance(error, UserError) or _is_ours(torso):
             raise
         shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape[1:])}", x)
+        while hasattr(torso, "torso"):  # ours around the user's
+            torso = torso.torso
         kind = torso.source if isinstance(torso, Foreign) else type(torso).__name__
         raise expected("network", f"one for observations {shapes}: {brief(error)}",
                        str(kind)) from error

@@ -92,7 +92,7 @@ def _drawn(env):
     return _shares(np.asarray(env.console.starts.frames)[draws])
 
 
-def test_a_number_below_noop_max_is_drawn_of_which_fire_is_one():
+def test_idle_frames_and_fire_are_fewer_than_noop_max():
     np.testing.assert_allclose(_drawn(_starts()), np.array([0, 2, 1, 1, 1, 1, 0, 0]) / 6, atol=0.03)
 
 

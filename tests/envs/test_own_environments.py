@@ -200,6 +200,15 @@ def test_a_call_of_another_librarys_form_is_refused(call, says):
             call(env, jax.random.key(0))
 
 
+def test_a_reset_with_a_parameter_too_many_is_its_authors_fault():
+    class Params(Mine):
+        def reset(self, noise, params):
+            return super().reset(noise)
+
+    with pytest.raises(TypeError, match="params"):
+        Params().init(jax.random.key(0), 2)
+
+
 def test_noise_that_looks_like_a_key_is_taken():
     class Words(Batched):
         def draw_reset(self, key, shape):

@@ -26,7 +26,7 @@ MEANT = [
     ("probe/dic", "probe/dict"),
     ("playground:CartpoleBalance", "playground/CartpoleBalance"),
     ("CartpoleBalance", "playground/CartpoleBalance"),
-    ("Swimmer-v4", "gym:Swimmer-v5"),
+    ("Swimmer-v4", "gym:Swimmer-v5"), ("Blackjack-v1", "gym:Blackjack-v1"),
 ]  # fmt: skip
 
 
@@ -36,6 +36,13 @@ def test_the_first_suggestion_is_right(name, meant, monkeypatch):
     monkeypatch.delitem(gymnasium.registry, "ALE/Pong-v5", raising=False)
     with pytest.raises(ConfigError, match=f"did you mean '{meant}'"):
         jf.make(name)
+
+
+def test_a_users_own_id_is_suggested_beside_ales_game(monkeypatch):
+    own = gymnasium.envs.registration.EnvSpec("Hangman-v0", entry_point="mine:Hangman")
+    monkeypatch.setitem(gymnasium.registry, "Hangman-v0", own)
+    with pytest.raises(ConfigError, match="did you mean 'gym:Hangman-v0'"):
+        jf.make("Hangman-v0")
 
 
 @pytest.mark.parametrize("name", ["xyz", "my_envs:World", "", "-v1", "::"])

@@ -97,7 +97,8 @@ def test_slow_updates_are_few():
     assert 3 <= len(shell.sent) <= 2 + 500 / SHARE
 
 
-def test_only_a_kernel_gets_the_cell(modules):
+def test_only_a_kernel_gets_the_cell(modules, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())  # no terminal
     found = [None]
     modules(ipykernel=types.ModuleType("ipykernel"),  # imported by another library
             IPython=types.SimpleNamespace(get_ipython=lambda: found[0]))

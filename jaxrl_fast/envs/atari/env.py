@@ -144,7 +144,7 @@ class AtariEnv(Env):
         if not self.fires:
             return jax.random.randint(key, shape, 0, self.console.first.shape[0])
         first, second = jax.random.split(key)
-        idle = jax.random.randint(first, shape, 0, max(self.noop_max, 1))
+        idle = jax.random.randint(first, shape, 0, self.console.first.shape[0] // 2 + 1)
         sticks = jax.random.uniform(second, shape) < self.repeat_action_probability
         return 2 * jnp.maximum(idle - 1, 0) + sticks.astype(jnp.int32)
 
