@@ -100,8 +100,9 @@ def test_hostile_text_is_refused_by_every_flag(line, offline, capsys):
         # read when the environment is built, which takes long
         if option.kind in ("any", "str") and "brax" in line:
             continue
-        # a module is looked at after the run directory, and here is none
-        name = "" if line.endswith(" .") and option.kind == "append" else option.name
+        # a module or a setting's choice is looked at after the run directory, and here is none
+        later = option.kind == "append" or (option.kind == "str" and not option.choices)
+        name = "" if line.endswith(" .") and later else option.name
         lines += [([*line.split(), f"{option.flag}={text}"], name) for text in BAD[option.kind]]
         lines += [
             ([*line.split(), option.flag], option.name)

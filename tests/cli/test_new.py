@@ -91,7 +91,7 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    ((), "KIND NAME must be given, got none: jaxrl-fast new environment maze"),
+    ((), "KIND must be given, got none: jaxrl-fast new environment maze"),
     (("enviroment", "x"), "did you mean 'environment'"),
     (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
     (("environment", "class"), "NAME must be the name of a module"),
