@@ -130,9 +130,11 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"jaxrl_fast.{name}")
     if name not in _NAMES:
-        from jaxrl_fast.spelling.nearest import nearest
+        hint = ""
+        if name[:1].isupper():  # a class; an import of a submodule asks here first
+            from jaxrl_fast.spelling.nearest import nearest
 
-        hint = "" if name.startswith("_") else nearest(name, __all__)
+            hint = nearest(name, __all__)
         raise AttributeError(f"module 'jaxrl_fast' has no attribute {name!r}{hint}")
     value = getattr(importlib.import_module(f"jaxrl_fast.{_NAMES[name]}"), name)
     globals()[name] = value

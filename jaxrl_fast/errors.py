@@ -17,9 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from jaxrl_fast.spelling.nearest import nearest as nearest
-from jaxrl_fast.spelling.synonyms import SETTINGS as SYNONYMS  # noqa: F401 - a public name
-
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES,
@@ -28,6 +25,19 @@ _KNOWN = (
 _MARKS = re.compile(  # a quoted text, a bracket, the end of a clause
     r"""(?<!\w)'[^']*'(?!\w)|(?<!\w)"[^"]*"|`[^`]*`|[\[({]|[\])}]|(?:[:;]|(?<!\.)\.)(?= )"""
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SYNONYMS":  # where it was
+        return importlib.import_module("jaxrl_fast.spelling.synonyms").SETTINGS
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
+    from jaxrl_fast.spelling.nearest import nearest as find  # a run without errors needs no table
+
+    return find(name, names)
 
 
 def sentence(name: str, wanted: str, got: str) -> str:

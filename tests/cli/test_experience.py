@@ -297,7 +297,7 @@ def test_minari_episodes(kept, run_cli, tmp_path, modules):
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        ("experience", "SOURCE FOLDER must be a source and a new folder, got None"),
+        ("experience", "SOURCE must be given, got none"),
         ("experience {here}/run {here}/replay", "does not exist yet"),
         ("experience {here}/run {here}/run/seed-0",
          "FOLDER must be a folder outside of other runs, such as {here}/seed-0"),

@@ -217,7 +217,7 @@ def test_ctrl_c_keeps_the_ladder_so_far(stop, tmp_path):
 
 
 @pytest.mark.parametrize(("line", "says"), [
-    ("", "task must be given, got none"), ("pongg", "got 'pongg'; did you mean 'pong'"),
+    ("", "pong must be given, got none"), ("pongg", "got 'pongg'; did you mean 'pong'"),
     ("pong --rungs nine", "got 'nine'"),
     ("pong --minutes 0", "minutes must be a finite number in (0, inf), got 0"),
     ("pong --minute 3", "did you mean '--minutes'"),
