@@ -159,7 +159,7 @@ class Evaluation:
     eval_mode: str = setting("greedy", choices=MODES)
     """choice of actions in evaluations"""
     target_return: float | None = setting(None, none="never")
-    """evaluation return at which the run stops, once every member has it"""
+    """evaluation return of every member at which the run stops"""
 
     @property
     def most_episodes(self) -> int:

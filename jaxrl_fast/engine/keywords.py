@@ -41,7 +41,7 @@ class SweepSettings(TypedDict, total=False):
     eval_mode: str
     """Choice of actions in evaluations. Default: 'greedy'."""
     target_return: float | None
-    """Evaluation return at which the run stops, once every member has it. Default: never."""
+    """Evaluation return of every member at which the run stops. Default: never."""
     batching: str
     """How members share a device. Default: 'auto'."""
     devices: int | None

@@ -77,7 +77,7 @@ class WandbSink(Tracker):
     """Weights & Biases; its run has the run directory's name, and its files are there.
 
     Without `wandb.id` (a run of an older version) a resume is a new W&B run in the same `group`. A
-    video that comes after later rows stands at the last of them, with its own steps in the caption:
+    video drawn after later rows is logged at the last row's steps, with its own in the caption:
     W&B's steps must not go back.
     """
 
