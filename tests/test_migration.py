@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxrl_fast.cli.train import described, resolve
+from jaxrl_fast.cli.train import read_plan, resolve
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "migration.md"
 SMALL = {
@@ -67,4 +67,4 @@ def test_command_lines_are_valid(line: str):
         at = words.index("--grid")
         name, values = words[at + 1].split("=")
         words[at : at + 2] = [f"--{name}", values.split(",")[0]]
-    resolve(*described(words, "plan", ()))
+    resolve(*read_plan(words, "plan", ()))
