@@ -180,7 +180,8 @@ def line(name: str, game: Game) -> str:
         return f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
     def test(values: tuple[int, ...]) -> str:
-        known = {outcome_form.NEVER: "NEVER", outcome_form.ALWAYS: "ALWAYS"}
+        known: dict[tuple[int, ...], str] = {
+            outcome_form.NEVER: "NEVER", outcome_form.ALWAYS: "ALWAYS"}
         shown = values if values[3] != outcome_form.EQUAL else values[:3]
         return known.get(values) or row(shown, 3)
 
