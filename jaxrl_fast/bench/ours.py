@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.bench.race import Contestant
-from jaxrl_fast.spelling.synonyms import SETTINGS
 
 
 def final_return(metrics: Any) -> float:
@@ -26,23 +24,52 @@ def final_return(metrics: Any) -> float:
     return float(total[-last:].sum() / max(count[-last:].sum(), 1e-9))
 
 
-def in_our_names(algorithm: str, config: dict) -> dict[str, Any]:
-    """Return the algorithm's settings in a peer's configuration, in our names."""
-    ours = {name: ours for ours in algorithm_class(algorithm).__dataclass_fields__
-            for name in (ours, *SETTINGS.get(ours, ()))}
-    return {ours[name.lower()]: x for name, x in config.items() if name.lower() in ours}
+NAMES = {  # {a setting of PureJaxRL or purejaxql: ours}
+    "NUM_ENVS": "num_envs",
+    "NUM_STEPS": "num_steps",
+    "UPDATE_EPOCHS": "num_epochs",
+    "NUM_EPOCHS": "num_epochs",
+    "NUM_MINIBATCHES": "num_minibatches",
+    "LR": "learning_rate",
+    "ANNEAL_LR": "anneal_learning_rate",
+    "LR_LINEAR_DECAY": "anneal_learning_rate",
+    "GAMMA": "discount",
+    "GAE_LAMBDA": "gae_lambda",
+    "LAMBDA": "return_lambda",
+    "CLIP_EPS": "clip_ratio",
+    "ENT_COEF": "entropy_coefficient",
+    "VF_COEF": "value_coefficient",
+    "MAX_GRAD_NORM": "max_grad_norm",
+    "BUFFER_BATCH_SIZE": "batch_size",
+    "BUFFER_SIZE": "buffer_size",
+    "LEARNING_STARTS": "learning_starts",
+    "TAU": "target_tau",
+    "EPSILON_START": "epsilon_start",
+    "EPSILON_FINISH": "epsilon_end",
+    "EPS_START": "epsilon_start",
+    "EPS_FINISH": "epsilon_end",
+    "EPS_DECAY": "epsilon_fraction",
+    "NETWORK": "network",
+    "HIDDEN": "hidden",
+    "ACTIVATION": "activation",
+}
+
+
+def in_our_names(config: dict) -> dict[str, Any]:
+    """Return a peer's configuration in our names."""
+    return {name: config[other] for other, name in NAMES.items() if other in config}
 
 
 def ppo_settings(config: dict) -> dict[str, Any]:
     """Return PureJaxRL's PPO configuration in our names; its networks flatten images."""
-    return in_our_names("ppo", config) | {"network": "mlp", "hidden": (64, 64)}
+    return in_our_names(config) | {"network": "mlp", "hidden": (64, 64)}
 
 
 def dqn_settings(config: dict) -> dict[str, Any]:
     """Return PureJaxRL's DQN configuration in our names; it does not clip gradients."""
     network = {"network": "mlp", "hidden": (120, 84), "activation": "relu"}
     every = config["TRAINING_INTERVAL"]
-    return network | in_our_names("dqn", config) | {
+    return network | in_our_names(config) | {
         "num_steps": 1,
         "updates_per_iteration": config["NUM_ENVS"] // every,
         "target_period": config["TARGET_UPDATE_INTERVAL"] // every,
@@ -56,7 +83,7 @@ def dqn_settings(config: dict) -> dict[str, Any]:
 
 def pqn_settings(config: dict) -> dict[str, Any]:
     """Return purejaxql's PQN configuration in our names."""
-    return in_our_names("pqn", config) | {
+    return in_our_names(config) | {
         "layer_norm": config["NORM_TYPE"] == "layer_norm",
         "hidden": (config["HIDDEN_SIZE"],) * config["NUM_LAYERS"],
         "activation": "relu",
