@@ -188,7 +188,7 @@ def test_bad_addresses(text):
 
 
 def test_a_push_names_the_missing_extra(trained, run_cli, modules):
-    assert "RUN hf://OWNER/NAME must be given" in run_cli("push", str(trained))[2]
+    assert "hf://OWNER/NAME must be given, got none" in run_cli("push", str(trained))[2]
     assert "target must be hf://OWNER/NAME" in run_cli("push", str(trained), "me/mine")[2]
     modules(huggingface_hub=None)
     with pytest.raises(MissingExtraError, match=r"pip install 'jaxrl_fast\[hub\]'"):
