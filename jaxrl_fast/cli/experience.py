@@ -37,8 +37,7 @@ OPTIONS = (
 
 def keep(argv: list[str]) -> None:
     """Write the folder and print its content."""
-    names, given = read_arguments("experience SOURCE FOLDER", HELP,
-                             [*OPTIONS, *_environment_options(argv)], argv)
+    names, given = read_arguments("experience", HELP, argv, _environment_options(argv))
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")

@@ -57,7 +57,7 @@ jaxrl-fast train {dashed} CartPole-v1
 def new(argv: list[str]) -> None:
     """Write the skeleton, and print what to type next."""
     about = f"Write a working skeleton here: KIND is {', '.join(KINDS)}."
-    (kind, name), _ = read_arguments("new KIND NAME", about, OPTIONS, argv)
+    (kind, name), _ = read_arguments("new", about, argv)
     check_choice("KIND", kind, KINDS)
     files, hints = (_project if kind == "project" else _module)(kind, _checked(name))
     there = next((path for path in files if path.exists()), None)

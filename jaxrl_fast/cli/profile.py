@@ -63,7 +63,7 @@ def profile(argv: Sequence[str]) -> None:
     """Measure, print the table and the advice, and write profile.json and profile.png."""
     argv = as_config(argv)
     again = lambda more: [*replaced(argv, more), *more]
-    with_flags = lambda more: read_plan(again(more), "profile", OPTIONS, ("out", "resume"))
+    with_flags = lambda more: read_plan(again(more), "profile")
     plan, given = with_flags(())
     seconds = given.get("seconds", 3.0)
     check(resolve(plan, given)[2])
