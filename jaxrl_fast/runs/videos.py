@@ -205,5 +205,4 @@ class Videos:
             self.deliver()
         if self._drawing:
             self._drawing, self.failed, waited = None, True, time.monotonic() - start
-            warnings.warn(f"a video is left out: not drawn within {waited:.1f} s",
-                          stacklevel=2)
+            warnings.warn(f"a video is left out: not drawn within {waited:.1f} s", stacklevel=2)

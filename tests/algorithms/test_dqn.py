@@ -444,8 +444,7 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
     same(after.params["torso"], trained.params["torso"])
     assert sorted(after.params) == ["head", "torso", "value"]
     for name in ("head", "value"):
-        for fresh, other in ((after.params, trained.params),
-                             (after.params, init(key(0)).params)):
+        for fresh, other in ((after.params, trained.params), (after.params, init(key(0)).params)):
             assert (fresh[name]["params"]["kernel"] != other[name]["params"]["kernel"]).all()
         assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
         kernel = np.asarray(after.params[name]["params"]["kernel"])

@@ -441,9 +441,7 @@ def test_blocks_do_not_change_results():
     for least, loops in ((6, 0), (3, 1), (2, 1)):
         env = toy(randomized=MASS, reset_pool=5, kind=blocks(least))
         step = lambda state, action, env=env: env.transition((), state, action)
-        lowered = jax.jit(step).trace(
-            env.init(jax.random.key(0), 6)[0], actions[0]
-        )
+        lowered = jax.jit(step).trace(env.init(jax.random.key(0), 6)[0], actions[0])
         assert (
             lowered.lower(lowering_platforms=("cpu",)).as_text().count("stablehlo.while") == loops)
         assert "stablehlo.while" not in lowered.lower(lowering_platforms=("cuda",)).as_text()
