@@ -44,14 +44,12 @@ START = (
     IMPORT,
 )
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], "
-                                 "wandb[:PROJECT], mlflow[:URI], "
-           "trackio[:PROJECT], or a package's",
-           metavar="KIND:TARGET", hint="repeatable"),
+    Option("log", "append", metavar="KIND:TARGET", hint="repeatable",
+           help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT], "
+                "mlflow[:URI], trackio[:PROJECT], or a package's"),
     Option("tensorboard", "bool", True, "write TensorBoard events", panel="logging"),
     Option("wandb", "word", help="the same as --log wandb:PROJECT",
-           metavar="[PROJECT]", hint="default: off",
-           panel="logging"),
+           metavar="[PROJECT]", hint="default: off", panel="logging"),
 )
 DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in (
     Option("distributed", "bool", False,

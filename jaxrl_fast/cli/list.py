@@ -102,8 +102,7 @@ def _preset_names() -> list[str]:
 
 PARTS: dict[str, Callable[[], list[str]]] = {
     "algorithms": _algorithms, "environments": _environments, "logs": _explained("logs"),
-    "samplers": _explained("samplers"),
-    "presets": lambda: [_fill(_preset_names(), "    ")],
+    "samplers": _explained("samplers"), "presets": lambda: [_fill(_preset_names(), "    ")],
 }  # fmt: skip
 
 

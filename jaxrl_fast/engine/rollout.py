@@ -74,9 +74,8 @@ def draw(
 
 
 def collect(
-    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise,
-    clock: Clock, mode: str, unroll: int | None = None,
-    watch: bool = False, most: int = 8,
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str,
+    unroll: int | None = None, watch: bool = False, most: int = 8,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 

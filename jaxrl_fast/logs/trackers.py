@@ -93,8 +93,7 @@ class WandbSink(Tracker):
         try:
             self._run = wandb.init(
                 project=self._target, config=run.content, dir=str(run.path.absolute()),
-                name=run.path.name,
-                group=run.group, **goes_on,
+                name=run.path.name, group=run.group, **goes_on,
             )  # fmt: skip
         except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
             raise ConfigError("wandb project", self._target,

@@ -209,8 +209,7 @@ def _held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
 
 def attributed(
     spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module],
-    overhead: trace.Overhead,
-    iterations: int,
+    overhead: trace.Overhead, iterations: int,
 ) -> dict[str, Sum]:  # fmt: skip
     """Return the cost of each part in an iteration."""
     found: dict[str, Sum] = {}

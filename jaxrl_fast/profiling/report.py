@@ -45,10 +45,9 @@ def table(profile: Profile) -> str:
 
 def _row(part: Part) -> str:
     cells = (
-        f"{part.share:.1%}", si(part.seconds, "s"), si(part.flops, "FLOP") if part.flops else "",
-        si(part.bytes, "B") if part.bytes else "", f"{part.starts:,.0f}" if part.starts >= 0.5
-        else "",
-        of_roof(part),
+        f"{part.share:.1%}", si(part.seconds, "s"),
+        si(part.flops, "FLOP") if part.flops else "", si(part.bytes, "B") if part.bytes else "",
+        f"{part.starts:,.0f}" if part.starts >= 0.5 else "", of_roof(part),
     )  # fmt: skip
     padded = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
     return f"  {part.title:22}{padded}".rstrip()

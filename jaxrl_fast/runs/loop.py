@@ -175,9 +175,8 @@ class Trainer:
         return found
 
     def log(
-        self, measured: list[Measured], finite: Any, walls: Sequence[float],
-        rate: float, busy: bool, score: bool = False,
-        hooks: Sequence[Hook] = (),
+        self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float,
+        busy: bool, score: bool = False, hooks: Sequence[Hook] = (),
     ) -> None:  # fmt: skip
         """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
         run, columns, failed, compiled = self.run, {}, None, self.programs.clock.spent("compile")

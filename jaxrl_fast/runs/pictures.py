@@ -31,9 +31,8 @@ _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
 def film(
-    env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
-    max_steps: int = 500, patience: float = 120.0,
-    most: int | None = None,
+    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500,
+    patience: float = 120.0, most: int | None = None,
 ) -> Film:  # fmt: skip
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 

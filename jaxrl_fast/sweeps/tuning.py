@@ -41,8 +41,7 @@ JOURNAL = "optuna.log"
 def tune(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
     trials: int, members: int, out: str | Path = "auto", sampler: Any = None,
-    progress: bool | None = None,
-    about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
+    progress: bool | None = None, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Search settings with Optuna, a population of `members` trials at a time.
@@ -121,8 +120,7 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
 
 def resume_search(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False,
-    devices: int | str | None = None,
-    mesh: Mapping[str, int] | None = None, argument: str = "out",
+    devices: int | str | None = None, mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
     """Resume a search, with TPE; the arguments are those of `sweep.resume_sweep`."""
     optuna, out = import_optuna(), Path(out)

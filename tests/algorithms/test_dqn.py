@@ -26,8 +26,7 @@ OBS, ACTIONS, ROWS, N = 3, 4, 10, 3
 SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(ACTIONS))
 BASE = jf.DQN(
     hidden=(), learning_rate=0.05, discount=0.9, n_step=N, max_grad_norm=0.4, adam_epsilon=1e-6,
-    target_period=2,
-    target_tau=0.3,
+    target_period=2, target_tau=0.3,
 )  # fmt: skip
 
 

@@ -71,8 +71,8 @@ def test_csv_goes_on_after_a_cut(tmp_path):
         for step in steps:
             sink.write(row(step, loss=[step]))
         sink.close()
-    assert [(x["env_steps"], x["loss"]) for x in lines(path)] == [("64", "64.0"), ("128", "128.0"),
-                                                                  ("256", "256.0")]
+    steps = ("64", "128", "256")
+    assert [(x["env_steps"], x["loss"]) for x in lines(path)] == [(x, f"{x}.0") for x in steps]
 
 
 def test_csv_is_a_new_file_but_for_a_resume(tmp_path, run):
@@ -187,8 +187,7 @@ def test_mlflow_gets_names_and_settings(mlflow, run):
     assert created["tags"] == names and known == "r1"
     assert dict(batch["params"]) == {
         "algo.discount": "0.9", "algo.hidden": "[8, 8]", "algo.optimizer": "null",
-        "env.a_b": "x" * 6000, "seed": "3",
-        "eval_mode": "greedy",
+        "env.a_b": "x" * 6000, "seed": "3", "eval_mode": "greedy",
     }  # fmt: skip
 
 

@@ -94,8 +94,8 @@ def test_resets_come_from_a_smaller_pool():
 
 def test_members_of_one_device_have_two_layouts():
     found = case(profile(program={"forward": 1.0}), seeds=2, devices=1)
-    assert {one.flags for one in advise(found) if one.same} == {("--batching", "map"),
-                                                                ("--batching", "vmap")}
+    same = {one.flags for one in advise(found) if one.same}
+    assert same == {("--batching", "map"), ("--batching", "vmap")}
 
 
 def test_actors_and_learner_wait_for_each_other():
@@ -169,8 +169,8 @@ def test_the_table_and_the_picture_show_each_side(tmp_path):
     found = profile(actors={"environment": 0.6, "waiting": 0.4}, learner={"forward": 1.0})
     lines = report.table(found).splitlines()
     assert lines[0] == "ppo on CartPole-v1, cpu: 10.0 ms an iteration of 128 steps, 12,800 steps/s"
-    assert [line.split()[0] for line in lines[1:]] == ["actors", "environment", "waiting",
-                                                       "learner", "loss"]
+    parts = [line.split()[0] for line in lines[1:]]
+    assert parts == ["actors", "environment", "waiting", "learner", "loss"]
     assert lines[2].split()[2:] == ["60.0%", "6.00", "ms", "1.00", "GFLOP", "1.00", "MB", "10",
                                     "50%", "arithmetic"]
     assert report.picture(found, tmp_path / "profile.png").stat().st_size > 5_000

@@ -68,8 +68,8 @@ def test_arithmetic_of_the_loss_equals_its_products(measured):
     updates = DQN.updates
     # the online network at both observations, the target at one; no gradient of observations
     assert parts["forward"].flops == pytest.approx(3 * updates * product(16), rel=0.3)
-    assert parts["backward"].flops == pytest.approx(updates * 2 * 16 * (4 * 64 + 2 * 64 * 2),
-                                                    rel=0.3)
+    expected = updates * 2 * 16 * (4 * 64 + 2 * 64 * 2)
+    assert parts["backward"].flops == pytest.approx(expected, rel=0.3)
     assert parts["policy"].flops == pytest.approx(product(2), rel=0.3)
     assert parts["policy"].starts > 1 and parts["policy"].roof in (ARITHMETIC, MEMORY, STARTS)
 

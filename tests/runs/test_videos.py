@@ -259,8 +259,8 @@ def test_a_video_that_fails_is_a_warning_and_the_last_one():
 
 def test_the_best_member_is_filmed():
     seen = []
-    film = lambda env, algo, agent, *rest: seen.append(agent) or pictures.film(env, algo, agent,
-                                                                               *rest)
+    film = lambda env, algo, agent, *rest: (
+        seen.append(agent) or pictures.film(env, algo, agent, *rest))
     with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
         run = (
             train(seeds=3, video_every=0, dependencies=Dependencies(filming=Filming(at_once, film)))

@@ -173,8 +173,8 @@ def test_the_best_configuration_is_a_config(swept):
 
     algo, env, run, _ = configs.load(swept.path / "best.json")
     best = swept.configurations[swept.best()]
-    assert (algo.learning_rate, algo.num_epochs) == (best["algo.learning_rate"],
-                                                     best["algo.num_epochs"])
+    for name in ("learning_rate", "num_epochs"):
+        assert getattr(algo, name) == best[f"algo.{name}"]
     assert (run.seeds, run.total_steps, run.on_nan, run.selection) == (2, tools.HALF, "stop", None)
     assert env is tools.environment()
 

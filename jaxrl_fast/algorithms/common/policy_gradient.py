@@ -190,8 +190,8 @@ class PolicyGradient(Algorithm):
     def entropy_weight(self, clock: Clock) -> jax.Array:
         """Return c_e at this time. `anneal_entropy_from` = 1 means never, after the horizon too."""
         left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
-        return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from,
-                                                    left, 1.0)
+        falls = clock.progress > self.anneal_entropy_from
+        return self.entropy_coefficient * jnp.where(falls, left, 1.0)
 
 
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
