@@ -72,7 +72,7 @@ class Video(NamedTuple):
         if kind not in (".gif", ".mp4"):
             raise ConfigError("path", str(path), "a name that ends with .gif or .mp4")
         if kind == ".mp4":
-            return written(path, mp4(self.frames, self.fps))
+            return write_whole(path, mp4(self.frames, self.fps))
         return rollout_gif(self.frames, path, self.fps)
 
 
@@ -87,10 +87,10 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path,
                 fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
     """Write frames (uint8 [H, W, 3], one size) as an endless GIF -> its path; see `gif`."""
-    return written(path, gif(frames, fps, max_bytes))
+    return write_whole(path, gif(frames, fps, max_bytes))
 
 
-def written(path: str | Path, content: bytes) -> Path:
+def write_whole(path: str | Path, content: bytes) -> Path:
     """Write a file whole or not at all, and return its path; makes its folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

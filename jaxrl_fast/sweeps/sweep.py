@@ -153,12 +153,12 @@ def resume_sweep(
         raise ConfigError("out", str(out),
                           "a sweep; this is a search by Optuna (`tuning.resume_search`)")
     members = len(content["configurations"])
-    with reopened(out, content, members, modules, place, argument, hooks) as sweep:
+    with reopen(out, content, members, modules, place, argument, hooks) as sweep:
         return _run(out, sweep, content["parts"], progress, place)
 
 
 @contextlib.contextmanager
-def reopened(
+def reopen(
     out: Path, content: dict[str, Any], members: int, modules: Sequence[str],
     place: Mapping[str, Any], argument: str, hooks: Sequence[Any] = (),
 ) -> Iterator[Sweep]:  # fmt: skip

@@ -33,7 +33,7 @@ from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
-from jaxrl_fast.sweeps.sweep import finish, reopened, run_parts
+from jaxrl_fast.sweeps.sweep import finish, reopen, run_parts
 
 JOURNAL = "optuna.log"
 
@@ -130,7 +130,7 @@ def resume_search(
                           "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
     _check_journal(content, out)
     place = {"devices": devices, "mesh": mesh}
-    with reopened(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
+    with reopen(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
         study = _study(optuna, out, sweep.config.seed)
         return _rounds(optuna, study, out, sweep, content, progress, place)
 

@@ -16,7 +16,7 @@ from jaxrl_fast.profiling import report
 from jaxrl_fast.profiling.advice import Case, Suggestion, advise, amdahl
 from jaxrl_fast.profiling.parts import Part, Profile
 from jaxrl_fast.profiling.timing import Timing
-from jaxrl_fast.profiling.trials import Trial, tried
+from jaxrl_fast.profiling.trials import Trial, try_suggestion
 
 PPO = jf.PPO(num_envs=8, num_steps=16)
 TIMING = Timing(1.0, 0.0, (0.01, 0.01, 0.01), 10, 128)
@@ -125,7 +125,7 @@ ONE = Suggestion("unroll", "the loop takes 50%", ("--unroll", "4"), 1.5, same=Tr
 
 def test_a_trial_compares_in_turns():
     base, other = Run([100, 50, 100, 100, 100]), Run([120, 60, 120, 240, 120])
-    trial = tried(ONE, base, lambda: contextlib.nullcontext(other), 1.0)
+    trial = try_suggestion(ONE, base, lambda: contextlib.nullcontext(other), 1.0)
     assert (
         trial.gain == pytest.approx(1.2)
         and (trial.before, trial.after) == pytest.approx((100, 120))
@@ -137,7 +137,7 @@ def test_a_refused_trial_says_why():
     def refused():
         raise ConfigError("num_minibatches", 3, "a divisor of 128")
 
-    trial = tried(ONE, Run([]), refused, 1.0)
+    trial = try_suggestion(ONE, Run([]), refused, 1.0)
     assert (
         trial.gain is None
         and trial.text == "refused (num_minibatches must be a divisor of 128, got 3)"
@@ -184,5 +184,5 @@ def test_a_gpu_unrolls_by_itself():
 
 def test_a_suggestion_that_a_trial_cannot_time_is_not_tried():
     one = Suggestion("chunk_seconds", "fewer calls", ("--chunk-seconds", "4"), 1.6, timed=False)
-    trial = tried(one, None, lambda: pytest.fail("was opened"), 1.0)
+    trial = try_suggestion(one, None, lambda: pytest.fail("was opened"), 1.0)
     assert trial.gain is None and trial.text.startswith("at most 1.6 times, not measured")
