@@ -185,8 +185,8 @@ def _indexed(frames: list[np.ndarray]) -> list[Any]:
     if len(colours) <= _DRAWN:  # a drawing: its commonest colours, so white stays white
         colours = colours[np.argsort(-counts, kind="stable")[:256]]
         palette = Image.new("P", (1, 1))
-        palette.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255],
-                                    1).astype(np.uint8).tobytes())
+        channels = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1)
+        palette.putpalette(channels.astype(np.uint8).tobytes())
     else:
         palette = Image.fromarray(few).quantize(256, method=Image.Quantize.MEDIANCUT)
     # Dithering would turn flat colours into noise that does not compress.

@@ -69,8 +69,8 @@ def fit_start(given: Given, algo: Algorithm) -> Given:
         raise ConfigError("start_from", algo.name,
                           "None: the agents of this algorithm have no `params`")
     jax.eval_shape(algo.begin, like.params, getattr(like, "moments", ()))  # raises if it cannot
-    params, moments, own = _fit("start_from.params", given.params,
-                                like.params), given.moments, getattr(like, "moments", ())
+    params, moments = _fit("start_from.params", given.params, like.params), given.moments
+    own = getattr(like, "moments", ())
     if moments is None:
         return Given(params, None)
     normalized, normalizes = bool(jax.tree.leaves(moments)), bool(jax.tree.leaves(own))

@@ -135,8 +135,8 @@ class EnvPoolEnv(HostEnv):
             self.id, num_envs=num_envs, batch_size=at_once or num_envs, num_threads=threads,
             seed=seed % 2**31, **self._arguments(),
         )  # fmt: skip
-        vector = EnvPoolAsync(pool, num_envs, self.id,
-                              at_once) if at_once else EnvPoolVector(pool, num_envs, self.id)
+        vector = (EnvPoolAsync(pool, num_envs, self.id, at_once) if at_once
+                  else EnvPoolVector(pool, num_envs, self.id))
         return Lives(vector) if training and self.episodic_life else vector
 
 
