@@ -32,7 +32,7 @@ def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.exam
     facts = Facts(
         versions=software.versions(),
         machine=machine.examine(),  # before the child takes the cores
-        unmet=software.unmet(),
+        unmet=software.find_unmet(),
         flags=software.flags(runtime.xla_flags()),
         variables=software.variables(os.environ),
         **measure(os.environ),
@@ -46,5 +46,5 @@ def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.exam
         from jaxrl_fast.doctor.picture import draw
 
         print(f"picture: {draw(facts.limits, given['picture'])}", file=sys.stderr)
-    if report.wrong(advice):
+    if report.count_wrong(advice):
         raise SystemExit(1)

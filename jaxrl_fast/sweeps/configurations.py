@@ -21,7 +21,7 @@ from jaxrl_fast.sweeps.samplers import sampler_of
 Settings = dict[str, Any]
 
 
-def plain(value: Any) -> Any:
+def as_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -31,9 +31,9 @@ def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
         listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, (str, bytes))
         if not listed or not len(values):
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
-        if len({repr(plain(v)) for v in values}) < len(values):
+        if len({repr(as_python(v)) for v in values}) < len(values):
             raise ConfigError(f"grid {name}", list(values), "values that differ")
-    values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v]
+    values = [v.tolist() if isinstance(v, np.ndarray) else [as_python(x) for x in v]
               for v in grid.values()]
     values = [[as_text(f"grid {name}", x) for x in column]
               for name, column in zip(grid, values, strict=True)]

@@ -29,7 +29,7 @@ from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
-from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
+from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
@@ -69,7 +69,7 @@ def tune(
     sweep = Sweep(algo, env, config, about, (), hooks)
     asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample),
              "optuna": search, "configurations": [], "parts": []}
-    with at_work(out):
+    with lock_folder(out):
         content = open_folder(out, asked, ("sample",))
         _check_journal(content, out)
         content["optuna"] = search  # trials may grow
