@@ -100,9 +100,8 @@ def _dataset(source: str, given: dict[str, Any]) -> Any:
             raise ConfigError("SOURCE", source,
                               f"a file with {', '.join(wanted)}; it has no {', '.join(missing)}")
         parts = {name: arrays[name] for name in wanted}
-        rows = (
-            transitions_to_rows(**parts, spec=spec) if shuffled else episodes_to_rows([parts], spec)
-        )
+        rows = (transitions_to_rows(**parts, spec=spec) if shuffled
+                else episodes_to_rows([parts], spec))
     return hold(UniformMemory(2 * (1 + spec.stack), 1, 1, 1, 1, spec.stack), rows)
 
 

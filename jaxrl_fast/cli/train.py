@@ -161,9 +161,8 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
     """Return the help's text about a default from a preset."""
-    return (
-        f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
-    )
+    preset = name in found and plan.source.startswith("preset")
+    return f"preset: {show(found[name])}" if preset else ""
 
 
 def _run_options(plan: Plan) -> list[Option]:
@@ -201,9 +200,8 @@ def _environment_options(plan: Plan) -> list[Option]:
         if name in COMMON:
             options.append(option_of(Common, name, value, hint, "env"))
             continue
-        text, metavar = (
-            (about[name].help, choices_text(about[name].choices)) if name in about else ("", "")
-        )
+        text = about[name].help if name in about else ""
+        metavar = choices_text(about[name].choices) if name in about else ""
         options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
     return options
 

@@ -228,9 +228,9 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     for sink in written:
         stack.push(functools.partial(_close, sink))
     keep = run.config.keep_checkpoints
-    checkpoints = (
-        stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
-    )
+    checkpoints = None
+    if run.out:
+        checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep))
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
         sinks = [*bar, *written, *map(Guarded, around.sinks)]

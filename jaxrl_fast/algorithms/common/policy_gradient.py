@@ -197,9 +197,8 @@ class PolicyGradient(Algorithm):
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
     """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
-    action = (
-        steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
-    )
+    flat = lambda action: action.reshape(steps.reward.shape + (-1,))
+    action = flat(steps.action) if isinstance(space, Box) else steps.action
     action = drawn if isinstance(dist, distributions.TanhNormal) else action
     return action, dist.log_prob(action)
 

@@ -48,9 +48,8 @@ def _agent_as_written(like: Any, written: Any) -> Any:
 
 
 def _complete_agent(state: Any, like: Any) -> Any:
-    return (
-        like._replace(**state) if isinstance(state, dict) and hasattr(like, "_replace") else state
-    )
+    lacks = isinstance(state, dict) and hasattr(like, "_replace")
+    return like._replace(**state) if lacks else state
 
 
 def _inner(memory: Any) -> str | None:

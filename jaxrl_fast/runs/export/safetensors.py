@@ -75,9 +75,8 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
-    about, wrong = (
-        content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
-    )
+    about = content.get("exported")
+    wrong = forms.misfit(about, EXPORTED, "exported")
     if wrong:
         raise ConfigError("config", str(path / "config.json"),
                           f"that of an exported policy; in this file {wrong}")
