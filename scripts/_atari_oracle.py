@@ -133,19 +133,27 @@ def ask(name: str, choices: dict[int, np.ndarray], count: int, seed: int = 0) ->
     oracle = Oracle(name, trace.ram[0])
     rows: list[tuple] = []
 
+    def drawn(ram: np.ndarray, every: bool) -> np.ndarray:
+        other = ram.astype(np.uint8)
+        for at, values in choices.items():
+            if every or rng.random() < 0.5:
+                other[at - _RAM] = rng.choice(values)
+        return other
+
     for _ in range(count):
-        random = rng.random() < 0.3
+        random, ram = bool(rng.random() < 0.3), trace.ram[0]
         for step in range(5):
-            known = trace.ram[rng.integers(len(trace.ram))]
             fresh = step == 0 or rng.random() < 0.5
-            ram = (rng.integers(0, 256, RAM) if random else known) if fresh else ram
-            ram = ram.astype(np.uint8)
-            for at, values in choices.items():
-                if fresh and random or rng.random() < 0.5:
-                    ram[at - _RAM] = rng.choice(values)
-            oracle.set(ram) if step else oracle(ram)
-            reward, over = oracle.ale.act(0) if step else 0, oracle.ale.game_over()
+            known = trace.ram[rng.integers(len(trace.ram))]
+            base = (rng.integers(0, 256, RAM) if random else known) if fresh else ram
+            ram = drawn(base, fresh and random)
+            if step:
+                oracle.set(ram)
+            else:
+                oracle(ram)
+            reward = oracle.ale.act(0) if step else 0
+            over = oracle.ale.game_over()
             rows.append((ram, reward, oracle.ale.lives(), over, step == 0))
-            if oracle.ale.game_over():
+            if over:
                 break
     return Trace(*(np.array(column) for column in zip(*rows, strict=True)))
