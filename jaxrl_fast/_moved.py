@@ -117,9 +117,8 @@ class OldNames(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def find_spec(self, fullname: str, path: Any = None,
                   target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        return (
-            importlib.util.spec_from_loader(fullname, self) if today(fullname) != fullname else None
-        )
+        is_old = today(fullname) != fullname
+        return importlib.util.spec_from_loader(fullname, self) if is_old else None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         warnings.warn(f"{spec.name} is {today(spec.name)} now", DeprecationWarning, stacklevel=2)

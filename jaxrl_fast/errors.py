@@ -178,8 +178,8 @@ def refuse_removed(cls: type) -> None:
 
     Bases list them as `removed`, {name: what to override instead}; `__init_subclass__` calls this.
     """
-    for name, instead in {k: v for base in cls.__mro__
-                          for k, v in vars(base).get("removed", {}).items()}.items():
+    removed = (vars(base).get("removed", {}) for base in cls.__mro__)
+    for name, instead in {k: v for names in removed for k, v in names.items()}.items():
         found = inspect.getattr_static(cls, name, None)
         if callable(found) or isinstance(found, (property, functools.cached_property, bool)):
             wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not read it"

@@ -30,8 +30,7 @@ def row(
     return {
         "table": "programs", "program": name, "what": what, "kind": kind, "target": target.name,
         "value": value, "unit": unit, "peer": None, "peer_value": None, "seeds": None,
-        "turns": None,
-        "command": command, "date": time.strftime("%Y-%m-%d"),
+        "turns": None, "command": command, "date": time.strftime("%Y-%m-%d"),
         "machine": f"compiled for {card} on a CPU", "versions": ", ".join(here),
     } | found  # fmt: skip
 

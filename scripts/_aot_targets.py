@@ -87,8 +87,7 @@ def config(gpu: Gpu) -> str:
     return _CONFIG.format(
         shared=gpu.shared * 2**10, optin=(gpu.shared - 1) * 2**10, cores=gpu.cores, fpus=gpu.fpus,
         bandwidth=int(gpu.bandwidth), l2=gpu.l2 * 2**20, clock=gpu.clock, memory=int(gpu.memory),
-        name=gpu.name,
-        capability=f"major: {major}{f' minor: {minor}' if minor else ''}{features}",
+        name=gpu.name, capability=f"major: {major}{f' minor: {minor}' if minor else ''}{features}",
         version=f"{major}.{minor}{'a' if gpu.accelerated else ''}",
     )  # fmt: skip
 

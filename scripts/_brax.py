@@ -32,12 +32,10 @@ def our_ppo(jf, config):
         num_envs=config["num_envs"], num_steps=iteration_steps(config) // config["num_envs"],
         num_epochs=config["num_updates_per_batch"], num_minibatches=config["num_minibatches"],
         learning_rate=config["learning_rate"], anneal_learning_rate=False,
-        discount=config["discounting"],
-        entropy_coefficient=config["entropy_cost"], reward_scale=config["reward_scaling"],
-        clip_ratio=0.3,
-        clip_value=False, max_grad_norm=1e9, normalize_observations=True, squash=True,
-        state_dependent_std=True,
-        hidden=(32,) * 4, value_hidden=(256,) * 5, activation="silu",
+        discount=config["discounting"], entropy_coefficient=config["entropy_cost"],
+        reward_scale=config["reward_scaling"], clip_ratio=0.3, clip_value=False, max_grad_norm=1e9,
+        normalize_observations=True, squash=True, state_dependent_std=True, hidden=(32,) * 4,
+        value_hidden=(256,) * 5, activation="silu",
     )  # fmt: skip
 
 
@@ -77,10 +75,8 @@ def in_its_names(algo):
         num_envs=algo.num_envs, unroll_length=algo.num_steps,
         batch_size=algo.num_envs // algo.num_minibatches,
         num_minibatches=algo.num_minibatches, num_updates_per_batch=algo.num_epochs,
-        learning_rate=algo.learning_rate,
-        discounting=algo.discount, gae_lambda=algo.gae_lambda,
-        entropy_cost=algo.entropy_coefficient,
-        reward_scaling=algo.reward_scale, clipping_epsilon=algo.clip_ratio,
-        max_grad_norm=algo.max_grad_norm,
+        learning_rate=algo.learning_rate, discounting=algo.discount, gae_lambda=algo.gae_lambda,
+        entropy_cost=algo.entropy_coefficient, reward_scaling=algo.reward_scale,
+        clipping_epsilon=algo.clip_ratio, max_grad_norm=algo.max_grad_norm,
         normalize_observations=algo.normalize_observations,
     )  # fmt: skip

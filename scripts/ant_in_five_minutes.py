@@ -80,10 +80,8 @@ if __name__ == "__main__":
     session = jf.train(
         jf.preset("ppo", args.environment, num_envs=args.num_envs, num_steps=args.num_steps),
         jf.make(args.environment, **({"backend": "spring"} if brax else {})), args.total_steps,
-        seed=args.seed,
-        eval_every=0, eval_episodes=32, checkpoint_minutes=60.0, out=args.out,
-        hooks=[clock(args.minutes)],
-        **layout,
+        seed=args.seed, eval_every=0, eval_episodes=32, checkpoint_minutes=60.0, out=args.out,
+        hooks=[clock(args.minutes)], **layout,
     )  # fmt: skip
     seconds = time.perf_counter() - BEGAN
     print(f"evaluation {session.eval_return.mean():.0f} after {session.env_steps:,} steps and "

@@ -91,9 +91,7 @@ def end_groups(oracle: Oracle, pairs: list, trace: Trace) -> list[tuple]:
 
     def add(ram: np.ndarray, table: dict) -> None:
         ends = {i: {v for v in range(256) if rows[v][2]} for i, rows in table.items()}
-        parts = {
-            i: byte_test(v) or byte_test(v, seen[i]) for i, v in ends.items() if len(v) < 256
-        }
+        parts = {i: byte_test(v) or byte_test(v, seen[i]) for i, v in ends.items() if len(v) < 256}
         if parts and all(parts.values()) and not known(ram):
             group = tuple((i, *test) for i, test in sorted(parts.items()) if test)
             groups.extend([group] if group not in groups else [])

@@ -211,8 +211,7 @@ def hosted(name: str, num_envs: int, steps: int) -> Callable[[argparse.Namespace
 PICTURES = ("ale:Pong", "envpool:Pong-v5")
 ROWS = {
     "to_gymnasium": vectors, "to_gymnasium_inline": inline, "single": single,
-    "pong": hosted("ale:Pong", 32, 256),
-    "envpool_pong": hosted("envpool:Pong-v5", 32, 256),
+    "pong": hosted("ale:Pong", 32, 256), "envpool_pong": hosted("envpool:Pong-v5", 32, 256),
     "cartpole": hosted("gym:CartPole-v1", 8, 4_096),
     "envpool_cartpole": hosted("envpool:CartPole-v1", 1_024, 512), "envpool_async": scheduling,
     "ray": processes,

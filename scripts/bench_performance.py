@@ -24,7 +24,7 @@ from typing import Any
 from bench_common import load, machine
 from bench_forecast import compare
 
-from jaxrl_fast.bench.report import about
+from jaxrl_fast.bench.report import describe_machine
 
 PROGRAM = "dqn Breakout-MinAtar"
 FEWER = "--algo.updates-per-iteration 1 --algo.batch-size 64"
@@ -117,7 +117,8 @@ def main() -> None:
     parser.add_argument("--steps", default="3e5", help="environment steps of a training")
     args, rows = parser.parse_args(), []
     here = machine()
-    common = {"peer": None, "seeds": 1, "turns": None, "date": here["date"][:10], **about(here)}
+    common = {"peer": None, "seeds": 1, "turns": None, "date": here["date"][:10],
+              **describe_machine(here)}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         steps = (

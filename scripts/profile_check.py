@@ -36,9 +36,9 @@ def compared(algo: str, environment: str, seconds: float) -> dict[str, dict[str,
     """Return {piece: shares by trace and alone, and their difference in points}."""
     prepared = prepare(jf.preset(algo, environment), jf.make(environment), run_config(100_000, {}))
     profile, run = measure(prepared, None, seconds)
-    alone = ablation.alone(run, seconds / 4)
-    here, pieces = ablation.grouped(profile), ablation.shares(alone)
-    differ = ablation.apart(profile, alone)
+    alone = ablation.time_pieces(run, seconds / 4)
+    here, pieces = ablation.group_shares(profile), ablation.shares(alone)
+    differ = ablation.compare_shares(profile, alone)
     return {name: {"trace": here[name], "alone": pieces[name], "points": differ[name]}
             for name in pieces}
 

@@ -106,8 +106,7 @@ def environments() -> str:
     for name in SOURCE.names:
         cls = type(make(name))
         doc = f"Settings of {name}."
-        parts.append(
-            typed_dict(f"{cls.__name__}Settings", "CommonSettings", doc, fields(cls), cls))
+        parts.append(typed_dict(f"{cls.__name__}Settings", "CommonSettings", doc, fields(cls), cls))
     return KEYWORDS_HEAD.replace("CALL", "jf.make").replace("Any, ", "") + "".join(parts)
 
 

@@ -316,8 +316,8 @@ def test_tables_match_the_registries():
         sorted(column("docs/algorithms/README.md", "By name")) == sorted(ALGORITHMS.ours)
         == sorted(PAGES)
     )
-    assert column("docs/sweeps.md", "Samplers") == [SAMPLERS.get(kind).form
-                                                    for kind in SAMPLERS.ours]
+    forms = [SAMPLERS.get(kind).form for kind in SAMPLERS.ours]
+    assert column("docs/sweeps.md", "Samplers") == forms
     assert column("docs/runs.md", "Logs") == [SINKS.get(kind).form for kind in SINKS.ours]
     environments = (ROOT / "docs/environments.md").read_text()
     for source in map(SOURCES.get, SOURCES.ours):

@@ -67,4 +67,4 @@ def test_command_lines_are_valid(line: str):
         at = words.index("--grid")
         name, values = words[at + 1].split("=")
         words[at : at + 2] = [f"--{name}", values.split(",")[0]]
-    resolve(*read_plan(words, "plan", ()))
+    resolve(*read_plan(words, "plan"))

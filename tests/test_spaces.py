@@ -36,12 +36,10 @@ def test_box_normalises_its_arguments():
 @pytest.mark.parametrize(("space", "message"), [
     (lambda: Discrete(0), "Discrete: n must be .*got 0"),
     (lambda: Discrete(2.0), "Discrete: n must be .*got 2.0"),
-    (lambda: Discrete(True), "Discrete: n"),
-    (lambda: MultiDiscrete(()), "MultiDiscrete: nvec"),
+    (lambda: Discrete(True), "Discrete: n"), (lambda: MultiDiscrete(()), "MultiDiscrete: nvec"),
     (lambda: MultiDiscrete(3), "MultiDiscrete: nvec must be .*got 3"),
     (lambda: MultiDiscrete((2, 0)), "MultiDiscrete: nvec"),
-    (lambda: MultiDiscrete(np.ones((2, 2), int)),
-        "MultiDiscrete: nvec"),
+    (lambda: MultiDiscrete(np.ones((2, 2), int)), "MultiDiscrete: nvec"),
     (lambda: Box(1, -1, (2,)), "Box: low must be .*got 1.0"),
     (lambda: Box((0, 2), (1, 1), (2,)), "Box: low"),
     (lambda: Box(np.nan, 1, (2,)), "Box: low must be .*got nan"),
@@ -51,11 +49,8 @@ def test_box_normalises_its_arguments():
     (lambda: Box(-1, 1, 2), "Box: shape must be .*got 2"), (lambda: Box(-1, 1, (0,)), "Box: shape"),
     (lambda: Box(-1, 1, (2.0,)), "Box: shape"),
     (lambda: Box(-1, 1, (2,), "flaot32"), "Box: dtype must be .*got 'flaot32'"),
-    (lambda: Box(-1, 1, (2,), "complex64"),
-        "Box: dtype"),
-    (lambda: Dict.of(), "Dict must be "), (lambda: Dict({}), "Dict must be "),
-    (lambda: Dict.of(a=3),
-        "Dict: a must be .*got 3"),
+    (lambda: Box(-1, 1, (2,), "complex64"), "Box: dtype"), (lambda: Dict.of(), "Dict must be "),
+    (lambda: Dict({}), "Dict must be "), (lambda: Dict.of(a=3), "Dict: a must be .*got 3"),
     (lambda: Dict({3: Discrete(2)}), "Dict: 3"),
 ])  # fmt: skip
 def test_bad_spaces_are_refused(space, message):

@@ -65,9 +65,8 @@ def _look(algo: Algorithm, ring: Ring, seen: Seen, of: Some) -> Ring:
 
 @functools.partial(jax.jit, static_argnames="mode", donate_argnames="ring")
 def step(
-    algo: Algorithm, agent: Any, ring: Ring, seen: Seen | None, came: Some,
-    to: Some, key: jax.Array, i: Any, clock: Clock,
-    mode: str,
+    algo: Algorithm, agent: Any, ring: Ring, seen: Seen | None, came: Some, to: Some,
+    key: jax.Array, i: Any, clock: Clock, mode: str,
 ) -> tuple[Ring, Any]:  # fmt: skip
     """Write results `seen` (or None) of rows `came`, act in rows `to` -> (ring, action [b])."""
     if seen is not None:

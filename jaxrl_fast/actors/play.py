@@ -78,9 +78,8 @@ def _look(algo: Algorithm, actor: Actor, steps: Timestep, seen: Seen,
 
 @functools.partial(jax.jit, static_argnames="mode", donate_argnames="steps")
 def step(
-    algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None,
-    seen: Seen | None, noise: Any, clock: Clock, i: Any,
-    mode: str,
+    algo: Algorithm, agent: Any, actor: Actor, steps: Timestep | None, seen: Seen | None,
+    noise: Any, clock: Clock, i: Any, mode: str,
 ) -> tuple[Actor, Timestep, Any]:  # fmt: skip
     """Write row i - 1's results (none at first), act in row i -> (actor, rows [T, B], action)."""
     if seen is not None:

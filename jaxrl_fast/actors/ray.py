@@ -143,8 +143,8 @@ class RayActors(Handover):
                 since = time.monotonic()
                 answer = self.workers[i].silent.options(concurrency_group="watch").remote()
                 while not ray.wait([answer], timeout=1.0)[0]:
-                    limit = (self.limits if self.answered[i]
-                             else self.first_limits).over(since, stopping())
+                    limits = self.limits if self.answered[i] else self.first_limits
+                    limit = limits.over(since, stopping())
                     if limit is not None:
                         raise HostError(f"{who} has not answered for {limit:g} s (host_timeout)")
                 silent, longest = ray.get(answer)
@@ -198,8 +198,8 @@ def read_in_acting(run: Run, agent: Any) -> list[bool]:
         noise = tree.take(algo.draw(jax.random.key(0), 1, algo.num_envs), 0)
         acting = algo.acting(agent)
         clock = play.start_clock()
-        return [algo.act(acting, actor.carry, actor.obs, noise, clock,
-                         mode) for mode in ("random", "sample")]
+        return [algo.act(acting, actor.carry, actor.obs, noise, clock, mode)
+                for mode in ("random", "sample")]
 
     return used_inputs(jax.make_jaxpr(act)(agent).jaxpr)
 

@@ -213,8 +213,9 @@ _TABLE: dict[str, tuple[Any, ...]] = {
              normalize_observations=True),
     ),  # fmt: skip
     # White noise of 0.01 s never swings the pole up: 160 to 420 after 1e6 to 3e6 steps.
-    "ppo/playground/CartpoleSwingup": (500_000, _PPO_PLAYGROUND | dict(initial_log_std=0.0),
-                                       dict(action_repeat=4)),
+    "ppo/playground/CartpoleSwingup": (
+        500_000, _PPO_PLAYGROUND | dict(initial_log_std=0.0), dict(action_repeat=4)
+    ),
     # PPO with 4 epochs leaves one of two seeds of CartpoleBalance below 510.
     "ppo/playground/Cartpole*": (1_000_000, _PPO_PLAYGROUND),
     "ppo/playground/*": (5_000_000, _PPO_PLAYGROUND),  # not measured here

@@ -28,8 +28,8 @@ def lines(name: str, row: Row, raced: dict[str, Any], machine: dict[str, Any]) -
     common = {
         "table": "rows", "row": name, "what": row.what, "unit": row.unit, "seeds": None,
         "value": round(found[mine]["steps_per_second"]), "compile": compiling(found[mine]),
-        "command": f"jaxrl-fast bench {name}", "date": machine["date"][:10], **about(machine),
-        "load": [min(load), max(load)] if load else None,
+        "command": f"jaxrl-fast bench {name}", "date": machine["date"][:10],
+        "load": [min(load), max(load)] if load else None, **describe_machine(machine),
     }  # fmt: skip
     if not peers:
         return [common | {"peer": None, "turns": None}]
@@ -38,18 +38,18 @@ def lines(name: str, row: Row, raced: dict[str, Any], machine: dict[str, Any]) -
         ratio = raced["ratios"][f"{mine} / {peer}"]
         compared.append(common | {
             "peer": peer, "peer_value": round(found[peer]["steps_per_second"]),
-            "peer_compile": compiling(found[peer]), "ratio": rounded(ratio["median"], 2),
-            "turns": [rounded(x, 3) for x in ratio["turns"]],
+            "peer_compile": compiling(found[peer]), "ratio": round_ratio(ratio["median"], 2),
+            "turns": [round_ratio(x, 3) for x in ratio["turns"]],
         })  # fmt: skip
     return compared
 
 
-def rounded(ratio: float, digits: int) -> float:
+def round_ratio(ratio: float, digits: int) -> float:
     """Return a ratio with some decimals, or as many significant digits below 1: never 0."""
     return round(ratio, digits) if ratio >= 1 else float(f"{ratio:.{digits}g}")
 
 
-def about(machine: dict[str, Any]) -> dict[str, str]:
+def describe_machine(machine: dict[str, Any]) -> dict[str, str]:
     """Return a machine and its versions as text."""
     kind = re.fullmatch(r"\d+ x (.*) \((\w+)\)", machine["device"])
     cores = f"{machine['cores']} CPU cores" if kind[2] != "cpu" else f"{machine['cores']} cores"

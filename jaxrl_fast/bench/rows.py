@@ -57,9 +57,7 @@ def installed(module: str, notes: Notes, make: Callable[[], Any]) -> list[Any]:
         return []
 
 
-def training(
-    name: str, settings: dict[str, Any]
-) -> Callable[[Options, Notes], list[Contestant]]:
+def training(name: str, settings: dict[str, Any]) -> Callable[[Options, Notes], list[Contestant]]:
     """Return the row of a training, of peers with PureJaxRL's settings."""
 
     def make(options: Options, notes: Notes) -> list[Contestant]:

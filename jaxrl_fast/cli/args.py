@@ -38,19 +38,18 @@ START = (
            hint="default: runs/ALGO-ENV-sSEED-N"),
     Option("config", "path", help="repeat this run, other flags override",
            metavar="FILE", hint="config.json or a run"),
-    Option("resume", "path", help="resume this run; see `train --resume RUN --help`", metavar="RUN",
-           hint="default: a new run"),
+    Option("resume", "path", help="resume this run or sweep; its flags: --resume RUN --help",
+           metavar="RUN", hint="default: a new one"),
     Option("preset", "bool", True, "take the tuned settings of this algorithm and environment"),
+    IMPORT,
 )
 OUTPUT = (
-    Option("log", "append", help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], "
-                                 "wandb[:PROJECT], mlflow[:URI], "
-           "trackio[:PROJECT], or a package's",
-           metavar="KIND:TARGET", hint="repeatable"),
+    Option("log", "append", metavar="KIND:TARGET", hint="repeatable",
+           help="one more log: jsonl:PATH, csv:PATH, tensorboard[:DIR], wandb[:PROJECT], "
+                "mlflow[:URI], trackio[:PROJECT], or a package's"),
     Option("tensorboard", "bool", True, "write TensorBoard events", panel="logging"),
     Option("wandb", "word", help="the same as --log wandb:PROJECT",
-           metavar="[PROJECT]", hint="default: off",
-           panel="logging"),
+           metavar="[PROJECT]", hint="default: off", panel="logging"),
 )
 DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in (
     Option("distributed", "bool", False,
@@ -62,18 +61,19 @@ DISTRIBUTED = tuple(dataclasses.replace(option, panel="processes") for option in
 ))  # fmt: skip
 
 
-def read_arguments(
-    usage: str, about: str, options: Sequence[Option], argv: Sequence[str]
-) -> tuple[list[str], dict[str, Any]]:
-    """Return (words, given flags) of a command line, as `usage` has them: "plot RUN [RUN ...]".
+def read_arguments(command: str, about: str, argv: Sequence[str],
+                   more: Sequence[Option] = ()) -> tuple[list[str], dict[str, Any]]:
+    """Return (words, given flags) of a command's line; more: flags beside the command's own.
 
     Raises ConfigError for a missing word, a word too many or a bad flag.
     """
-    (command, *wanted), optional = usage.partition(" [")[0].split(), usage.partition(" [")[2]
+    known = COMMANDS[command]
+    required, _, optional = known.takes.partition("[")  # RUN [RUN ...]
+    wanted, options = required.split(), [*known.options, *more]
     words, flags = positionals(argv, len(argv), options)
-    given = parse(f"{PROG} {usage}", about, options, flags)
+    given = parse(f"{PROG} {command} {known.takes}".strip(), about, options, flags)
     most = len(argv) if "..." in optional else len(wanted) + bool(optional)
-    typed = f"{PROG} {command} {COMMANDS[command].tries[0].partition(' --')[0]}"
+    typed = f"{PROG} {command} {known.tries[0].partition(' --')[0]}"
     if len(words) < len(wanted):
         name = wanted[len(words)]
         twice = " at least twice" if wanted.count(name) > 1 else ""

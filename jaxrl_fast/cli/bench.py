@@ -30,7 +30,7 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.bench.rows import ROWS, Options
 
     about = f"Compare the speeds of rows, by default all: {', '.join(ROWS)}."
-    names, given = read_arguments("bench [ROW ...]", about, OPTIONS, argv)
+    names, given = read_arguments("bench", about, argv)
     for name in names:
         check_choice("row", name, ROWS)
     paths = {name: checkout(name, given.get(name)) for name in PATHS}

@@ -123,4 +123,4 @@ def _call(name: str, argv: list[str]) -> None:
         return function(argv)
     from jaxrl_fast.cli.train import read_plan
 
-    function(*read_plan(argv, name, command.options, leave=("out", "resume")))
+    function(*read_plan(argv, name))

@@ -13,8 +13,9 @@ class Command(NamedTuple):
     """One command.
 
     run: "file:function" in `cli/`. tries: what to type after the name, for its help. flags: name of
-    the tuple of its own options in that file. plans: whether the function takes (plan, flags) of
-    `read_plan`. backend: whether the command starts JAX's backend.
+    the tuple of its own options in that file. leaves: flags of a training run that it does not
+    take. plans: whether the function takes (plan, flags) of `read_plan`. backend: whether the
+    command starts JAX's backend.
     """
 
     takes: str  # after the name
@@ -22,6 +23,7 @@ class Command(NamedTuple):
     run: str
     tries: tuple[str, ...]
     flags: str = "OPTIONS"
+    leaves: tuple[str, ...] = ("out", "resume")
     plans: bool = False
     backend: bool = True
 
@@ -48,10 +50,11 @@ GROUPS: dict[str, dict[str, Command]] = {  # with a prompt, the overview is a sc
         "train": Command(
             "ALGO ENV", "into a run directory; --resume RUN goes on", "train:start",
             ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
-             "dqn Breakout-MinAtar --env.sticky-actions 0.1 --seeds 4")),
+             "dqn Breakout-MinAtar --env.sticky-actions 0.1 --seeds 4"), leaves=()),
         "sweep": Command(
             "ALGO ENV", "many settings times many seeds, ranked", "sweep:start",
-            ("ppo CartPole-v1 --seeds 4 --grid algo.discount=0.9,0.99",)),
+            ("ppo CartPole-v1 --seeds 4 --grid algo.discount=0.9,0.99",),
+            leaves=("config", "horizon")),
         "plan": Command(
             "ALGO ENV", "the device memory that such a run takes", "plan:print_plan",
             ("dqn Breakout-MinAtar --seeds 8",), plans=True),
@@ -94,7 +97,7 @@ GROUPS: dict[str, dict[str, Command]] = {  # with a prompt, the overview is a sc
     },
     "More": {
         "list": Command(
-            "", "algorithms, environments, logs, presets", "list:show", ("environments",),
+            "[PART]", "algorithms, environments, logs, presets", "list:show", ("environments",),
             backend=False),
         "new": Command(
             "KIND NAME", "a working algorithm, environment, project", "new:new",
@@ -103,7 +106,7 @@ GROUPS: dict[str, dict[str, Command]] = {  # with a prompt, the overview is a sc
             "", "what this machine can do; remedies", "doctor:examine", ("--picture limits.png",),
             backend=False),
         "bench": Command(
-            "", "our speed beside each other library here", "bench:compare",
+            "[ROW ...]", "our speed beside each other library here", "bench:compare",
             ("ppo_cartpole --turns 1",)),
         "ladder": Command(
             "pong", "one game, learned faster rung by rung", "ladder.command:ladder", ("pong",)),

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from jaxrl_fast.cli.args import PROG, Option, read_arguments
+from jaxrl_fast.cli.args import HELP_FLAGS, PROG, Option, read_arguments
 from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.cli.help import field_of
 from jaxrl_fast.cli.list import PARTS
@@ -29,20 +29,21 @@ def completion(argv: list[str]) -> None:
     """Print the script of a shell."""
     what = "Print a script that completes commands, names and flags."
     about = "\n\n".join([what, *SHELLS.values()])
-    names, _ = read_arguments(f"completion {'|'.join(SHELLS)}", about, OPTIONS, argv)
+    names, _ = read_arguments("completion", about, argv)
     check_choice("SHELL", names[0], SHELLS)
     import tyro
 
     from jaxrl_fast.cli.other_flags import flags_of  # imports JAX
 
-    known = {name: flags_of(command) for name, command in COMMANDS.items()}
+    known = {name: flags_of(name) for name in COMMANDS}
     parts = (Annotated[_shape(name, options), tyro.conf.subcommand(name)]
              for name, options in known.items())
     everything: Any = functools.reduce(operator.or_, parts)
     with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
         tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
     ours = _OURS.replace("KNOWN", repr(_names())).replace("VALUES", repr(_values(known)))
-    named = script.getvalue().replace(_ASKS, f"{ours}{_ASKS}")
+    named = script.getvalue().replace(_ASKS, f"{ours}{_ASKS}").replace(
+        repr(["-h", "--help"]), repr([*HELP_FLAGS]))
     sourced = (
         f"[[ $zsh_eval_context[-1] == loadautofunc ]] && {_ZSH} || compdef _tyro_jaxrl_fast {PROG}"
     )
@@ -71,12 +72,13 @@ _OURS = """\
 def _names() -> dict[str, list[list[str]]]:
     """Return {command: the words for each of its places}; no words: the names of files."""
     from jaxrl_fast.algorithms import list_algorithms
+    from jaxrl_fast.bench.rows import ROWS
     from jaxrl_fast.envs import registry
 
     run = [list(list_algorithms()),
            [name for name in registry.list_environments() if ":" not in name]]
     known = {"new": [list(KINDS)], "completion": [list(SHELLS)], "ladder": [["pong"]],
-             "list": [list(PARTS)]}
+             "list": [list(PARTS)], "bench": [list(ROWS)] * len(ROWS)}
     others = {name: run if command.of_a_run else [[]] * 9
               for name, command in COMMANDS.items() if command.takes}
     return others | known

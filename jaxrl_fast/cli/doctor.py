@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jaxrl_fast import runtime
-from jaxrl_fast.cli.args import PROG, Option, parse
+from jaxrl_fast.cli.args import Option, read_arguments
 from jaxrl_fast.doctor import child
 
 OPTIONS = (
@@ -21,7 +21,7 @@ OPTIONS = (
 def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.examine) -> None:
     """Measure and print; exit code 1 if something is wrong."""
     about = "Versions, devices, flags, cache and measured limits of this machine, with advice."
-    given, began = parse(f"{PROG} doctor", about, OPTIONS, argv), time.perf_counter()
+    began, (_, given) = time.perf_counter(), read_arguments("doctor", about, argv)
     from jaxrl_fast.doctor import machine, report, software
     from jaxrl_fast.doctor.checks import advise
     from jaxrl_fast.doctor.facts import Facts
@@ -32,7 +32,7 @@ def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.exam
     facts = Facts(
         versions=software.versions(),
         machine=machine.examine(),  # before the child takes the cores
-        unmet=software.unmet(),
+        unmet=software.find_unmet(),
         flags=software.flags(runtime.xla_flags()),
         variables=software.variables(os.environ),
         **measure(os.environ),
@@ -46,5 +46,5 @@ def examine(argv: list[str], measure: Callable[..., dict[str, Any]] = child.exam
         from jaxrl_fast.doctor.picture import draw
 
         print(f"picture: {draw(facts.limits, given['picture'])}", file=sys.stderr)
-    if report.wrong(advice):
+    if report.count_wrong(advice):
         raise SystemExit(1)

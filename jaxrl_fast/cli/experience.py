@@ -37,8 +37,7 @@ OPTIONS = (
 
 def keep(argv: list[str]) -> None:
     """Write the folder and print its content."""
-    names, given = read_arguments("experience SOURCE FOLDER", HELP,
-                             [*OPTIONS, *_environment_options(argv)], argv)
+    names, given = read_arguments("experience", HELP, argv, _environment_options(argv))
     source, folder = path("SOURCE", names[0]), Path(path("FOLDER", names[1]))
     if folder.exists():
         raise ConfigError("FOLDER", str(folder), "a folder that does not exist yet")
@@ -101,9 +100,8 @@ def _dataset(source: str, given: dict[str, Any]) -> Any:
             raise ConfigError("SOURCE", source,
                               f"a file with {', '.join(wanted)}; it has no {', '.join(missing)}")
         parts = {name: arrays[name] for name in wanted}
-        rows = (
-            transitions_to_rows(**parts, spec=spec) if shuffled else episodes_to_rows([parts], spec)
-        )
+        rows = (transitions_to_rows(**parts, spec=spec) if shuffled
+                else episodes_to_rows([parts], spec))
     return hold(UniformMemory(2 * (1 + spec.stack), 1, 1, 1, 1, spec.stack), rows)
 
 

@@ -24,7 +24,7 @@ READS = {
 def export(argv: list[str]) -> None:
     """Write the policy of a run, with its normalisation, frame stack and memory."""
     about = "Write the trained policy for other programs: one file, for a batch of any size."
-    (run,), given = read_arguments("export RUN", about, OPTIONS, argv)
+    (run,), given = read_arguments("export", about, argv)
     format, agent = given.get("format", "stablehlo"), load_agent(run, given)
     path = agent.export(Path(given.get("out", Path(run) / FORMATS[format])), format)
     print(path, "what comes next, in Python:", f"  {READS[format].format(str(path))}", sep="\n")

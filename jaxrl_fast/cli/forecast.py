@@ -49,12 +49,12 @@ def tell(plan: Plan, given: dict[str, Any]) -> None:
             ready.check_idle(before, jax.default_backend())
         ready.check_cache(runtime.enable_compile_cache())
         prepared.plan.check()
-        start = here.started()
+        start = here.process_age()
         print(f"training for about {seconds:g} s to measure", file=sys.stderr)
         return here.forecast(prepared, calibrate(algo, env, config, seconds), price, start)
 
     there = lambda x: elsewhere.forecast(prepared, x.sheet, x.count, x.price)
-    found = rent.ranked([measure(x.price) if x.sheet is None else there(x) for x in wanted])
+    found = rent.rank([measure(x.price) if x.sheet is None else there(x) for x in wanted])
     if given.get("json"):
         print(json.dumps(report.as_json(title, found), indent=1))
     else:
@@ -68,7 +68,7 @@ def tell(plan: Plan, given: dict[str, Any]) -> None:
 def offers(given: dict[str, Any]) -> list[rent.Offer]:
     """Return the devices of the flags; by default this machine."""
     price = given.get("price_per_hour")
-    price = None if price is None else rent.checked_price("--price-per-hour", price)
+    price = None if price is None else rent.check_price("--price-per-hour", price)
     if "rent" not in given:
         sheet, count = sheets.device("--on", given["on"]) if "on" in given else (None, 1)
         return [rent.Offer(given.get("on", rent.HERE), sheet, count, price)]

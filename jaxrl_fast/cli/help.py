@@ -141,8 +141,7 @@ def field_of(name: str, option: Option) -> tuple[str, Any, Any]:
         kind, default = tyro.conf.UseAppendAction[tuple[str, ...]], ()
     arg = tyro.conf.arg(
         name=option.name.replace("_", "-"), prefix_name=bool(option.group),
-        help=option.help or None,
-        metavar=None if option.kind == "bool" else option.shown_metavar,
+        help=option.help or None, metavar=None if option.kind == "bool" else option.shown_metavar,
         help_behavior_hint=f"({option.shown_hint})",
     )  # fmt: skip
     return name, Annotated[kind, arg], dataclasses.field(default=default)

@@ -17,8 +17,8 @@ MARGIN = 14  # characters of a title
 
 def show(argv: list[str]) -> None:
     """Print the names of one part, or the first ones of every part."""
-    about = "Names of algorithms, environments, logs, samplers and presets; PART lists all of one."
-    words, given = read_arguments(f"list [{'|'.join(PARTS)}]", about, OPTIONS, argv)
+    about = f"List the first names of each part, or all of one: PART is {', '.join(PARTS)}."
+    words, given = read_arguments("list", about, argv)
     if words:
         check_choice("PART", words[0], PARTS)
     from jaxrl_fast.imports import import_user_module
@@ -102,8 +102,7 @@ def _preset_names() -> list[str]:
 
 PARTS: dict[str, Callable[[], list[str]]] = {
     "algorithms": _algorithms, "environments": _environments, "logs": _explained("logs"),
-    "samplers": _explained("samplers"),
-    "presets": lambda: [_fill(_preset_names(), "    ")],
+    "samplers": _explained("samplers"), "presets": lambda: [_fill(_preset_names(), "    ")],
 }  # fmt: skip
 
 

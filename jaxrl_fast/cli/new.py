@@ -57,7 +57,7 @@ jaxrl-fast train {dashed} CartPole-v1
 def new(argv: list[str]) -> None:
     """Write the skeleton, and print what to type next."""
     about = f"Write a working skeleton here: KIND is {', '.join(KINDS)}."
-    (kind, name), _ = read_arguments("new KIND NAME", about, OPTIONS, argv)
+    (kind, name), _ = read_arguments("new", about, argv)
     check_choice("KIND", kind, KINDS)
     files, hints = (_project if kind == "project" else _module)(kind, _checked(name))
     there = next((path for path in files if path.exists()), None)
@@ -109,18 +109,19 @@ def _module(kind: str, module: str) -> tuple[dict[Path, str], list[str]]:
 def _project(_: str, module: str) -> tuple[dict[Path, str], list[str]]:
     """Return a package with one of each, found by entry points."""
     dashed, cls, root = module.replace("_", "-"), _class(module), Path(module.replace("_", "-"))
-    algorithm = _text("algorithm.py", module).replace("@jf.register_algorithm\n",
-                                                      "").replace(f'"{module}"', f'"{dashed}"')
+    algorithm = _text("algorithm.py", module).replace("@jf.register_algorithm\n", "")
+    algorithm = algorithm.replace(f'"{module}"', f'"{dashed}"')
     environment, walk = _text("environment.py", module), f"{dashed}/walk"
     environment = environment.replace(f'jf.register("{module}", {cls})',
                                       f'SOURCE = table("{dashed}/", {{"{walk}": {cls}}})')
     environment = environment.replace(f'"{module}"', f'"{walk}"')
     line = "from jaxrl_fast import random\n"
     environment = environment.replace(line, f"{line}from jaxrl_fast.envs import table\n")
-    of_algorithm = _text("test_algorithm.py",
-                         module).replace(f"from {module} import", f"from {module}.algorithm import")
-    of_environment = _text("test_environment.py",
-                           module).replace(f"\nimport {module}  # noqa: F401 - registers it\n", "")
+    of_algorithm, of_environment = (_text(f"test_{kind}.py", module)
+                                    for kind in ("algorithm", "environment"))
+    of_algorithm = of_algorithm.replace(f"from {module} import", f"from {module}.algorithm import")
+    line = f"\nimport {module}  # noqa: F401 - registers it\n"
+    of_environment = of_environment.replace(line, "")
     files = {
         "pyproject.toml": PYPROJECT.format(dashed=dashed, module=module, cls=cls),
         "README.md": README.format(dashed=dashed),

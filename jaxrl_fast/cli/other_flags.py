@@ -6,20 +6,20 @@ import difflib
 from collections.abc import Sequence
 
 from jaxrl_fast.cli import args, train
-from jaxrl_fast.cli.commands import COMMANDS, Command
+from jaxrl_fast.cli.commands import COMMANDS
 
 
-def flags_of(command: Command) -> Sequence[args.Option]:
+def flags_of(command: str) -> Sequence[args.Option]:
     """Return the flags of a command, without those of an algorithm or an environment."""
-    run = train.run_options(train.Plan("", "", [])) if command.of_a_run else []
-    return [*run, *command.options]
+    known = COMMANDS[command]
+    return train.options_of(command) if known.of_a_run else known.options
 
 
 def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
     """Return `error`, with the commands that take the nearest flag if this one does not."""
     takers: dict[str, list[str]] = {}
     for command in COMMANDS:
-        options = flags_of(COMMANDS[command])
+        options = flags_of(command)
         for flag in [o.flag for o in options] + [o.off for o in options if o.kind == "bool"]:
             takers.setdefault(flag, []).append(command)
     flags = list(dict.fromkeys([*error.known, *takers]))

@@ -28,7 +28,7 @@ from jaxrl_fast.profiling import ablation, report
 from jaxrl_fast.profiling.advice import Case, Suggestion, advise
 from jaxrl_fast.profiling.measure import check, measure, with_scopes
 from jaxrl_fast.profiling.timing import started
-from jaxrl_fast.profiling.trials import Trial, tried
+from jaxrl_fast.profiling.trials import Trial, try_suggestion
 from jaxrl_fast.runs.config_json import write_text
 
 OPTIONS = (
@@ -63,7 +63,7 @@ def profile(argv: Sequence[str]) -> None:
     """Measure, print the table and the advice, and write profile.json and profile.png."""
     argv = as_config(argv)
     again = lambda more: [*replaced(argv, more), *more]
-    with_flags = lambda more: read_plan(again(more), "profile", OPTIONS, ("out", "resume"))
+    with_flags = lambda more: read_plan(again(more), "profile")
     plan, given = with_flags(())
     seconds = given.get("seconds", 3.0)
     check(resolve(plan, given)[2])
@@ -81,7 +81,7 @@ def profile(argv: Sequence[str]) -> None:
     found, one = measure(prepared, limits, seconds, kept)
     found = dataclasses.replace(found, busy=busy(here, jax.default_backend()))
     if given.get("ablation"):
-        pieces = ablation.shares(ablation.alone(one))
+        pieces = ablation.shares(ablation.time_pieces(one))
         found = dataclasses.replace(found, alone=pieces)
     settings = registry.settings_of(plan.environment) if plan.environment else {}
     own = {name.removeprefix("env."): value for name, value in given.items()
@@ -127,6 +127,6 @@ def _trials(
     """Run each suggestion in turns with the settings without it; the best first."""
     opened = lambda flags: started(_prepared(*with_flags(flags)))
     with with_scopes(), opened(()) as base:
-        found = [tried(one, base, lambda one=one: opened(one.flags), seconds)
+        found = [try_suggestion(one, base, lambda one=one: opened(one.flags), seconds)
                  for one in suggestions]
     return sorted(found, key=lambda trial: -(trial.gain or 1.0))

@@ -10,7 +10,7 @@ OPTIONS = (Option("private", "bool", False, "make a new repository private"), *A
 def push(argv: list[str]) -> None:
     """Upload the policy of a run with its model card."""
     about = "Upload the policy of a run, with scores, video, curve and settings as its model card."
-    (run, target), given = read_arguments("push RUN hf://OWNER/NAME", about, OPTIONS, argv)
+    (run, target), given = read_arguments("push", about, argv)
     from jaxrl_fast.runs import hub
 
     hub.repository("target", target)  # refused before anything is read

@@ -25,7 +25,7 @@ OPTIONS = (
 def report(argv: list[str]) -> None:
     """Write the page of a run or a sweep, or serve it."""
     about = "Write a run, or a sweep, as one HTML page that needs no network."
-    (run,), given = read_arguments("report RUN|SWEEP", about, OPTIONS, argv)
+    (run,), given = read_arguments("report", about, argv)
     folder = Path(path_of("run", run))
     if "port" in given and not given.get("serve"):
         raise ConfigError("--port", given["port"], "left out without --serve")

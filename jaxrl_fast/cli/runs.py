@@ -45,7 +45,7 @@ def _written(flag: str, path: str) -> Iterator[None]:
 
 def evaluate(argv: list[str]) -> None:
     """Play episodes with a trained agent and print their returns."""
-    (run,), given = read_arguments("eval RUN", "Play episodes with a trained agent.", EVAL, argv)
+    (run,), given = read_arguments("eval", "Play episodes with a trained agent.", argv)
     agent = load_agent(run, given)
     found = agent.evaluate(given.get("episodes", 128), given.get("seed", 0), given.get("mode"))
     ret = found.ret
@@ -65,7 +65,7 @@ def evaluate(argv: list[str]) -> None:
 def plot(argv: list[str]) -> None:
     """Draw the learning curves of runs into one plot."""
     about = "Draw the learning curves of runs into one plot."
-    runs, given = read_arguments("plot RUN [RUN ...]", about, PLOT, argv)
+    runs, given = read_arguments("plot", about, argv)
     runs = [values.path("run", run) for run in runs]
     rows, names = {}, {}
     for run in dict.fromkeys(runs):
@@ -96,7 +96,7 @@ def compare(argv: list[str]) -> None:
     from jaxrl_fast.sweeps.results import write_csv
 
     about = "Compare the final scores of runs."
-    runs, given = read_arguments("compare RUN RUN [RUN ...]", about, COMPARE, argv)
+    runs, given = read_arguments("compare", about, argv)
     entries = compare_runs([values.path("run", run) for run in runs])
     table = comparison_rows(entries)
     print(format_comparison(table))

@@ -54,6 +54,7 @@ OPTIONS = (
     Option("wave", "int", None, "members that train at once, at most",
            "default: as many as the memory plan allows", limits=MOST),
     _declared(Halving, "eta", "eta"),
+    *DISTRIBUTED,
 )  # fmt: skip
 RESUMED = (
     Option("resume", "path", help="folder of the sweep", metavar="DIR", hint="required"),
@@ -66,8 +67,7 @@ def start(argv: list[str]) -> None:
     join(argv, lambda folder: read_folder(folder).get("base", {}))
     cores = runtime.cpu_count()  # a sweep has members for all cores
     if not has_flag(argv, "--resume"):
-        leave = ("resume", "config", "horizon")
-        return new_sweep(*read_plan(argv, "sweep", (*OPTIONS, *DISTRIBUTED), leave, cores))
+        return new_sweep(*read_plan(argv, "sweep", cores))
     given = parse(f"{PROG} sweep --resume", "Resume a sweep.", RESUMED, argv)
     spread(argv, read_folder(given["resume"]).get("base"), cores)
     resume(given["resume"], given.get("import", ()),

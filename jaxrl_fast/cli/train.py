@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class, list_algorithms, 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import algorithm_settings, build_algorithm, import_named
 from jaxrl_fast.cli import args
-from jaxrl_fast.cli.args import DISTRIBUTED, HELP_FLAGS, IMPORT, OUTPUT, START
+from jaxrl_fast.cli.args import DISTRIBUTED, HELP_FLAGS, OUTPUT, START
 from jaxrl_fast.cli.before_jax import join, spread
+from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.cli.option import Option, choices_text, show
 from jaxrl_fast.cli.options import kind_of_value, option_of
 from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
@@ -33,7 +33,7 @@ from jaxrl_fast.runs.description import device_name
 from jaxrl_fast.runs.rundir import check_outside, numbered
 from jaxrl_fast.values import path
 
-OPTIONS = (*START, *OUTPUT, *DISTRIBUTED, IMPORT)
+OPTIONS = (*OUTPUT, *DISTRIBUTED)
 
 
 @dataclasses.dataclass
@@ -62,7 +62,7 @@ def start(argv: list[str]) -> None:
         from jaxrl_fast.cli.resume import resume
 
         return resume(argv)
-    new_run(*read_plan(argv, "train", (*OUTPUT, *DISTRIBUTED)))
+    new_run(*read_plan(argv, "train"))
 
 
 def _wandb_project(argv: list[str]) -> list[str]:
@@ -72,16 +72,13 @@ def _wandb_project(argv: list[str]) -> list[str]:
     return ["--wandb=jaxrl_fast" if i in alone else a for i, a in enumerate(argv)]
 
 
-def read_plan(
-    argv: list[str], command: str, more: Sequence[Option], leave: Sequence[str] = (),
-    members: int | None = None
-) -> tuple[Plan, dict[str, Any]]:
+def read_plan(argv: list[str], command: str,
+              members: int | None = None) -> tuple[Plan, dict[str, Any]]:
     """Return the plan of a command line for a new run, and its given flags.
 
-    more: flags of the command itself. leave: those of a run that it does not take. members: of a
-    sweep, for its devices.
+    members: of a sweep, for its devices.
     """
-    names, flags = args.positionals(argv, 2, [*run_options(Plan("", "", [])), *START, *more])
+    names, flags = args.positionals(argv, 2, options_of(command))
     file = args.peek(argv, "--config")
     if not file and args.has_flag(argv, "--config"):
         raise expected("--config", "the config.json of a run, or its run directory", "no value")
@@ -90,8 +87,7 @@ def read_plan(
     for module in args.peek(argv, "--import"):
         imports.import_user_module(module)
     plan = describe_train(names, flags, file[-1] if file else None, command)
-    options = [o for o in plan.options if o.name not in leave or o.group]
-    return plan, args.parse(plan.prog, plan.description, [*options, IMPORT, *more], flags)
+    return plan, args.parse(plan.prog, plan.description, plan.options, flags)
 
 
 def describe_train(names: list[str], flags: list[str], file: str | None,
@@ -139,10 +135,16 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
     else:
         valid = f"an algorithm and an environment: jaxrl-fast {command} ppo CartPole-v1{late}"
         raise expected("ALGO ENV", valid, "none")
-    other = [o for o in START if o.name != "resume" or plan.environment is None]
-    plan.options = [*run_options(plan), *other, *_algorithm_options(plan),
-                    *_environment_options(plan)]
+    plan.options = options_of(command, plan)
     return plan
+
+
+def options_of(command: str, plan: Plan | None = None) -> list[Option]:
+    """Return the flags of a command that takes ALGO ENV; without a plan, those of all of them."""
+    plan, known = plan or Plan("", "", []), COMMANDS[command]
+    leaves = {*known.leaves, *(("resume",) if plan.environment else ())}
+    common = [option for option in (*_run_options(plan), *START) if option.name not in leaves]
+    return [*common, *known.options, *_algorithm_options(plan), *_environment_options(plan)]
 
 
 def _overview(cls: type | None, names: list[str], command: str) -> str:
@@ -150,7 +152,7 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:3])
     return (
-        f"jaxrl-fast {command} ALGO ENV [flags]\n\n"
+        f"jaxrl-fast {command} {COMMANDS[command].takes} [flags]\n\n"
         f"algorithms: {', '.join(list_algorithms())}\n\n"
         f"environments: {known}, ...\n\n"
         "`jaxrl-fast list` shows them. With ALGO and ENV, the help has the flags of both."
@@ -159,12 +161,11 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
     """Return the help's text about a default from a preset."""
-    return (
-        f"preset: {show(found[name])}" if name in found and plan.source.startswith("preset") else ""
-    )
+    preset = name in found and plan.source.startswith("preset")
+    return f"preset: {show(found[name])}" if preset else ""
 
 
-def run_options(plan: Plan) -> list[Option]:
+def _run_options(plan: Plan) -> list[Option]:
     """Return the flags of every setting of a run, in the groups of `RunConfig`."""
     return [
         option_of(group, f.name, plan.run.get(f.name, f.default), _hint(plan, plan.run, f.name),
@@ -199,9 +200,8 @@ def _environment_options(plan: Plan) -> list[Option]:
         if name in COMMON:
             options.append(option_of(Common, name, value, hint, "env"))
             continue
-        text, metavar = (
-            (about[name].help, choices_text(about[name].choices)) if name in about else ("", "")
-        )
+        text = about[name].help if name in about else ""
+        metavar = choices_text(about[name].choices) if name in about else ""
         options.append(Option(name, kind_of_value(default), value, text, hint, "env", metavar))
     return options
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl_fast.doctor.facts import Backend, Cache, Limits
-from jaxrl_fast.doctor.software import without
+from jaxrl_fast.doctor.software import remove_flags
 
 PARTS = {"backend": Backend, "cache": Cache, "limits": Limits}
 PATIENCE = 40.0  # seconds until a backend hangs
@@ -42,7 +42,7 @@ def examine(environment: Mapping[str, str], start: Start | None = None) -> dict[
         if "backend" in found or not names:
             break
         refused += names
-        environment["XLA_FLAGS"] = without(environment.get("XLA_FLAGS", ""), names)
+        environment["XLA_FLAGS"] = remove_flags(environment.get("XLA_FLAGS", ""), names)
     error = "" if "limits" in found else _last_line(complaint)
     backend = found.get("backend", Backend())
     backend = dataclasses.replace(backend, error=error, unknown_flags=tuple(refused))

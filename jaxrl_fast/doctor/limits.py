@@ -41,15 +41,15 @@ def measure_device(device: Any, sizes: Sizes = Sizes(), clock: Clock = time.perf
     Each number is the best of several: the limit of an undisturbed device.
     """
     kinds = precisions(device.platform, getattr(device, "compute_capability", None))
-    queued, alone = calls(device, sizes, clock)
-    to_device, from_device = transfers(device, sizes, clock)
+    queued, alone = call_seconds(device, sizes, clock)
+    to_device, from_device = transfer_rates(device, sizes, clock)
     return Limits(
         device=device.device_kind,
         products={kind: product_rate(device, kind, sizes, clock) for kind in kinds},
         bandwidth=bandwidth(device, sizes, clock),
         call=queued,
         round_trip=alone,
-        turn=turn(device, sizes, clock),
+        turn=turn_seconds(device, sizes, clock),
         to_device=to_device,
         from_device=from_device,
     )
@@ -127,7 +127,7 @@ def bandwidth(device: Any, sizes: Sizes, clock: Clock) -> float:
     return rate
 
 
-def calls(device: Any, sizes: Sizes, clock: Clock) -> tuple[float, float]:
+def call_seconds(device: Any, sizes: Sizes, clock: Clock) -> tuple[float, float]:
     """Return seconds a call of a small program: queued behind others, and with its result."""
     step = jax.jit(lambda x: x + 1)
     x = jax.device_put(np.float32(0), device)
@@ -142,7 +142,7 @@ def calls(device: Any, sizes: Sizes, clock: Clock) -> tuple[float, float]:
     return shortest(queue, sizes.seconds / 4, clock) / sizes.calls, alone
 
 
-def turn(device: Any, sizes: Sizes, clock: Clock) -> float:
+def turn_seconds(device: Any, sizes: Sizes, clock: Clock) -> float:
     """Return seconds a turn of a loop in a program, around a product of 8 x 8 matrices."""
     loop = jax.jit(lambda x: jax.lax.fori_loop(0, sizes.turns, lambda i, y: jnp.tanh(y @ x), x))
     x = jax.device_put(np.full((8, 8), 0.1, np.float32), device)
@@ -150,7 +150,7 @@ def turn(device: Any, sizes: Sizes, clock: Clock) -> float:
     return taken / sizes.turns
 
 
-def transfers(device: Any, sizes: Sizes, clock: Clock) -> tuple[float | None, float | None]:
+def transfer_rates(device: Any, sizes: Sizes, clock: Clock) -> tuple[float | None, float | None]:
     """Return bytes/s from the host to a device and back; None for a CPU, which shares memory."""
     if device.platform == "cpu":
         return None, None

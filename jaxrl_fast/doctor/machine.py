@@ -30,7 +30,7 @@ def examine() -> Machine:
         memory_bytes=total,
         available_bytes=min(filter(None, (free, total)), default=None),
         nvidia=runtime.has_nvidia_card(),
-        cards=cards(nvidia_smi()),
+        cards=read_cards(nvidia_smi()),
     )
 
 
@@ -93,7 +93,7 @@ def nvidia_smi(query: str = QUERY, *more: str) -> str:
         return ""
 
 
-def cards(text: str) -> tuple[Card, ...]:
+def read_cards(text: str) -> tuple[Card, ...]:
     """Return the cards of the lines of `nvidia_smi`; lines without numbers are left out."""
     found = []
     for line in text.splitlines():

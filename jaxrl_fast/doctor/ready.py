@@ -47,7 +47,7 @@ def check_flags(
         return
     backend = without(os.environ)
     if refused := backend.unknown_flags:
-        kept = software.without(runtime.xla_flags(), refused)
+        kept = software.remove_flags(runtime.xla_flags(), refused)
         line = f"export XLA_FLAGS='{kept}'" if kept else "unset XLA_FLAGS"
         valid = f"flags and values that this XLA knows: {line} goes on without"
         raise ConfigError("XLA_FLAGS", ", ".join(refused), valid)

@@ -19,7 +19,7 @@ NAMES = {"float32": "float32", "tf32": "TF32", "bf16": "bfloat16"}
 def as_json(facts: Facts, advice: Sequence[Advice], seconds: float) -> str:
     """Return one JSON object: `ok`, `advice`, `facts` and the seconds that it took."""
     content = {
-        "ok": not wrong(advice),
+        "ok": not count_wrong(advice),
         "advice": [dataclasses.asdict(one) for one in advice],
         "facts": dataclasses.asdict(facts),
         "seconds": round(seconds, 2),
@@ -27,7 +27,7 @@ def as_json(facts: Facts, advice: Sequence[Advice], seconds: float) -> str:
     return json.dumps(content, indent=1)
 
 
-def wrong(advice: Sequence[Advice]) -> int:
+def count_wrong(advice: Sequence[Advice]) -> int:
     """Return how many things are wrong."""
     return sum(one.level == "wrong" for one in advice)
 
@@ -42,7 +42,7 @@ def print_report(facts: Facts, advice: Sequence[Advice], seconds: float, stream:
         file=written, width=seen.width, force_terminal=seen.is_terminal, color_system="auto",
         highlight=False, markup=False, emoji=False,
     )  # fmt: skip
-    count = wrong(advice)
+    count = count_wrong(advice)
     ended = f"{count} thing{'s' * (count > 1)} wrong" if count else "nothing is wrong"
     for text, style in [
         *fact_lines(facts, console.width),
@@ -60,7 +60,7 @@ def fact_lines(facts: Facts, width: int) -> list[tuple[str, str]]:
     for title, rows in sections(facts).items():
         lines.append((title, "bold"))
         for name, text in rows:
-            lines += [(line, "") for line in hanging(f"  {name:18}", text, width)]
+            lines += [(line, "") for line in indent(f"  {name:18}", text, width)]
     return lines
 
 
@@ -71,12 +71,12 @@ def advice_lines(advice: Sequence[Advice], width: int) -> list[tuple[str, str]]:
         chosen = [one for one in advice if one.level == level]
         lines += [(title, style)] if chosen else []
         for number, one in enumerate(chosen, 1):
-            text = hanging(f"  {number}. ", gained(one) + one.text, width)
+            text = indent(f"  {number}. ", gain_text(one) + one.text, width)
             lines += [*((line, "") for line in text), (f"     {one.line}", "cyan")]
     return lines
 
 
-def hanging(name: str, text: str, width: int) -> list[str]:
+def indent(name: str, text: str, width: int) -> list[str]:
     """Return text beside a name, in lines of `width` columns; long words stay whole."""
     fold = textwrap.TextWrapper(
         max(width, len(name) + 20), break_long_words=False, break_on_hyphens=False,
@@ -87,7 +87,7 @@ def hanging(name: str, text: str, width: int) -> list[str]:
     return [*fold.wrap(name + first), *more]
 
 
-def gained(advice: Advice) -> str:
+def gain_text(advice: Advice) -> str:
     return f"up to {advice.gain:.1f} times: " if advice.gain >= 1.05 else ""
 
 

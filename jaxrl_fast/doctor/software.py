@@ -36,7 +36,7 @@ def requirements(name: str) -> list[str]:
         return []
 
 
-def unmet(
+def find_unmet(
     packages: Iterable[str] = PACKAGES,
     requires: Callable[[str], list[str]] = requirements,
     found: Callable[[str], str] = version,
@@ -67,7 +67,7 @@ def flags(text: str) -> dict[str, str]:
     return {name: value if equals else "true" for name, equals, value in parts}
 
 
-def without(text: str, names: Iterable[str]) -> str:
+def remove_flags(text: str, names: Iterable[str]) -> str:
     """Return an XLA_FLAGS without the flags `names`."""
     names = set(names)
     return " ".join(token for token in text.split() if token.partition("=")[0] not in names)

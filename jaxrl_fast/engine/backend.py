@@ -66,9 +66,8 @@ class Backend(Protocol):
         """Play whole episodes of one member's agent. Returns NumPy arrays [episodes]."""
 
     def film(
-        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
-        max_steps: int, patience: float,
-        most: int | None = None,
+        self, env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int,
+        patience: float, most: int | None = None,
     ) -> Film:  # fmt: skip
         """Play and draw one greedy episode.
 

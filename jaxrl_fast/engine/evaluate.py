@@ -45,8 +45,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(
     env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128,
-    mode: str = "greedy",
-    max_steps: int | None = None,
+    mode: str = "greedy", max_steps: int | None = None,
 ) -> Evaluation:  # fmt: skip
     """Play `episodes` episodes with frozen parameters and statistics; pure."""
     return judge(env, algo, agent, key, episodes, mode, max_steps)[0]

@@ -20,8 +20,7 @@ from jaxrl_fast.types import Clock
 
 _AGENT = {
     "params": "parameters", "target": "target network", "opt_state": "optimizer",
-    "moments": "statistics",
-    "rewards": "reward statistics",
+    "moments": "statistics", "rewards": "reward statistics",
 }  # fmt: skip
 
 

@@ -29,8 +29,7 @@ from jaxrl_fast.ops import precision
 # Parts that grow with a setting, for the search of one that fits.
 _GROWS = {
     "buffer_size": ("replay",), "num_envs": ("environments", "rollout", "batch", "actors"),
-    "batch_size": ("batch",),
-    "eval_episodes": ("evaluation",),
+    "batch_size": ("batch",), "eval_episodes": ("evaluation",),
 }  # fmt: skip
 
 

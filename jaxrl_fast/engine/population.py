@@ -140,8 +140,8 @@ class Population:
         if jax.config.jax_default_prng_impl == "threefry2x32":  # without a program to compile
             # as `jax.random.key` makes them
             words = np.stack([np.zeros_like(padded), padded], axis=-1)
-            return jax.random.wrap_key_data(distributed.put(words if self.size > 1 else words[0],
-                                                            self.sharding))
+            placed = distributed.put(words if self.size > 1 else words[0], self.sharding)
+            return jax.random.wrap_key_data(placed)
         make = _keys if self.size > 1 else jax.random.key
         return jax.jit(make, out_shardings=self.sharding)(padded if self.size > 1 else padded[0])
 

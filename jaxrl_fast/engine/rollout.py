@@ -74,9 +74,8 @@ def draw(
 
 
 def collect(
-    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise,
-    clock: Clock, mode: str, unroll: int | None = None,
-    watch: bool = False, most: int = 8,
+    env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str,
+    unroll: int | None = None, watch: bool = False, most: int = 8,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
@@ -128,8 +127,8 @@ OBSERVATION, ACTION = 1, 2  # kinds of fault
 def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
     """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B]."""
     seen = functools.reduce(jnp.logical_and, map(_each, _seen(obs)), True)
-    return jnp.where(seen, jnp.where(_each(_acted(space, action)), 0, ACTION),
-                     OBSERVATION).astype(jnp.int8)
+    fault = jnp.where(_each(_acted(space, action)), 0, ACTION)
+    return jnp.where(seen, fault, OBSERVATION).astype(jnp.int8)
 
 
 def _each(fine: jax.Array) -> jax.Array:

@@ -43,8 +43,9 @@ class SingleEnv(Env):
         return jax.vmap(lambda key: checks.pair(self.spec, "reset_one", self.reset_one(key)))(noise)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
-        return jax.vmap(lambda key, state: checks.pair(self.spec, "restart_one",
-                                                       self.restart_one(key, state)))(noise, state)
+        restart = lambda key, state: checks.pair(self.spec, "restart_one",
+                                                 self.restart_one(key, state))
+        return jax.vmap(restart)(noise, state)
 
     def draw_step(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> PyTree:
         return random.split(key, (num_steps, num_envs))

@@ -12,12 +12,10 @@ from jaxrl_fast.envs.atari.outcome_table import GAMES
 
 # Ids of packages that list theirs only when imported.
 GYMNASIUM = tuple("gym:" + name for name in (
-    "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3",
-    "BipedalWalkerHardcore-v3", "CarRacing-v3", "Blackjack-v1",
-    "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1", "Taxi-v4",
-    "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5",
-    "HumanoidStandup-v5", "InvertedDoublePendulum-v5", "InvertedPendulum-v5",
-    "Pusher-v5", "Reacher-v5", "Swimmer-v5",
+    "LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "BipedalWalkerHardcore-v3",
+    "CarRacing-v3", "Blackjack-v1", "FrozenLake-v1", "FrozenLake8x8-v1", "CliffWalking-v1",
+    "Taxi-v4", "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5",
+    "InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5",
     "Walker2d-v5",
 ))  # fmt: skip
 ATARI = tuple("ale:" + "".join(map(str.capitalize, name.split("_"))) for name in GAMES)

@@ -188,8 +188,8 @@ class ActionRepeat(Wrapper):
 
         # the carry of a scan must keep its types
         carry = tree.strong(played(self.env, tree.take(noise, 0), state, action))
-        return jax.lax.scan(again, carry, tree.take(noise, slice(1, None)),
-                            length=self.repeat - 1)[0]
+        rest = tree.take(noise, slice(1, None))
+        return jax.lax.scan(again, carry, rest, length=self.repeat - 1)[0]
 
 
 @tree.settings

@@ -25,10 +25,9 @@ SCORES = [(int, float, type(None))]  # one a member; null for a lost one
 LOST = [{"member": int, "env_steps": int, "reason": str}]
 RESULT = {
     "algorithm": str, "environment": str, "env_steps": int, "eval_return": SCORES,
-    "lost?": ([*LOST], type(None)),
-    "best_eval_return?": SCORES[0], "steps_per_second?": SCORES[0],
-    "eval_episodes?": (int, type(None)),
-    "seconds?": ({"*": SCORES[0]}, type(None)), "wall_seconds?": SCORES[0],
+    "lost?": ([*LOST], type(None)), "best_eval_return?": SCORES[0], "steps_per_second?": SCORES[0],
+    "eval_episodes?": (int, type(None)), "seconds?": ({"*": SCORES[0]}, type(None)),
+    "wall_seconds?": SCORES[0],
 }  # fmt: skip
 CONFIG = {
     "format": ANY, "algorithm": {"name": str, "settings": dict, "class?": str},
@@ -37,10 +36,8 @@ CONFIG = {
 }  # fmt: skip
 SWEEP = {
     "format": ANY, "base": CONFIG | {"run": {"total_steps": int, "seed": int, "seeds": int}},
-    "configurations": [dict],
-    "parts": [{"configurations": [int], "seed": int, "seeds": int}],
-    "optuna?": {"trials": int, "members": int},
-    "sample?": dict,
+    "configurations": [dict], "parts": [{"configurations": [int], "seed": int, "seeds": int}],
+    "optuna?": {"trials": int, "members": int}, "sample?": dict,
 }  # fmt: skip
 
 
@@ -105,9 +102,8 @@ def misfit(value: Any, form: Any, name: str = "it") -> str | None:
 
 
 _NAMES: dict[type, str] = {
-    str: "a text", int: "an integer", float: "a number", dict: "an object",
-    list: "a list", type(None): "null",
-    bool: "true or false",
+    str: "a text", int: "an integer", float: "a number", dict: "an object", list: "a list",
+    type(None): "null", bool: "true or false",
 }  # fmt: skip
 
 

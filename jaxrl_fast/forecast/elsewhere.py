@@ -28,7 +28,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.forecast import work
 from jaxrl_fast.forecast.amounts import Forecast, Range, about, between
-from jaxrl_fast.forecast.here import count as evaluations
+from jaxrl_fast.forecast.here import count_evaluations
 from jaxrl_fast.forecast.sheets import Sheet
 from jaxrl_fast.ops import lowering
 
@@ -112,10 +112,10 @@ def forecast(prepared: Prepared, sheet: Sheet, count: int, price: float | None =
         "start": START,
         "compile": COMPILE,
         "train": trained + random,
-        "evaluate": played * evaluations(grid),
+        "evaluate": played * count_evaluations(grid),
         "write": WRITE,
     }
-    plan, steps = placed(prepared.plan, sheet, used), grid.steps * config.members
+    plan, steps = plan_on(prepared.plan, sheet, used), grid.steps * config.members
     return Forecast(
         device=f"{count} x {sheet.name}",
         parts=parts,
@@ -127,7 +127,7 @@ def forecast(prepared: Prepared, sheet: Sheet, count: int, price: float | None =
     )
 
 
-def placed(plan: MemoryPlan, sheet: Sheet, used: int) -> MemoryPlan:
+def plan_on(plan: MemoryPlan, sheet: Sheet, used: int) -> MemoryPlan:
     """Return the memory plan of the same members on `used` such devices."""
     device = SimpleNamespace(platform=sheet.platform, process_index=0, device_kind=sheet.name)
     population = Population(plan.population.size, "vmap", (device,) * used)

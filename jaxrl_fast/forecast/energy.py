@@ -23,7 +23,7 @@ class Meter:
         self, powercap: Path = POWERCAP, smi: Callable[[], str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ):  # fmt: skip
-        self.smi, self.clock, self.powercap = smi or drawn, clock, powercap
+        self.smi, self.clock, self.powercap = smi or query_power, clock, powercap
         self.began, self.before, self.cards = clock(), packages(powercap), []
 
     def sample(self) -> None:
@@ -56,7 +56,7 @@ def packages(powercap: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-def drawn() -> str:
+def query_power() -> str:
     """Return the power of the cards that JAX may use, a line each, "" without the driver's tool."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     return nvidia_smi("power.draw", *([f"--id={visible}"] if visible else []))

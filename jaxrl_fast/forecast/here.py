@@ -22,25 +22,25 @@ def forecast(
 ) -> Forecast:
     """Forecast a run on this machine.
 
-    price: of an hour. start: seconds of the process before the run, by `started`.
+    price: of an hour. start: seconds of the process before the run, by `process_age`.
     """
     env, config, grid = prepared.env, prepared.config, prepared.grid
     turns = config.seeds if in_turn(env, config) else 1
     iterations = grid.rows * grid.row
-    train = of_chunks(found.iterations) * iterations + exactly(found.warmup)
-    evaluate = evaluations(prepared, found)
+    train = iteration_seconds(found.iterations) * iterations + exactly(found.warmup)
+    evaluate = evaluation_seconds(prepared, found)
     checkpoints = (train + evaluate) * (1 / (60 * config.checkpoint_minutes))
     write = exactly(found.end + found.rows * grid.rows) + checkpoints * found.checkpoint
     parts = {
         "start": exactly(start),
-        "compile": compiling(found, turns, same_programs(prepared)),
+        "compile": compile_seconds(found, turns, same_programs(prepared)),
         "train": train * turns,
         "evaluate": evaluate * turns,
         "write": write * turns,
     }
     plan = prepared.plan.compiled(found.temporaries)
     steps = grid.steps * (1 if turns > 1 else config.members)
-    each = of_chunks(found.iterations)
+    each = iteration_seconds(found.iterations)
     return Forecast(
         device=device(prepared),
         parts=parts,
@@ -56,14 +56,14 @@ def exactly(seconds: float) -> Range:
     return Range(seconds, seconds, seconds)
 
 
-def of_chunks(seconds: tuple[float, ...]) -> Range:
+def iteration_seconds(seconds: tuple[float, ...]) -> Range:
     """Return an iteration's seconds: the mean of the chunks, between their deciles and `LEAST`."""
     mean, ordered = statistics.fmean(seconds), sorted(seconds)
     tenth = len(ordered) // 10
     return Range(min(ordered[tenth], mean / LEAST), mean, max(ordered[-1 - tenth], mean * LEAST))
 
 
-def compiling(found: Calibration, turns: int, same: bool) -> Range:
+def compile_seconds(found: Calibration, turns: int, same: bool) -> Range:
     """Return the seconds of compiling, as long as it took here up to anew.
 
     same: whether the run has the very programs that were compiled, or others of the same size.
@@ -80,7 +80,7 @@ def same_programs(prepared: Prepared) -> bool:
     return short_rows(prepared.algo, prepared.env, prepared.config) == grid.row * grid.steps
 
 
-def evaluations(prepared: Prepared, found: Calibration) -> Range:
+def evaluation_seconds(prepared: Prepared, found: Calibration) -> Range:
     """Return the seconds of all evaluations: episodes as long as now, up to the time limit."""
     episode = found.evaluate / max(found.episodes, 1)
     limit = prepared.env.spec.max_episode_steps
@@ -94,12 +94,12 @@ def episodes(prepared: Prepared, found: Calibration) -> list[int]:
     """Return the episodes of each evaluation of a member, the one at the end included."""
     grid, config = prepared.grid, prepared.config
     if backend_of(prepared.env).one_program:
-        return [config.most_episodes] * count(grid)
+        return [config.most_episodes] * count_evaluations(grid)
     rows = [*range(grid.eval_rows, grid.rows, grid.eval_rows)] if grid.eval_rows else []
     return [host_episodes(config, grid, row, found.length) for row in (*rows, grid.rows)]
 
 
-def count(grid: Grid) -> int:
+def count_evaluations(grid: Grid) -> int:
     """Return the evaluations of a run: one every `eval_rows` rows, and one at the end."""
     if not grid.eval_rows:
         return 1
@@ -111,7 +111,7 @@ def device(prepared: Prepared) -> str:
     return f"{len(devices)} x {devices[0].device_kind}"
 
 
-def started(proc: Path = Path("/proc")) -> float:
+def process_age(proc: Path = Path("/proc")) -> float:
     """Return the seconds since this process began; 0 if the system does not tell."""
     try:
         ticks = int((proc / "self/stat").read_text().rpartition(")")[2].split()[19])

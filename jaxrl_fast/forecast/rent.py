@@ -29,12 +29,12 @@ def offers(argument: str, text: str) -> list[Offer]:
     for piece in pieces(argument, text):
         name, equals, price = piece.partition("=")
         sheet, count = (None, 1) if name == HERE else device(argument, name)
-        value = checked_price(f"{argument} {name}", price) if equals else None
+        value = check_price(f"{argument} {name}", price) if equals else None
         found.append(Offer(name, sheet, count, value))
     return found
 
 
-def checked_price(argument: str, text: str | float) -> float:
+def check_price(argument: str, text: str | float) -> float:
     """Return a price of an hour. Raises ConfigError for no number, a negative one or infinity."""
     value = real(argument, text) if isinstance(text, str) else text
     if not math.isfinite(value) or value < 0:
@@ -42,7 +42,7 @@ def checked_price(argument: str, text: str | float) -> float:
     return value
 
 
-def ranked(found: list[Forecast]) -> list[Forecast]:
+def rank(found: list[Forecast]) -> list[Forecast]:
     """Return forecasts that fit first, then by cost if all have prices, else by time."""
     priced = all(one.price is not None for one in found)
     amount = lambda one: one.cost.middle if priced else one.seconds.middle

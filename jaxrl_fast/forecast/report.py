@@ -30,26 +30,25 @@ _UNITS = (
 _AXES = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 
 
-def between(x: Range, show: Any = duration) -> str:
-    """Return a range's ends, "" if they are shown alike."""
+def show_range(x: Range, show: Any = duration) -> tuple[str, str]:
+    """Return the middle of a range, and its ends, "" if they are shown alike."""
     low, high = show(x.low), show(x.high)
-    return f"{low} to {high}" if low != high else ""
+    return show(x.middle), f"{low} to {high}" if low != high else ""
 
 
 def rows(one: Forecast) -> list[tuple[str, str, str]]:
     """Return (what, expected, range) of a forecast."""
-    found = [(name, duration(x.middle), between(x)) for name, x in one.parts.items() if x.high > 0]
-    found.append(("time", duration(one.seconds.middle), between(one.seconds)))
-    rate, speed = lambda x: f"{x:,.0f}", one.steps_per_second
-    found.append(("steps/s", rate(speed.middle), between(speed, rate)))
+    parts = [*one.parts.items(), ("time", one.seconds)]
+    found = [(name, *show_range(x)) for name, x in parts if x.high > 0]
+    found.append(("steps/s", *show_range(one.steps_per_second, lambda x: f"{x:,.0f}")))
     room = "" if one.have is None else f"{'of' if one.fits else 'does not fit:'} {gib(one.have)}"
     found.append(("memory", gib(one.need), room))
     if one.watts is not None:
         show = lambda joules: si(joules / 3600, "Wh")
         found.append(("energy", show(one.joules.middle), f"{one.watts:,.0f} W on average"))
     if one.cost is not None:
-        span = f"{between(one.cost, money)} at {one.price:g} an hour".strip()
-        found.append(("money", money(one.cost.middle), span))
+        middle, ends = show_range(one.cost, money)
+        found.append(("money", middle, f"{ends} at {one.price:g} an hour".strip()))
     return found
 
 
@@ -70,9 +69,9 @@ def table(title: str, found: Sequence[Forecast]) -> str:
     """Return forecasts for several devices, a line each, as they are ordered."""
     shown = [("device", "time", "range", "money", "range", "memory")]
     for one in found:
-        cost = ("", "") if one.cost is None else (money(one.cost.middle), between(one.cost, money))
+        cost = ("", "") if one.cost is None else show_range(one.cost, money)
         room = "fits" if one.fits else "does not fit"
-        shown.append((one.device, duration(one.seconds.middle), between(one.seconds), *cost, room))
+        shown.append((one.device, *show_range(one.seconds), *cost, room))
     return "\n".join([title, *(f"  {line}" for line in aligned(shown, left=len(shown[0])))])
 
 

@@ -184,6 +184,6 @@ class JsonlSink(Sink):
         """Replace the file, if it is there, by its rows up to `env_steps`."""
         self.close()
         with writing(self.path):
-            if self.path.exists() and (content := _whole(self.path,
-                                                         env_steps)) != self.path.read_bytes():
+            content = _whole(self.path, env_steps) if self.path.exists() else None
+            if content is not None and content != self.path.read_bytes():
                 _replace(self.path, content)

@@ -15,46 +15,43 @@ STYLE = """
 body { margin: 0; font: 15px/1.5 system-ui, sans-serif; color: var(--ink);
   background: var(--ground); }
 main { max-width: 1100px; margin: 0 auto; padding: 1.2rem; }
-h1 { font-size: 1.5rem; margin: .2rem 0; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; } h3 {
-  font-size: .95rem; margin: 0; }
-p { margin: .3rem 0 .6rem; } .soft { color: var(--soft); } small { color: var(--soft); }
+h1 { font-size: 1.5rem; margin: .2rem 0; } h2 { font-size: 1.1rem; margin: 0 0 .6rem; }
+h3 { font-size: .95rem; margin: 0; }
+p { margin: .3rem 0 .6rem; } .soft, small { color: var(--soft); }
 section { background: #fff; border: 1px solid var(--line); border-radius: 8px; padding: 1rem;
   margin: 1rem 0; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: .6rem;
   margin: 1rem 0; }
 .tiles div { background: #fff; border: 1px solid var(--line); border-radius: 8px;
   padding: .6rem .8rem; }
-.tiles b { display: block; font-size: 1.15rem; overflow-wrap: anywhere; } .tiles small {
-  display: block; }
+.tiles b { display: block; font-size: 1.15rem; overflow-wrap: anywhere; }
+.tiles small { display: block; }
 .grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 320px), 1fr));
   gap: 1rem; }
 .small { grid-template-columns: repeat(auto-fit, minmax(min(48%, 240px), 1fr)); }
 .half { grid-template-columns: repeat(auto-fit, minmax(min(100%, 440px), 1fr)); }
 .whole svg { width: 100%; }
-figure { margin: 0; position: relative; break-inside: avoid; } figcaption { font-size: .85rem;
-  color: var(--soft); }
+figure { margin: 0; position: relative; break-inside: avoid; }
+figcaption { font-size: .85rem; color: var(--soft); }
 svg, img, video { max-width: 100%; height: auto; display: block; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
-  }
+th, td { padding: .2rem .7rem .2rem 0; border-bottom: 1px solid var(--line);
+  vertical-align: top; }
 td { overflow-wrap: break-word; }
 pre { background: var(--ground); padding: .7rem; border-radius: 6px; overflow-x: auto;
-  font-size: .8rem; white-space: pre-wrap;
-  overflow-wrap: anywhere; }
+  font-size: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 .bar { display: flex; height: 1.1rem; border-radius: 4px; overflow: hidden; }
 .tip { position: absolute; pointer-events: none; background: var(--ink); color: #fff;
-  font-size: .75rem; padding: .15rem .4rem;
-  border-radius: 4px; white-space: nowrap; transform: translate(-50%, -150%); display: none;
-  z-index: 1; }
+  font-size: .75rem; padding: .15rem .4rem; border-radius: 4px; white-space: nowrap;
+  transform: translate(-50%, -150%); display: none; z-index: 1; }
 summary { cursor: pointer; color: var(--accent); }
 @media (max-width: 600px) { main { padding: .6rem; } section { padding: .7rem; }
   .whole svg { font-size: 16px; overflow: visible; } }
 @media print { body { background: #fff; font-size: 11px; } .tip { display: none; }
-  section, .tiles div { border-color: #ccc; } h1, h2 { break-after: avoid; } tr, pre {
-  break-inside: avoid; }
-  .scroll { overflow: visible; } .scroll table { font-size: .75rem; } .scroll th {
-  overflow-wrap: anywhere; } }
+  section, .tiles div { border-color: #ccc; } h1, h2 { break-after: avoid; }
+  tr, pre { break-inside: avoid; } .scroll { overflow: visible; }
+  .scroll table { font-size: .75rem; } .scroll th { overflow-wrap: anywhere; } }
 """
 SCRIPT = """
 for (const svg of document.querySelectorAll('svg[data-axes]')) {

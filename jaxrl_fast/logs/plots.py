@@ -16,9 +16,8 @@ from jaxrl_fast.ops.aggregate import SURE, intervals, spread
 from jaxrl_fast.values import PICTURES
 
 # Distinct for the colour-blind and in grey; the first is the project's blue.
-PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0",
-           "#8a8f3c", "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099",
-           "#1d4d3a", "#c9a413")  # fmt: skip
+PALETTE = ("#2f6db5", "#d9822b", "#2a9d7f", "#b5476b", "#7a5fb0", "#8a8f3c",
+           "#4fb3d9", "#6b4a36", "#e39aa8", "#8b9099", "#1d4d3a", "#c9a413")
 _DASHES = ("-", "--", ":", "-.")  # for runs after the last colour
 _WIDE, _TITLE = 84, 68  # characters in a legend and a title
 _INK, _FAINT = "#2b2d33", "#e3e5ea"
@@ -28,8 +27,7 @@ Rows = Sequence[Mapping[str, Any]]  # of `jsonl.read_jsonl`
 
 def learning_curve(
     rows_by_run: Mapping[str, Rows], path: str | Path, metric: str = "episode_return",
-    smooth: int | None = None,
-    title: str | None = None,
+    smooth: int | None = None, title: str | None = None,
 ) -> Path:  # fmt: skip
     """Draw `metric` over environment steps, one colour a run, as png, svg or pdf.
 

@@ -26,9 +26,8 @@ _INK, _FAINT = "#2b2d33", "#e3e5ea"
 
 
 def learning_curve(
-    rows_by_run: Mapping[str, Rows], metric: str = "episode_return",
-    members: Sequence[str] = (), evaluations: bool = True,
-    width: int = WIDTH,
+    rows_by_run: Mapping[str, Rows], metric: str = "episode_return", members: Sequence[str] = (),
+    evaluations: bool = True, width: int = WIDTH,
 ) -> str:  # fmt: skip
     """Return SVG like the plot of `plots.learning_curve`: mean and interval of a run's members.
 

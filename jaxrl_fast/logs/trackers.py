@@ -28,7 +28,7 @@ class Tracker(Sink):
     `KIND.step` (W&B online: up to its summary) are not sent again. Needs the extra [KIND].
 
     Args:
-        target: the project; for MLflow the server or store.
+        project: of the service.
         run: the run directory, its name and the settings.
     """
 
@@ -36,9 +36,9 @@ class Tracker(Sink):
     title: ClassVar[str]
     entry: ClassVar[str] = "init"  # a name of the package, which an empty folder lacks
 
-    def __init__(self, target: str | None, run: LoggedRun):
+    def __init__(self, project: str | None, run: LoggedRun):
         import_optional(self.kind, f"logging to {self.title}", self.kind, self.entry)
-        self._target, self._of = target, run
+        self._target, self._of = project, run
         self._run: Any = None  # the tracker's, while it is open
 
     @classmethod
@@ -93,8 +93,7 @@ class WandbSink(Tracker):
         try:
             self._run = wandb.init(
                 project=self._target, config=run.content, dir=str(run.path.absolute()),
-                name=run.path.name,
-                group=run.group, **goes_on,
+                name=run.path.name, group=run.group, **goes_on,
             )  # fmt: skip
         except (wandb.errors.AuthenticationError, wandb.errors.UsageError) as error:
             raise ConfigError("wandb project", self._target,
@@ -125,14 +124,21 @@ class MlflowSink(Tracker):
 
     A member's metric is `member_007/NAME`; videos are artifacts. The settings are parameters by
     their names as flags (`total_steps`, `algo.discount`).
+
+    Args:
+        uri: server or store; None: as MLflow's environment variables say.
+        run: the run directory, its name and the settings.
     """
 
     kind, title, form, entry = "mlflow", "MLflow", "mlflow[:URI]", "MlflowClient"
     _status = "FAILED"  # of a log that ends before its run
 
+    def __init__(self, uri: str | None, run: LoggedRun):
+        super().__init__(uri, run)
+
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> MlflowSink:
-        """Return a sink of a server or store; "": what MLflow's environment variables say."""
+        """Return a sink of the server or store `target`; "": the default."""
         return cls(target or None, run)
 
     def open(self) -> None:

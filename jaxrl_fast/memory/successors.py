@@ -96,8 +96,8 @@ class Slots:
         step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
 
         slots = self.parts * self.turns
-        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first,
-                                             slots).reshape(self.parts, self.turns, -1)
+        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first, slots)
+        owner = owner.reshape(self.parts, self.turns, -1)
         overwritten = (owner > start) & (owner <= start + self.num_steps)
         own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
         # the pass before overwrote their rows

@@ -43,9 +43,8 @@ def interval(values: Any) -> tuple[float, float, float]:
 def span(values: Any) -> str:
     """Return `interval` as text after a mean, `, range 480.00 to 500.00`; empty for one value."""
     _, low, high = interval(values)
-    return (
-        f", {spread(np.isfinite(values).sum())} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
-    )
+    kind = spread(np.isfinite(values).sum())
+    return f", {kind} {low:.2f} to {high:.2f}" if np.isfinite(low) else ""
 
 
 def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -65,8 +65,8 @@ def best(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
 
     def by_rows(values):
-        return jnp.where(jnp.any(jnp.isnan(values), axis=-1), -1,
-                         jnp.argmax(values, axis=-1)).astype(jnp.int32)
+        unknown = jnp.any(jnp.isnan(values), axis=-1)
+        return jnp.where(unknown, -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
     def by_terms(values):
         index, top = _largest(values)
@@ -238,9 +238,9 @@ def random_action(noise: Any, space: Space, mask: jax.Array | None = None) -> ja
             return jnp.clip(noise, low, high).astype(space.dtype)
         uniform = jax.scipy.stats.norm.cdf(noise)
         if jnp.issubdtype(space.dtype, jnp.integer):  # uniform over the integers
-            return jnp.clip(jnp.floor(low + (high - low + 1.0) * uniform),
-                            low, high).astype(space.dtype)
+            number = jnp.floor(low + (high - low + 1.0) * uniform)
+            return jnp.clip(number, low, high).astype(space.dtype)
         # rounding may leave the bounds
         return jnp.clip(low + (high - low) * uniform, low, high).astype(space.dtype)
-    return from_outputs(space, jnp.zeros((num_outputs(space),), jnp.float32),
-                        mask=mask).sample(noise)
+    outputs = jnp.zeros((num_outputs(space),), jnp.float32)
+    return from_outputs(space, outputs, mask=mask).sample(noise)

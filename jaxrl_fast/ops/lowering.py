@@ -93,8 +93,7 @@ def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
 
 def while_at_most(
     goes_on: Callable, step: Callable, carry: Any, turns: int, draw: Callable = lambda i: (),
-    parts: int = 1,
-    part: Callable = lambda x, j: x,
+    parts: int = 1, part: Callable = lambda x, j: x,
 ) -> Any:  # fmt: skip
     """Return the carry after step(carry, draw(i)), i = 0, 1, ... < turns, while goes_on(carry).
 

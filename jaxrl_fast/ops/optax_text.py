@@ -92,9 +92,8 @@ def _literal(value: Any) -> str:
         return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_literal(k)}: {_literal(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, (np.ndarray, np.generic,
-                          jax.Array)) and value.ndim == 0 and not isinstance(value,
-                                                                             jax.core.Tracer):
+    known = isinstance(value, (np.ndarray, np.generic, jax.Array))
+    if known and value.ndim == 0 and not isinstance(value, jax.core.Tracer):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         ast.literal_eval(repr(value))  # inf and nan have no literal

@@ -20,11 +20,9 @@ from jaxrl_fast.ops import optax_text, optim
 
 # Elementwise optimizers of optax: their small leaves can be packed into one vector.
 ELEMENTWISE = (
-    "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax",
-    "adamaxw", "adamw", "adan", "ademamix", "adopt", "amsgrad",
-    "lion", "optimistic_adam", "optimistic_adam_v2", "optimistic_gradient_descent",
-    "radam", "rmsprop", "rprop", "sgd",
-    "sign_sgd", "signum", "yogi",
+    "acprop", "adabelief", "adadelta", "adagrad", "adam", "adamax", "adamaxw", "adamw", "adan",
+    "ademamix", "adopt", "amsgrad", "lion", "optimistic_adam", "optimistic_adam_v2",
+    "optimistic_gradient_descent", "radam", "rmsprop", "rprop", "sgd", "sign_sgd", "signum", "yogi",
 )  # fmt: skip
 _OPTIMIZER = (
     "an optimizer as a function of the learning rate, such as optax.adamw, "

@@ -247,8 +247,8 @@ def bootstrap_values(
         return todo.at[t].set(False), jax.lax.dynamic_update_slice_in_dim(out, row[None], t, 0)
 
     def in_turns():
-        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body,
-                                  (jnp.any(truncated, axis=1), shifted))[1]
+        start = jnp.any(truncated, axis=1), shifted
+        return jax.lax.while_loop(lambda s: jnp.any(s[0]), body, start)[1]
 
     def at_once():
         return jnp.where(truncated, jax.vmap(value_of)(successors(None)), shifted)

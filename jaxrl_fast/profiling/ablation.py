@@ -69,7 +69,7 @@ def pieces(run: Run, state: RunState, t: int) -> dict[str, Piece]:
 
     def environments(given, carry, i):
         noise, actions = given
-        step = lambda state, x: _stepped(env, noise, state, x)
+        step = lambda state, x: _step_env(env, noise, state, x)
         return jax.lax.scan(step, carry[0], (noise.env.rows, actions))
 
     def policy(given, carry, i):
@@ -131,7 +131,7 @@ def _checksum(batch: Any) -> jax.Array:
     return sum((jnp.sum(x, dtype=jnp.float32) for x in numbers), jnp.float32(0))
 
 
-def _stepped(env: Any, noise: Any, state: Any, x: Any) -> tuple[Any, Any]:
+def _step_env(env: Any, noise: Any, state: Any, x: Any) -> tuple[Any, Any]:
     drawn, action = x
     state, obs, outcome = env.step(noise.env.with_rows(drawn), state, action)
     return state, (obs, outcome._replace(info=(), score=(), over=()))
@@ -148,16 +148,16 @@ def seconds(piece: Piece, budget: float) -> float:
 
     loop = jax.jit(turns_of)
 
-    def taken(turns: int) -> float:
+    def time_turns(turns: int) -> float:
         began = time.perf_counter()
         jax.block_until_ready(loop(piece.inputs, piece.carry, jnp.int32(turns)))
         return time.perf_counter() - began
 
-    taken(1)  # compiles
+    time_turns(1)  # compiles
     turns = 1
-    while (once := taken(turns)) < budget / (2 * REPEATS) and turns < 100_000:
+    while (once := time_turns(turns)) < budget / (2 * REPEATS) and turns < 100_000:
         turns = max(2 * turns, int(turns * budget / (REPEATS * max(once, 1e-6))))
-    return min(taken(turns) for _ in range(REPEATS)) / turns
+    return min(time_turns(turns) for _ in range(REPEATS)) / turns
 
 
 def check(prepared: Prepared) -> None:
@@ -174,14 +174,14 @@ def check(prepared: Prepared) -> None:
                           "left out with several members: a piece is one member's")
 
 
-def alone(one: Started, budget: float = 0.5) -> dict[str, float]:
+def time_pieces(one: Started, budget: float = 0.5) -> dict[str, float]:
     """Return the seconds of each piece of an iteration alone; see `check`."""
     found = pieces(tree.as_float32(one.prepared.members.first), one.state, one.iterations)
     taken = {name: seconds(piece, budget) for name, piece in found.items()}
     return taken | {LEARNING: max(0.0, taken[LEARNING] - taken[SAMPLING])}
 
 
-def grouped(profile: Profile) -> dict[str, float]:
+def group_shares(profile: Profile) -> dict[str, float]:
     """Return the shares of a profile by piece: of the parts that pieces have."""
     shares = {name: profile.share(*parts) for name, parts in GROUPS.items()}
     total = sum(shares.values()) or 1.0
@@ -194,7 +194,7 @@ def shares(seconds_of: Mapping[str, float]) -> dict[str, float]:
     return {name: value / total for name, value in seconds_of.items()}
 
 
-def apart(profile: Profile, seconds_of: Mapping[str, float]) -> dict[str, float]:
+def compare_shares(profile: Profile, seconds_of: Mapping[str, float]) -> dict[str, float]:
     """Return by how much trace and pieces differ, in points (hundredths) of the iteration."""
-    by_trace, by_pieces = grouped(profile), shares(seconds_of)
+    by_trace, by_pieces = group_shares(profile), shares(seconds_of)
     return {name: 100 * (by_trace[name] - by_pieces[name]) for name in by_pieces}

@@ -153,9 +153,8 @@ class Module:
         for inner in self._inside(one):
             found = part_of(inner.op_name)
             if found and inner.op not in FREE:
-                moved = (
-                    self._changed(inner).size if inner.op == "dynamic-update-slice" else inner.size
-                )
+                writes = inner.op == "dynamic-update-slice"
+                moved = self._changed(inner).size if writes else inner.size
                 weights[found] += max(self.flops(inner), 0.2 * moved)
         return weights.most_common(1)[0][0] if weights else None
 
@@ -234,9 +233,9 @@ class Module:
             if one.op == "parameter":
                 total += self._read(one, users.get(one.name, []))
         root = next((one for one in body if one.is_root), body[-1])
-        roots = (
-            [self.instructions[name] for name in root.operands] if root.op == "tuple" else [root]
-        )
+        roots = [root]
+        if root.op == "tuple":
+            roots = [self.instructions[name] for name in root.operands]
         for one in roots:
             while one.op in ("bitcast", "copy") and one.operands:
                 one = self.instructions[one.operands[0]]

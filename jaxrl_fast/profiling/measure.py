@@ -103,8 +103,8 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     one.programs.recompile_for_trace(one.state)
     recorded, call = _record(one, folder)
     iterations, one.rows = TRACES * one.rows * one.prepared.grid.row, whole
-    spent = trace.pooled(recorded)
-    found = attributed(spent, _modules(spent), _overhead(one, spent), iterations)
+    spent = trace.pool(recorded)
+    found = attribute(spent, _modules(spent), _overhead(one, spent), iterations)
     devices = one.programs.population.devices
     gap = max(0.0, call - min(each.span for each in recorded))
     apart = {HOST: min(timing.iteration, gap / _iterations_between_syncs(one, timing))}
@@ -122,7 +122,7 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
 
 def _alone(one: Started, timing: Timing) -> dict[str, Sum]:
     """Return the pieces of an iteration alone, and the rest of its time."""
-    pieces = {ablation.PARTS[name]: Sum(taken) for name, taken in ablation.alone(one).items()}
+    pieces = {ablation.PARTS[name]: Sum(taken) for name, taken in ablation.time_pieces(one).items()}
     rest = timing.iteration - sum(piece.seconds for piece in pieces.values())
     return pieces | {hlo.OTHER: Sum(max(0.0, rest))}
 
@@ -136,10 +136,10 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
     timing = one.timing(seconds, chunks.append)
     one.programs.recompile_for_trace(one.state)
     recorded, _ = _record(one, folder)
-    learner = {key: spent for key, spent in trace.pooled(recorded).items() if key[0] == LEARN}
+    learner = {key: spent for key, spent in trace.pool(recorded).items() if key[0] == LEARN}
     iterations = TRACES * one.prepared.grid.row
     overhead = _overhead(one, learner)
-    inside = attributed(learner, _modules(learner), overhead, iterations)
+    inside = attribute(learner, _modules(learner), overhead, iterations)
     shares = _clock_shares([chunk.metrics for chunk in chunks])
     each = timing.iteration
     actors = dict(zip(OF_ACTORS, (ENVIRONMENT, TRANSFER, POLICY, WAITING), strict=True))
@@ -207,10 +207,9 @@ def _held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
     return sum(op in module.instructions or op in module.kernels for op in wanted)
 
 
-def attributed(
+def attribute(
     spent: Mapping[trace.Key, trace.Spent], modules: Mapping[str, hlo.Module],
-    overhead: trace.Overhead,
-    iterations: int,
+    overhead: trace.Overhead, iterations: int,
 ) -> dict[str, Sum]:  # fmt: skip
     """Return the cost of each part in an iteration."""
     found: dict[str, Sum] = {}

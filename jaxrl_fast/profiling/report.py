@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxrl_fast.doctor.quantities import si
 from jaxrl_fast.logs import plots
-from jaxrl_fast.profiling.ablation import grouped
+from jaxrl_fast.profiling.ablation import group_shares
 from jaxrl_fast.profiling.advice import Suggestion
 from jaxrl_fast.profiling.parts import MEMORY, Part, Profile
 from jaxrl_fast.profiling.trials import Trial
@@ -35,7 +35,7 @@ def table(profile: Profile) -> str:
         lines += [_row(part) for part in parts if part.share >= LEAST]
     if profile.alone:
         lines.append(f"  {'pieces alone':22}{'alone':>7}{'here':>10}")
-        here = grouped(profile)
+        here = group_shares(profile)
         lines += [f"  {name:22}{share:7.1%}{here[name]:10.1%}"
                   for name, share in profile.alone.items()]
     busy = f"the device is {profile.busy}: times are too long" if profile.busy else ""
@@ -45,10 +45,9 @@ def table(profile: Profile) -> str:
 
 def _row(part: Part) -> str:
     cells = (
-        f"{part.share:.1%}", si(part.seconds, "s"), si(part.flops, "FLOP") if part.flops else "",
-        si(part.bytes, "B") if part.bytes else "", f"{part.starts:,.0f}" if part.starts >= 0.5
-        else "",
-        of_roof(part),
+        f"{part.share:.1%}", si(part.seconds, "s"),
+        si(part.flops, "FLOP") if part.flops else "", si(part.bytes, "B") if part.bytes else "",
+        f"{part.starts:,.0f}" if part.starts >= 0.5 else "", of_roof(part),
     )  # fmt: skip
     padded = "".join(f"{cell:>{width}}" for cell, width in zip(cells, WIDTHS, strict=True))
     return f"  {part.title:22}{padded}".rstrip()

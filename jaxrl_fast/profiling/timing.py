@@ -159,7 +159,7 @@ def time_run(prepared: Prepared, seconds: float = 3.0, clock: Clock = time.perf_
         return one.timing(seconds)
 
 
-def in_turns(
+def take_turns(
     one: Callable[[], float], other: Callable[[], float], turns: int
 ) -> Iterator[tuple[float, float]]:
     """Yield what both measure, in alternating order: a load that comes and goes meets both."""

@@ -90,9 +90,9 @@ def read(folder: Path) -> Trace:
     """Return the newest trace in a folder."""
     files = sorted(folder.rglob("*.xplane.pb"), key=lambda file: file.stat().st_mtime)
     if not files:
-        return summed([])
+        return sum_events([])
     data = jax.profiler.ProfileData.from_file(str(files[-1]))
-    return summed(_lines(data))
+    return sum_events(_lines(data))
 
 
 def _lines(data: Any) -> list[list[Event]]:
@@ -124,7 +124,7 @@ def _events(line: Any, kernels: bool = False) -> list[Event]:
     return found
 
 
-def summed(lines: Iterable[list[Event]]) -> Trace:
+def sum_events(lines: Iterable[list[Event]]) -> Trace:
     """Return the time of every instruction: its own, without the events inside."""
     spent: dict[Key, Spent] = defaultdict(Spent)
     outer: list[Event] = []
@@ -147,7 +147,7 @@ def summed(lines: Iterable[list[Event]]) -> Trace:
     return Trace(dict(spent), (end - start) * 1e-9)
 
 
-def pooled(traces: Sequence[Trace]) -> dict[Key, Spent]:
+def pool(traces: Sequence[Trace]) -> dict[Key, Spent]:
     """Return the executions of several traces together."""
     found: dict[Key, Spent] = defaultdict(Spent)
     for trace in traces:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from jaxrl_fast.errors import UserError, one_line
 from jaxrl_fast.profiling.advice import Suggestion
-from jaxrl_fast.profiling.timing import Started, in_turns
+from jaxrl_fast.profiling.timing import Started, take_turns
 
 ROUNDS = 5
 
@@ -39,7 +39,7 @@ class Trial:
         return f"{self.gain:.2f} times, measured ({self.before:,.0f} to {self.after:,.0f} steps/s)"
 
 
-def tried(
+def try_suggestion(
     suggestion: Suggestion, base: Started, opened: Callable[[], AbstractContextManager[Started]],
     seconds: float,
 ) -> Trial:  # fmt: skip
@@ -52,7 +52,7 @@ def tried(
     try:
         with opened() as other:
             rate = lambda run: lambda: run.timing(seconds / ROUNDS).steps_per_second
-            rounds = list(in_turns(rate(base), rate(other), ROUNDS))
+            rounds = list(take_turns(rate(base), rate(other), ROUNDS))
     except UserError as error:
         return Trial(suggestion, refused=one_line(str(error)))
     before, after = sorted(rounds, key=lambda rates: rates[1] / rates[0])[ROUNDS // 2]

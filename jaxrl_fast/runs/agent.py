@@ -131,8 +131,7 @@ class Agent:
 
     def predict(
         self, obs: Any, state: Carry | None = None, episode_start: Any = None,
-        deterministic: bool = False,
-        key: jax.Array | None = None,
+        deterministic: bool = False, key: jax.Array | None = None,
     ) -> tuple[Any, Carry]:  # fmt: skip
         """Return (action, state), with the arguments of Stable-Baselines3's `predict`.
 

@@ -21,8 +21,7 @@ from jaxrl_fast.runs.agent import Agent
 @overload
 def evaluate(
     env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128,
-    mode: str = "greedy",
-    max_steps: int | None = None,
+    mode: str = "greedy", max_steps: int | None = None,
 ) -> Evaluation: ...  # fmt: skip
 @overload
 def evaluate(agent: Agent, env: Any, episodes: int = 10, seed: int = 0,
@@ -52,8 +51,7 @@ def evaluate(*args: Any, **named: Any) -> Evaluation:
 
 def _evaluate_state(
     env: Env, algo: Algorithm, agent: Any, key: jax.Array, episodes: int = 128,
-    mode: str = "greedy",
-    max_steps: int | None = None,
+    mode: str = "greedy", max_steps: int | None = None,
 ) -> Evaluation:  # fmt: skip
     for name, value, kind in (("env", env, Env), ("algo", algo, Algorithm)):
         if not isinstance(value, kind):

@@ -18,7 +18,7 @@ from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.share import Share
-from jaxrl_fast.runs.videos import Filming, best_member, copied
+from jaxrl_fast.runs.videos import Filming, best_member, copy_agent
 
 STILL, EPISODE = 0.03, 0.2  # seconds that the first picture is expected to take; it compiles
 STEPS, FRAMES = 200, 40  # of an episode
@@ -100,7 +100,7 @@ class LivePictures:
     def _episode(self, member: int, text: str) -> Callable[[], Picture | None]:
         """Return a function that plays and draws an episode of a member, in another environment."""
         config, (algo, env) = self.run.config, self.run.setup(member)
-        agent = copied(self.run.lanes.agent(member))
+        agent = copy_agent(self.run.lanes.agent(member))
 
         def draw() -> Picture | None:
             film = self.filming.film(env, algo, agent, jax.random.key(config.seed),

@@ -175,9 +175,8 @@ class Trainer:
         return found
 
     def log(
-        self, measured: list[Measured], finite: Any, walls: Sequence[float],
-        rate: float, busy: bool, score: bool = False,
-        hooks: Sequence[Hook] = (),
+        self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float,
+        busy: bool, score: bool = False, hooks: Sequence[Hook] = (),
     ) -> None:  # fmt: skip
         """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
         run, columns, failed, compiled = self.run, {}, None, self.programs.clock.spent("compile")
@@ -228,9 +227,8 @@ class Trainer:
             if "eval_return" not in found:
                 found, bad = evaluate(run, self.sanity, self.evaluating)
             run.eval_return = found["eval_return"]
-            run.episodes = (
-                int(np.ravel(found["eval_episodes"])[0]) if "eval_episodes" in found else None
-            )
+            played = found.get("eval_episodes")
+            run.episodes = None if played is None else int(np.ravel(played)[0])
         except HostError as error:
             self.give_up(error)
         if bad:

@@ -31,9 +31,8 @@ _LAST_MILLISECONDS = 700  # the last frame rests before the GIF repeats
 
 
 def film(
-    env: Environment, algo: Algorithm, agent: Any, key: jax.Array,
-    max_steps: int = 500, patience: float = 120.0,
-    most: int | None = None,
+    env: Environment, algo: Algorithm, agent: Any, key: jax.Array, max_steps: int = 500,
+    patience: float = 120.0, most: int | None = None,
 ) -> Film:  # fmt: skip
     """Play one greedy episode -> its frames, uint8 [H, W, 3] each, and the environment's page.
 
@@ -73,7 +72,7 @@ class Video(NamedTuple):
         if kind not in (".gif", ".mp4"):
             raise ConfigError("path", str(path), "a name that ends with .gif or .mp4")
         if kind == ".mp4":
-            return written(path, mp4(self.frames, self.fps))
+            return write_whole(path, mp4(self.frames, self.fps))
         return rollout_gif(self.frames, path, self.fps)
 
 
@@ -88,10 +87,10 @@ def pace(step_seconds: float | None, steps: int) -> tuple[int, float]:
 def rollout_gif(frames: Sequence[np.ndarray], path: str | Path,
                 fps: float = 30, max_bytes: int = MAX_BYTES) -> Path:
     """Write frames (uint8 [H, W, 3], one size) as an endless GIF -> its path; see `gif`."""
-    return written(path, gif(frames, fps, max_bytes))
+    return write_whole(path, gif(frames, fps, max_bytes))
 
 
-def written(path: str | Path, content: bytes) -> Path:
+def write_whole(path: str | Path, content: bytes) -> Path:
     """Write a file whole or not at all, and return its path; makes its folder."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -186,8 +185,8 @@ def _indexed(frames: list[np.ndarray]) -> list[Any]:
     if len(colours) <= _DRAWN:  # a drawing: its commonest colours, so white stays white
         colours = colours[np.argsort(-counts, kind="stable")[:256]]
         palette = Image.new("P", (1, 1))
-        palette.putpalette(np.stack([colours >> 16, colours >> 8 & 255, colours & 255],
-                                    1).astype(np.uint8).tobytes())
+        channels = np.stack([colours >> 16, colours >> 8 & 255, colours & 255], 1)
+        palette.putpalette(channels.astype(np.uint8).tobytes())
     else:
         palette = Image.fromarray(few).quantize(256, method=Image.Quantize.MEDIANCUT)
     # Dithering would turn flat colours into noise that does not compress.

@@ -233,9 +233,7 @@ def check_empty(path: Path) -> None:
     if found - {folders.LOCK} == {"checkpoints"} and _unfinished(path / "checkpoints"):
         return
     begun = (path / "config.json").is_file()
-    resume = (
-        "; it has no checkpoint to go on from: choose another, or remove this one" if begun else ""
-    )
+    resume = "; it has no checkpoint to go on from: choose another, or remove this one" * begun
     if RunDir(path).resumable:
         resume = (
             f"; to go on with it: train --resume {shlex.quote(str(path))} (from Python: "

@@ -133,8 +133,8 @@ class Signals:
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             if isinstance(outer, Signals):
                 outer._where = None  # before the handlers change, so every signal finds one
-            for number in (signal.SIGINT,) if distributed.several() else (signal.SIGINT,
-                                                                          signal.SIGTERM):
+            also = () if distributed.several() else (signal.SIGTERM,)
+            for number in (signal.SIGINT, *also):
                 self._old[number] = signal.signal(number, self._note)
             if isinstance(outer, Signals) and self.caught is None:
                 self.caught, self._when = outer.caught, outer._when

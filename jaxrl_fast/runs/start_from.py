@@ -28,7 +28,7 @@ class Given(NamedTuple):
     moments: Any  # statistics of observations; None for parameters alone
 
 
-def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
+def start_of(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
     """Return the start of a new run's agents, or None; raises ConfigError for a misfit.
 
     source: the object given to `train`; None: `config.start_from` names it.
@@ -42,10 +42,10 @@ def given_by(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
                                                    "train: this config.json has none")
     if config.start_from != IN_MEMORY:
         source = Path(values.path("start_from", config.start_from))
-    return fitted(found_in(source), algo)
+    return fit_start(read_start(source), algo)
 
 
-def found_in(source: Any) -> Given:
+def read_start(source: Any) -> Given:
     """Return parameters and statistics, if any, of a run, an agent, its state or a tree."""
     if isinstance(source, Path):
         state = read_member(run_path("start_from", source), ORDER, None, ())[3]
@@ -62,14 +62,15 @@ def found_in(source: Any) -> Given:
     return Given(source, None)
 
 
-def fitted(given: Given, algo: Algorithm) -> Given:
+def fit_start(given: Given, algo: Algorithm) -> Given:
+    """Return a start in the shapes and dtypes of an algorithm's agents. Raises ConfigError."""
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     if not hasattr(like, "params"):
         raise ConfigError("start_from", algo.name,
                           "None: the agents of this algorithm have no `params`")
     jax.eval_shape(algo.begin, like.params, getattr(like, "moments", ()))  # raises if it cannot
-    params, moments, own = _fit("start_from.params", given.params,
-                                like.params), given.moments, getattr(like, "moments", ())
+    params, moments = _fit("start_from.params", given.params, like.params), given.moments
+    own = getattr(like, "moments", ())
     if moments is None:
         return Given(params, None)
     normalized, normalizes = bool(jax.tree.leaves(moments)), bool(jax.tree.leaves(own))

@@ -44,7 +44,7 @@ from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
-from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.runs.start_from import start_of
 from jaxrl_fast.values import naming_path
 
 
@@ -188,7 +188,7 @@ def run_prepared(
         distributed.check_same("config", {k: content[k]
                                           for k in ("algorithm", "environment", "run", "versions")})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
-    given = None if saved else given_by(config, source, prepared.members.first.algo)
+    given = None if saved else start_of(config, source, prepared.members.first.algo)
     with runtime.starting(), signals:  # a second signal must not stop `discard`
         try:
             with _closing(around, prepared.grid, context.history) as (stack, bar):
@@ -211,7 +211,7 @@ def run_prepared(
             if rundir and isinstance(error, WriteError):
                 raise RunError(f"{error}{standing(rundir.path)}") from error
             raise
-    return _heeded(run, signals)
+    return _raise_if_signalled(run, signals)
 
 
 @functools.cache
@@ -228,9 +228,9 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
     for sink in written:
         stack.push(functools.partial(_close, sink))
     keep = run.config.keep_checkpoints
-    checkpoints = (
-        stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep)) if run.out else None
-    )
+    checkpoints = None
+    if run.out:
+        checkpoints = stack.enter_context(Checkpoints(run.out.checkpoints, keep=keep))
     run.go_on = lambda sinks: _go_on(run, around._replace(sinks=sinks), signals)
     try:
         sinks = [*bar, *written, *map(Guarded, around.sinks)]
@@ -252,10 +252,10 @@ def _go_on(run: Result, around: Around, signals: Signals) -> Result:
             _play(run, around, signals, stack, bar)
         except WriteError as error:
             raise RunError(f"{error}{standing(run.out.path)}") from error
-    return _heeded(run, signals)
+    return _raise_if_signalled(run, signals)
 
 
-def _heeded(run: Result, signals: Signals) -> Result:
+def _raise_if_signalled(run: Result, signals: Signals) -> Result:
     """Return the run, or raise Interrupted for a signal during closing."""
     if signals.caught is not None:
         raise Interrupted.of(run, signals.caught)

@@ -58,7 +58,7 @@ def best_member(run: Result) -> int:
     return max(run.live or run.lanes.members.tolist(), key=lambda i: scores[i])
 
 
-def copied(agent: Any) -> Any:
+def copy_agent(agent: Any) -> Any:
     """Copy an agent to the first device: the next chunk takes the state."""
     return jax.device_put(jax.jit(tree.copy)(agent), jax.local_devices()[0])
 
@@ -137,7 +137,7 @@ class Videos:
             return
         try:
             draw = functools.partial(self._draw, self.run.env_steps, *self.run.setup(member),
-                                     copied(agent))
+                                     copy_agent(agent))
             self._drawing = self.filming.thread(self.share.timed, draw)
         except Exception as error:  # such as no memory for a copy: it must not fail the run
             self._fail(error)
@@ -154,7 +154,7 @@ class Videos:
         height, width, _ = video.frames[0].shape
         mp4 = pictures.mp4(video.frames, video.fps) if config.video_format == "mp4" else None
         clip = Clip(env_steps, pictures.gif(video.frames, video.fps), (width, height), mp4=mp4)
-        return clip._replace(path=pictures.written(path, clip.content)) if path else clip
+        return clip._replace(path=pictures.write_whole(path, clip.content)) if path else clip
 
     def deliver(self) -> None:
         """Hand a finished video to the sinks."""
@@ -205,5 +205,4 @@ class Videos:
             self.deliver()
         if self._drawing:
             self._drawing, self.failed, waited = None, True, time.monotonic() - start
-            warnings.warn(f"a video is left out: not drawn within {waited:.1f} s",
-                          stacklevel=2)
+            warnings.warn(f"a video is left out: not drawn within {waited:.1f} s", stacklevel=2)

@@ -64,7 +64,7 @@ def search(
                     log(str(tried[-1]))
                     continue
                 held.add(trial)
-                tried.append(compared(measure, best, trial, tries, same, other_numbers))
+                tried.append(compare(measure, best, trial, tries, same, other_numbers))
                 log(str(tried[-1]))
                 left, faster = trial, tried[-1].speed
                 if faster is not None and faster >= LEAST:
@@ -86,7 +86,7 @@ def check_room(one: Prepared, other: Prepared) -> None:
         raise ConfigError("memory", gib(need), valid)
 
 
-def compared(
+def compare(
     measure: Measure, best: Trial, trial: Trial, tries: Mapping[str, Any], same: bool,
     other_numbers: bool,
 ) -> Tried:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl_fast import random
 from jaxrl_fast.engine.grid import ROWS as MOST_ROWS
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.profiling.timing import Started, in_turns, with_short_rows
+from jaxrl_fast.profiling.timing import Started, take_turns, with_short_rows
 
 TURNS = 8
 LEAST = 1.03  # times as fast: less is noise
@@ -90,7 +90,7 @@ def ratio(one: Trial, other: Trial, turns: int = TURNS) -> float:
     A median of few turns would take noise for a gain. The turns end when `LEAST` is out of reach.
     """
     found: list[float] = []
-    for mine, its in in_turns(one.call, other.call, turns):
+    for mine, its in take_turns(one.call, other.call, turns):
         found.append(mine / its)
         if sum(each < LEAST for each in found) > turns // 4:
             break

@@ -49,8 +49,8 @@ def compare_runs(paths: Sequence[str | Path]) -> list[Entry]:
         others = np.concatenate([e.scores for e in found if e.environment == entry.environment])
         worst = others[np.isfinite(others)].min(initial=np.inf)
         if np.isfinite(entry.scores).any():
-            found[i] = dataclasses.replace(entry, scores=np.where(np.isfinite(entry.scores),
-                                                                  entry.scores, worst))
+            scores = np.where(np.isfinite(entry.scores), entry.scores, worst)
+            found[i] = dataclasses.replace(entry, scores=scores)
     return sorted(found, key=lambda e: (order.index(e.environment),
                                         -np.nan_to_num(e.iqm, nan=-np.inf)))
 

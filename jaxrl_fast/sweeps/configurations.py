@@ -21,20 +21,19 @@ from jaxrl_fast.sweeps.samplers import sampler_of
 Settings = dict[str, Any]
 
 
-def plain(value: Any) -> Any:
+def as_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
 def grid_of(grid: Mapping[str, Sequence[Any]]) -> list[Settings]:
     """Return every combination of the values; the last setting changes fastest."""
     for name, values in grid.items():
-        if isinstance(values, (str, bytes)) or not isinstance(
-            values, Sequence | np.ndarray
-        ) or not len(values):
+        listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, (str, bytes))
+        if not listed or not len(values):
             raise ConfigError(f"grid {name}", values, "a list of at least one value")
-        if len({repr(plain(v)) for v in values}) < len(values):
+        if len({repr(as_python(v)) for v in values}) < len(values):
             raise ConfigError(f"grid {name}", list(values), "values that differ")
-    values = [v.tolist() if isinstance(v, np.ndarray) else [plain(x) for x in v]
+    values = [v.tolist() if isinstance(v, np.ndarray) else [as_python(x) for x in v]
               for v in grid.values()]
     values = [[as_text(f"grid {name}", x) for x in column]
               for name, column in zip(grid, values, strict=True)]
@@ -89,16 +88,14 @@ def check_names(algo: Algorithm, env: Environment, grid: Mapping[str, Any],
             raise ConfigError("setting", name,
                               f"a setting of {algo.name} or {env.spec.name}{nearest(name, known)}")
     fields = {f"algo.{field}": value for field, value in algorithm_settings(algo).items()}
-    static = (
-        "integer:LOW,HIGH or choice:A,B,...: each value of this setting is a program of its own"
-    )
+    static = "integer:LOW,HIGH or choice:A,B,...: each value of this setting is another program"
     for name, text in sample.items():
         sampler = sampler_of(name, text)
         if not sampler.continuous:
             continue
         if name in fields and not (isinstance(fields[name], float) or callable(fields[name])):
             raise ConfigError(name, text, static)
-        here, there = (program_of(build_run(*configure(algo, env, {name: sampler.at(u)}),
-                                            config, True)) for u in (0.0, 1.0))
+        at = lambda u, name=name, sampler=sampler: configure(algo, env, {name: sampler.at(u)})
+        here, there = (program_of(build_run(*at(u), config, True)) for u in (0.0, 1.0))
         if here != there:
             raise ConfigError(name, text, static)

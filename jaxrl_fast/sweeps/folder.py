@@ -27,7 +27,7 @@ def folder_of(out: str | Path, algo: Algorithm, env: Environment) -> Path:
 
 
 @contextlib.contextmanager
-def at_work(out: Path) -> Iterator[None]:
+def lock_folder(out: Path) -> Iterator[None]:
     """Lock the folder of a sweep for this process."""
     check_folder(out)
     with folders.held("out", out, create=True):

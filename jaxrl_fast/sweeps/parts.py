@@ -25,7 +25,7 @@ from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.files import forms
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.description import describe
-from jaxrl_fast.runs.start_from import given_by
+from jaxrl_fast.runs.start_from import start_of
 from jaxrl_fast.sweeps.configurations import Settings
 
 FORMAT = 1  # of sweep.json
@@ -102,7 +102,7 @@ def split(sweep: Sweep, wave: int | None = None, first: int = 0) -> list[Part]:
         if config.experience is not None:
             # there is room for it: what it holds is checked
             with_experience([sweep.built(i)[0] for i in members], config)
-        given_by(config, None, sweep.built(members[0])[0].algo)  # raises if it does not fit
+        start_of(config, None, sweep.built(members[0])[0].algo)  # raises if it does not fit
     return parts
 
 

@@ -40,7 +40,7 @@ from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import Around, at_start, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
-from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
+from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
 from jaxrl_fast.sweeps.parts import (
     FORMAT,
     Part,
@@ -115,7 +115,7 @@ def sweep(
             check_metric(_prepared(found, parts[0], outline=True))
     cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
     content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
-    with at_work(out):
+    with lock_folder(out):
         # parts of the folder: another machine would cut other waves
         parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
         return _run(out, found, parts, shows(progress))
@@ -153,12 +153,12 @@ def resume_sweep(
         raise ConfigError("out", str(out),
                           "a sweep; this is a search by Optuna (`tuning.resume_search`)")
     members = len(content["configurations"])
-    with reopened(out, content, members, modules, place, argument, hooks) as sweep:
+    with reopen(out, content, members, modules, place, argument, hooks) as sweep:
         return _run(out, sweep, content["parts"], progress, place)
 
 
 @contextlib.contextmanager
-def reopened(
+def reopen(
     out: Path, content: dict[str, Any], members: int, modules: Sequence[str],
     place: Mapping[str, Any], argument: str, hooks: Sequence[Any] = (),
 ) -> Iterator[Sweep]:  # fmt: skip

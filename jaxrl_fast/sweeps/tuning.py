@@ -29,11 +29,11 @@ from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.sweeps.configurations import check_names
-from jaxrl_fast.sweeps.folder import at_work, folder_of, open_folder
+from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
 from jaxrl_fast.sweeps.samplers import sampler_of
-from jaxrl_fast.sweeps.sweep import finish, reopened, run_parts
+from jaxrl_fast.sweeps.sweep import finish, reopen, run_parts
 
 JOURNAL = "optuna.log"
 
@@ -41,8 +41,7 @@ JOURNAL = "optuna.log"
 def tune(
     algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
     trials: int, members: int, out: str | Path = "auto", sampler: Any = None,
-    progress: bool | None = None,
-    about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
+    progress: bool | None = None, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
     **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Search settings with Optuna, a population of `members` trials at a time.
@@ -70,7 +69,7 @@ def tune(
     sweep = Sweep(algo, env, config, about, (), hooks)
     asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample),
              "optuna": search, "configurations": [], "parts": []}
-    with at_work(out):
+    with lock_folder(out):
         content = open_folder(out, asked, ("sample",))
         _check_journal(content, out)
         content["optuna"] = search  # trials may grow
@@ -121,8 +120,7 @@ def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
 
 def resume_search(
     out: str | Path, modules: Sequence[str] = (), progress: bool = False,
-    devices: int | str | None = None,
-    mesh: Mapping[str, int] | None = None, argument: str = "out",
+    devices: int | str | None = None, mesh: Mapping[str, int] | None = None, argument: str = "out",
 ) -> SweepResult:  # fmt: skip
     """Resume a search, with TPE; the arguments are those of `sweep.resume_sweep`."""
     optuna, out = import_optuna(), Path(out)
@@ -132,7 +130,7 @@ def resume_search(
                           "a search by Optuna; this is another sweep (`sweep.resume_sweep`)")
     _check_journal(content, out)
     place = {"devices": devices, "mesh": mesh}
-    with reopened(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
+    with reopen(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
         study = _study(optuna, out, sweep.config.seed)
         return _rounds(optuna, study, out, sweep, content, progress, place)
 

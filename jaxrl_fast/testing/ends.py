@@ -145,8 +145,7 @@ def _judge_sequences(batch: Sequence, plain: Sequence, moved: Sequence,
                   moved.steps.obs, real, rows, written.begun[rows], written)
     _judge_frames(
         "cut_obs", batch.cut_obs, plain.cut_obs, moved.cut_obs, real & batch.cut,
-        rows[cut] + written.num_envs,
-        written.begun[rows[cut]], written,
+        rows[cut] + written.num_envs, written.begun[rows[cut]], written,
     )  # fmt: skip
 
 

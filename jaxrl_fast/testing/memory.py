@@ -245,8 +245,8 @@ def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int,
 
 def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:
     """Run three lives as a population; a member may depend on neither neighbours nor calls."""
-    run, turn = _compile(memory, rows, stacked, fetches, ready,
-                         population=True), np.array([2, 0, 1])
+    run = _compile(memory, rows, stacked, fetches, ready, population=True)
+    turn = np.array([2, 0, 1])
     lanes, turned = run(stacked), run(tree.take(stacked, turn))
     where = differing(tree.take(lanes, turn), turned)
     assert where is None, (

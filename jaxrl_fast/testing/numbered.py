@@ -75,8 +75,8 @@ def _match(path: Any, rows: list) -> tuple[Any, bool] | None:
     bare = tuple(name.removeprefix("boot_").removeprefix("next_") for name in names)
     for row_path, row in rows:
         common, row_names = 0, _names(row_path)
-        while common < min(len(bare),
-                           len(row_names)) and bare[-1 - common] == row_names[-1 - common]:
+        most = min(len(bare), len(row_names))
+        while common < most and bare[-1 - common] == row_names[-1 - common]:
             common += 1
         if (common or not row_names) and (best is None or common > best[0]):
             best = common, row
@@ -140,8 +140,8 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
 
 def frames(value: np.ndarray, lead: tuple[int, ...], channels: int) -> np.ndarray:
     """Return the row numbers [*lead, stack] of stacked frames [*lead, ..., stack * channels]."""
-    return value.reshape((*lead, -1, value.shape[-1] // channels,
-                          channels))[..., -1, :, -1].astype(np.int64) - 1
+    stacked = value.reshape((*lead, -1, value.shape[-1] // channels, channels))
+    return stacked[..., -1, :, -1].astype(np.int64) - 1
 
 
 def check_frames(name: str, seen: np.ndarray, newest: np.ndarray,

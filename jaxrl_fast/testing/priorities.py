@@ -8,9 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.memory import (
-    Memory,
-)
+from jaxrl_fast.memory import Memory
 from jaxrl_fast.testing.purity import compile_for_one_call
 from jaxrl_fast.types import Clock, Sequence
 

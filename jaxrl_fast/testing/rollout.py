@@ -101,8 +101,8 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
         had = done & ~same(lasting(state), lasting(begun))
         flags = {
-            "out of bounds": ~in_space(spec.observation,
-                                       obs) | ~in_space(spec.observation, out.next_obs),
+            "out of bounds": ~in_space(spec.observation, obs)
+            | ~in_space(spec.observation, out.next_obs),
             "not finite": ~(_finite(obs) & _finite(out.next_obs) & jnp.isfinite(out.reward)
                             & _finite(next_state)),
             "both ends": out.terminated & out.truncated,

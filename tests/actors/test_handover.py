@@ -55,8 +55,8 @@ def test_a_rollout_is_asked_for_once_its_agent_is_there(ahead):
     for t in range(5, 9):
         assert actors.calls[-1][1] == t + ahead  # nothing is asked for whose agent is to come
         found = actors.take(t)
-        assert found.fresh == (t == 5) and found.parts == tuple((i, t, f"a{max(t - ahead, 5)}")
-                                                                for i in range(2))
+        assert found.fresh == (t == 5)
+        assert found.parts == tuple((i, t, f"a{max(t - ahead, 5)}") for i in range(2))
         assert (found.returns, found.lag, found.seconds) == ([0.0, 1.0], 1 / 3, {"inference": 1.0})
         actors.give(t + 1, f"a{t + 1}")
     assert len(actors.agents) == min(ahead + 2, 5)  # older ones are let go

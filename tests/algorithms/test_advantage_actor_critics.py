@@ -19,8 +19,7 @@ from jaxrl_fast.types import EnvSpec
 OBS, T, B, N = 3, 6, 2, 12
 BASE = dict(
     num_envs=B, num_steps=T, hidden=(5,), learning_rate=0.02, discount=0.9,
-    entropy_coefficient=0.03,
-    value_coefficient=0.7, max_grad_norm=0.3,
+    entropy_coefficient=0.03, value_coefficient=0.7, max_grad_norm=0.3,
 )  # fmt: skip
 CASES = {
     "a2c": (jf.A2C(**BASE), Discrete(4)),

@@ -107,8 +107,7 @@ def test_first_priorities_are_the_actors_errors():
     assert alive > 20 and len({float(x) for x in leaves[leaves > 0]}) > 4
 
 
-@pytest.mark.parametrize("name",
-                         ["two-step-credit", "masked"])
+@pytest.mark.parametrize("name", ["two-step-credit", "masked"])
 def test_apex_learns(learn, name):
     """Q of the greedy action; the actors that hardly explore see little else."""
     settings = dict(num_envs=16, num_steps=2, batch_size=64, buffer_size=4096, learning_starts=512,

@@ -30,8 +30,7 @@ SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Box(tuple(LOW.tolist()), tuple(HIGH.toli
 # whole step
 TINY = {
     "hidden": (8,), "critic_hidden": (7,), "learning_rate": 0.03, "discount": 0.9, "n_step": N,
-    "adam_epsilon": 1e-2,
-    "reward_scale": 0.7, "num_steps": 1, "num_envs": 4,
+    "adam_epsilon": 1e-2, "reward_scale": 0.7, "num_steps": 1, "num_envs": 4,
 }  # fmt: skip
 QUICK_TARGETS = TINY | {"target_tau": 0.3}  # crossq has none
 CLIPPED = {"log_std_min": -0.8, "log_std_max": 0.3}  # so that both ends of the range are met
@@ -284,8 +283,8 @@ class Reference:
         if not due:
             return metrics, errors
         args = dict(self.params), self.moments, batch, key
-        (metrics["actor_loss"], (log_prob, seen)), grads = self.slope("actor", actor_objective,
-                                                                      *args)
+        found, grads = self.slope("actor", actor_objective, *args)
+        metrics["actor_loss"], (log_prob, seen) = found
         self.step("actor", grads)
         self.remember("actor", seen)
         if isinstance(algo, jf.TD3):

@@ -26,8 +26,7 @@ OBS, ACTIONS, ROWS, N = 3, 4, 10, 3
 SPEC = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(ACTIONS))
 BASE = jf.DQN(
     hidden=(), learning_rate=0.05, discount=0.9, n_step=N, max_grad_norm=0.4, adam_epsilon=1e-6,
-    target_period=2,
-    target_tau=0.3,
+    target_period=2, target_tau=0.3,
 )  # fmt: skip
 
 
@@ -444,8 +443,7 @@ def test_a_reset_takes_the_heads_and_the_optimizer(clock, rng):
     same(after.params["torso"], trained.params["torso"])
     assert sorted(after.params) == ["head", "torso", "value"]
     for name in ("head", "value"):
-        for fresh, other in ((after.params, trained.params),
-                             (after.params, init(key(0)).params)):
+        for fresh, other in ((after.params, trained.params), (after.params, init(key(0)).params)):
             assert (fresh[name]["params"]["kernel"] != other[name]["params"]["kernel"]).all()
         assert not np.asarray(after.params[name]["params"]["bias"]).any()  # as a new one's
         kernel = np.asarray(after.params[name]["params"]["kernel"])

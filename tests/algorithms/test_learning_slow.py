@@ -31,7 +31,6 @@ def test_a_preset_solves_its_environment(algorithm, environment, score, seeds, s
     found = find_preset(algorithm, environment)
     run = jf.train(
         jf.preset(algorithm, environment), jf.make(environment), seeds=seeds, out=tmp_path / "run",
-        tensorboard=False,
-        **found.run | settings,
+        tensorboard=False, **found.run | settings,
     )  # fmt: skip
     assert (run.eval_return >= score).all(), run.eval_return

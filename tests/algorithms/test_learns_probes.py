@@ -133,8 +133,7 @@ DQN_PROBES = [
 ]
 PQN = {
     "num_envs": 32, "num_steps": 8, "num_epochs": 4, "num_minibatches": 4, "learning_rate": 1e-2,
-    "discount": 0.9,
-    "hidden": (16,), "epsilon_end": 0.1,
+    "discount": 0.9, "hidden": (16,), "epsilon_end": 0.1,
 }  # fmt: skip
 PQN_PROBES = [
     pytest.param(jf.PQN, "constant-reward", {"dueling": True}, marks=pytest.mark.slow),

@@ -176,8 +176,8 @@ def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
             ("policy_loss", policy_loss), ("value_loss", value_loss), ("entropy", entropy),
             ("clip_fraction", fraction)
         ):  # fmt: skip
-            assert float(metrics[name].total) == pytest.approx(float(expected), rel=1e-4,
-                                                               abs=1e-6), name
+            near = pytest.approx(float(expected), rel=1e-4, abs=1e-6)
+            assert float(metrics[name].total) == near, name
         for ours, theirs in zip(jax.tree.leaves(agent.params), jax.tree.leaves(params),
                                 strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
@@ -326,8 +326,7 @@ def test_statistics_change_after_the_updates_and_not_in_them(key, clock):
 def test_normalisation_leaves_masks_images_and_integers_alone():
     space = Dict.of(
         action_mask=Box(0, 1, (4,), jnp.bool_), image=Box(0, 255, (2, 2, 1), jnp.uint8),
-        place=Discrete(3),
-        speed=Box(-9, 9, (2,)),
+        place=Discrete(3), speed=Box(-9, 9, (2,)),
     )  # fmt: skip
     algo = jf.PPO(normalize_observations=True, hidden=(4,)).bind(EnvSpec("x", space, Discrete(4)))
     obs = space.sample(jax.random.key(1), (50,))
@@ -497,9 +496,8 @@ def test_statistics_normalise_unscaled_entries():
 @pytest.mark.parametrize(
     ("parent", "name", "instead"),
     [(jf.PPO, "policy", "networks"), (jf.A2C, "weighed", "prepare"), (jf.SAC, "actor", "networks"),
-     (jf.TQC, "descend", "update"),
-     (jf.C51, "gradient_step", "update"), (jf.IQN, "features", "networks"), (jf.APG, "view", "act"),
-     (jf.ARS, "head", "networks"),
+     (jf.TQC, "descend", "update"), (jf.C51, "gradient_step", "update"),
+     (jf.IQN, "features", "networks"), (jf.APG, "view", "act"), (jf.ARS, "head", "networks"),
      (jf.Algorithm, "improve", "learn")],
 )  # fmt: skip
 def test_methods_of_older_versions_are_refused_with_their_replacement(parent, name, instead):

@@ -20,21 +20,16 @@ def test_settings_of_a_preset_are_accepted(found):
 
 @pytest.mark.parametrize(("environment", "name"), [
     ("CartPole-v1", "ppo/CartPole-v1"), ("gym:CartPole-v1", "ppo/CartPole-v1"),
-    ("gymnax:CartPole-v1", "ppo/CartPole-v1"),
-    ("envpool:CartPole-v1", "ppo/CartPole-v1"), ("gym:LunarLander-v3", "ppo/LunarLander-v3"),
-    ("ale:Pong", "ppo/ale:Pong"),
+    ("gymnax:CartPole-v1", "ppo/CartPole-v1"), ("envpool:CartPole-v1", "ppo/CartPole-v1"),
+    ("gym:LunarLander-v3", "ppo/LunarLander-v3"), ("ale:Pong", "ppo/ale:Pong"),
     ("envpool:Pong-v5", "ppo/ale:Pong"), ("ale:Breakout", "ppo/ale:Breakout"),
-    ("envpool:Breakout-v5", "ppo/ale:Breakout"),
-    ("ale:Qbert", "ppo/ale:*"),
+    ("envpool:Breakout-v5", "ppo/ale:Breakout"), ("ale:Qbert", "ppo/ale:*"),
     ("envpool:SpaceInvaders-v5", "ppo/ale:*"), ("envpool:Ant-v5", "ppo/Ant-v5"),
-    ("gym:Hopper-v5", None),
-    ("brax/ant", "ppo/brax/ant"), ("brax/hopper", "ppo/brax/hopper"),
-    ("brax/reacher", "ppo/brax/*"),
-    ("brax/inverted_pendulum", "ppo/brax/inverted_pendulum"),
+    ("gym:Hopper-v5", None), ("brax/ant", "ppo/brax/ant"), ("brax/hopper", "ppo/brax/hopper"),
+    ("brax/reacher", "ppo/brax/*"), ("brax/inverted_pendulum", "ppo/brax/inverted_pendulum"),
     ("playground/CartpoleBalance", "ppo/playground/Cartpole*"),
     ("playground/CartpoleSwingup", "ppo/playground/CartpoleSwingup"),
-    ("playground/CheetahRun", "ppo/playground/*"),
-    ("Freeway-MinAtar", "ppo/*-MinAtar"),
+    ("playground/CheetahRun", "ppo/playground/*"), ("Freeway-MinAtar", "ppo/*-MinAtar"),
     ("Asterix-MinAtar", "ppo/Asterix-MinAtar"), ("nothing", None),
 ])  # fmt: skip
 def test_presets_ignore_the_package_of_an_environment(environment, name):
@@ -44,8 +39,7 @@ def test_presets_ignore_the_package_of_an_environment(environment, name):
 
 @pytest.mark.parametrize(("environment", "name"), [
     ("brax/inverted_pendulum", "sac/brax/inverted_pendulum"),
-    ("playground/CartpoleSwingup", "sac/playground/CartpoleSwingup"),
-    ("brax/ant", "sac/brax/*"),
+    ("playground/CartpoleSwingup", "sac/playground/CartpoleSwingup"), ("brax/ant", "sac/brax/*"),
     ("playground/CartpoleBalance", "sac/playground/Cartpole*"),
     ("playground/CheetahRun", "sac/playground/*"), ("Pendulum-v1", "sac/Pendulum-v1"),
 ])  # fmt: skip

@@ -123,8 +123,7 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
     env = jf.make("CartPole-v1", max_steps_in_episode=16)
     single = load("ppo")[0](
         env, total_steps=600, num_envs=4, num_steps=48, num_epochs=2, num_minibatches=2,
-        learning_rate=0.02,
-        max_grad_norm=max_grad_norm, clip_ratio=0.02, value_coefficient=0.7,
+        learning_rate=0.02, max_grad_norm=max_grad_norm, clip_ratio=0.02, value_coefficient=0.7,
         entropy_coefficient=0.03, hidden=(8,),
     )  # fmt: skip
     algo = library(single).bind(env.spec)
@@ -138,8 +137,8 @@ def test_ppo_learns_the_same_from_the_same_draws(load, max_grad_norm, key, rng, 
 
         def turn(carry, t):
             state, learner, start = carry
-            draws, actor = iteration.draw(run, key, t), rollout.Actor(state.env, state.obs,
-                                                                      state.carry)
+            draws = iteration.draw(run, key, t)
+            actor = rollout.Actor(state.env, state.obs, state.carry)
             clock = iteration.clock_at(run, t)
             trajectory = rollout.collect(env, algo, state.agent, actor, draws.rollout, clock,
                                          "sample")[1]
@@ -191,8 +190,7 @@ def test_dqn_learns_the_same_from_the_same_batches(load, max_grad_norm, key, rng
     DQN, module = load("dqn")
     single = DQN(
         jf.make("CartPole-v1"), total_steps=96, learning_starts=16, max_grad_norm=max_grad_norm,
-        target_period=2,
-        hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
+        target_period=2, hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
     )  # fmt: skip
     algo = library(single).bind(single.env.spec)
     agent = jax.jit(algo.init)(key)

@@ -46,7 +46,7 @@ def test_a_row_without_peers():
 
 def test_an_accelerator_is_named():
     card = MACHINE | {"device": "1 x NVIDIA H100 (gpu)"}
-    assert report.about(card)["machine"] == "NVIDIA H100, 2 CPU cores"
+    assert report.describe_machine(card)["machine"] == "NVIDIA H100, 2 CPU cores"
 
 
 def test_table_and_picture(tmp_path):

@@ -190,8 +190,7 @@ def test_rainbow_plays_minatar(run_cli, tmp_path):
     out = tmp_path / "run"
     code, printed, err = run_cli(
         "train", "rainbow", "Breakout-MinAtar", *flags, "--total-steps", "64", "--log-every", "16",
-        "--no-tensorboard",
-        "--out", str(out),
+        "--no-tensorboard", "--out", str(out),
     )  # fmt: skip
     assert code == 0, err
     assert (
@@ -421,8 +420,7 @@ def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
     try:
         code, _, err = run_cli(
             "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run),
-            "--no-tensorboard",
-            "--log-every", "2048", "--chunk-seconds", "0.2",
+            "--no-tensorboard", "--log-every", "2048", "--chunk-seconds", "0.2",
         )  # fmt: skip
     finally:
         ended.set()
@@ -435,8 +433,7 @@ def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
 def test_nan_exits_with_3(run_cli, tmp_path):
     code, _, err = run_cli(
         "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out",
-        str(tmp_path / "run"),
-        "--algo.learning-rate", "1e38", "--no-tensorboard",
+        str(tmp_path / "run"), "--algo.learning-rate", "1e38", "--no-tensorboard",
     )  # fmt: skip
     last = err.splitlines()[-1]
     assert (

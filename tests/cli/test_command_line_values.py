@@ -14,8 +14,7 @@ from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
 
 NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none",
-              "nan", "-inf", "1e999",
-              "9" * 5000, "\0", "é")  # fmt: skip
+              "nan", "-inf", "1e999", "9" * 5000, "\0", "é")
 NO_NUMBER = ("", " ", "²", "١٢", "1,2", "1e-3,,", "0x10", "1e", "--", "none", "true", "1_",
              "9" * 5000, "\0", "nan(1)")
 NO_PATH = ("", " ", "\t", "\0", "a\0b", "x" * 300, "y/" + "x" * 300, "z" * 5000)
@@ -42,10 +41,9 @@ BAD = {  # of every kind
 }  # fmt: skip
 COMMANDS = [
     "train dqn CartPole-v1", "train ppo brax/ant", "sweep ppo CartPole-v1", "plan c51 CartPole-v1",
-    "train --resume .",
-    "sweep --resume .", "eval .", "plot .", "compare . .", "experience a b", "list", "doctor",
-    "ladder pong",
-    "forecast ppo CartPole-v1", "bench", "tune-speed ppo CartPole-v1",
+    "train --resume .", "sweep --resume .", "eval .", "plot .", "compare . .", "experience a b",
+    "list", "doctor", "ladder pong", "forecast ppo CartPole-v1", "bench",
+    "tune-speed ppo CartPole-v1",
 ]  # fmt: skip
 
 
@@ -123,23 +121,18 @@ def test_hostile_paths_are_refused(line, offline, capsys):
 SWEEP = "sweep ppo CartPole-v1 --total-steps 64"
 GRIDS = (
     "algo.learning-rate=1e-3,,", "algo.learning-rate=,", "algo.learning-rate=,1e-3",
-    "algo.learning-rate=", "=1",
-    "algo.learning-rate", "algo.learning-rate=²", "algo.learning-rate=١",
-    "algo.learning-rate=1e-3,1e-3", "algo.hidden=;;",
-    "algo.hidden=64,;32",
+    "algo.learning-rate=", "=1", "algo.learning-rate", "algo.learning-rate=²",
+    "algo.learning-rate=١", "algo.learning-rate=1e-3,1e-3", "algo.hidden=;;", "algo.hidden=64,;32",
     "algo.hidden=64,64;", "algo.hidden=64;;32", "algo.hidden=64 ²", "algo.num-envs=4,²",
-    "algo.clip-value=true,2", "seeds=1,2",
-    "algo.network=mlp,", "env.gravity=9.8;9.9", "algo.learning-rate=[1,2]",
+    "algo.clip-value=true,2", "seeds=1,2", "algo.network=mlp,", "env.gravity=9.8;9.9",
+    "algo.learning-rate=[1,2]",
 )  # fmt: skip
 PRIORS = (
     "algo.learning-rate=uniform:", "algo.learning-rate=uniform:1",
-    "algo.learning-rate=uniform:1,2,",
-    "algo.learning-rate=uniform:١,٢",
+    "algo.learning-rate=uniform:1,2,", "algo.learning-rate=uniform:١,٢",
     "algo.learning-rate=uniform:²,3", "algo.learning-rate=integer:1,²",
-    "algo.learning-rate=choice:1,,2",
-    "algo.learning-rate=choice:",
-    "algo.learning-rate=gauss:0,1", "algo.learning-rate=uniform:2,1",
-    "algo.learning-rate=uniform:nan,1", "uniform:1,2",
+    "algo.learning-rate=choice:1,,2", "algo.learning-rate=choice:", "algo.learning-rate=gauss:0,1",
+    "algo.learning-rate=uniform:2,1", "algo.learning-rate=uniform:nan,1", "uniform:1,2",
 )  # fmt: skip
 
 
@@ -211,12 +204,10 @@ def test_wrong_command_lines_are_refused(offline, capsys):
     ("kind", "text", "value"),
     [
         ("int", "+5", 5), ("int", "1_000", 1000), ("int", "1E3", 1000), ("int", "2.0", 2),
-        ("float", "-.5", -0.5), ("float", "1.", 1.0),
-        ("float", "1_0.5e-1_0", 10.5e-10), ("float", "-Infinity", float("-inf")),
-        ("ints", ("64, 32",), (64, 32)),
+        ("float", "-.5", -0.5), ("float", "1.", 1.0), ("float", "1_0.5e-1_0", 10.5e-10),
+        ("float", "-Infinity", float("-inf")), ("ints", ("64, 32",), (64, 32)),
         ("ints", ("64,32", "16"), (64, 32, 16)), ("ints", ("None",), ()), ("devices", "ALL", "all"),
-        ("devices", "2", 2),
-        ("mesh", "population=4, env=2", {"population": 4, "env": 2}),
+        ("devices", "2", 2), ("mesh", "population=4, env=2", {"population": 4, "env": 2}),
         ("path", "new folder/x", "new folder/x"), ("str", "", ""),
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 import subprocess
@@ -14,8 +15,8 @@ import pytest
 import jaxrl_fast as jf
 from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
+from jaxrl_fast.cli import args, completion, help, other_flags, runs
 from jaxrl_fast.cli import command as cli
-from jaxrl_fast.cli import completion, help, other_flags, runs
 from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.testing import check_env
 
@@ -133,6 +134,25 @@ def test_bash_completes_commands_names_files_and_flags(place, run_cli):
     assert done.stdout.splitlines() == ["train", "--total-steps", "--format", *names], done.stderr
 
 
+def taken(*words: str) -> set[str]:
+    """Return the flags of the parser of a command line."""
+    with pytest.raises(args.UnknownFlag) as refused:
+        cli._call(words[0], [*words[1:], "--help", "--never"])
+    return {*refused.value.known}
+
+
+def test_completion_offers_the_flags_that_each_parser_takes(run_cli):
+    _, out, _ = run_cli("completion", "bash")
+    known = ast.literal_eval(re.search(r"^COMPLETION_SPEC = (.*)$", out, re.MULTILINE)[1])
+    offered = {command: {flag for option in found["options"] for flag in option["flags"]}
+               for command, found in known["subcommands"].items()}
+    parsed = {command: taken(command) for command in COMMANDS}
+    for command in parsed:
+        if "--resume" in parsed[command]:
+            parsed[command] |= taken(command, "--resume", "RUN")
+    assert offered == parsed
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_have_a_script(shell, run_cli):
     code, out, _ = run_cli("completion", shell)
@@ -172,7 +192,7 @@ def test_the_help_of_a_command_fits_a_screen(words, run_cli, monkeypatch):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_examples_of_a_help_have_flags_of_the_command(command):
-    known = [option.flag for option in other_flags.flags_of(COMMANDS[command])]
+    known = [option.flag for option in other_flags.flags_of(command)]
     assert COMMANDS[command].tries
     for typed in COMMANDS[command].tries:
         flags = [word for word in typed.split() if word.startswith("--")]

@@ -9,9 +9,8 @@ import pytest
 from jaxrl_fast.cli.args import replaced
 from jaxrl_fast.cli.profile import as_config
 
-SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--algo.num-epochs",
-         "1",
-         "--total-steps", "1000", "--seconds", "0.05")  # fmt: skip
+SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8",
+         "--algo.num-epochs", "1", "--total-steps", "1000", "--seconds", "0.05")
 
 
 def test_the_whole_command(run_cli, tmp_path, monkeypatch):
@@ -26,8 +25,8 @@ def test_the_whole_command(run_cli, tmp_path, monkeypatch):
         read["steps_per_second"] > 0 and read["source"] == "trace"
         and read["limits"]["bandwidth"] > 0
     )
-    assert {tuple(trial["flags"]) for trial in read["trials"]} == {tuple(a["flags"])
-                                                                   for a in read["advice"]}
+    flags = lambda part: {tuple(one["flags"]) for one in read[part]}
+    assert flags("trials") == flags("advice")
     # no trial can time that; on idle cores it may be the only advice
     timed = [trial for trial in read["trials"] if trial["flags"][0] != "--chunk-seconds"]
     assert read["trials"] and all(trial["refused"] or trial["gain"] > 0 for trial in timed)

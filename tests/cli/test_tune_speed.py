@@ -38,8 +38,7 @@ def tune(cache, capsys):
     """tune(words, ratio, **how): what the command prints if the search compares trials so."""
 
     def call(words, ratio, **how):
-        run = read_plan([*words, *TUNE, "--busy"], "tune-speed", tune_speed.OPTIONS,
-                        ("out", "resume"))
+        run = read_plan([*words, *TUNE, "--busy"], "tune-speed")
         tune_speed.tune(*run, measure=Measure(ratio=ratio, **how))
         printed = capsys.readouterr()
         assert not printed.err

@@ -81,5 +81,5 @@ def test_transfers_of_a_device_with_memory_of_its_own():
     put = jax.device_put
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(jax, "device_put", lambda x, to: put(x, device))
-        rates = limits.transfers(Apart(), TINY, ticking(1e-3))
+        rates = limits.transfer_rates(Apart(), TINY, ticking(1e-3))
     assert rates == pytest.approx((4.096e6, 4.096e6))

@@ -41,7 +41,7 @@ def test_available_memory_and_processor(tmp_path):
 
 def test_cards_of_the_drivers_tool():
     text = "NVIDIA H100, 570.1, 1024, 81920, 37\nNVIDIA T4, 570.1, [N/A], 15360, 0\nno devices\n"
-    assert machine.cards(text) == (Card("NVIDIA H100", "570.1", 2**30, 80 * 2**30, 0.37),)
+    assert machine.read_cards(text) == (Card("NVIDIA H100", "570.1", 2**30, 80 * 2**30, 0.37),)
 
 
 def test_the_share_of_a_core():

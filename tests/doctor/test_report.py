@@ -60,7 +60,7 @@ def test_each_case_can_be_printed_and_is_json(name):
     advice = advise(given)
     assert all(one.line in printed(given) for one in advice)
     read = json.loads(report.as_json(given, advice, 1.25))
-    assert read["ok"] == (report.wrong(advice) == 0)
+    assert read["ok"] == (report.count_wrong(advice) == 0)
     assert [one["line"] for one in read["advice"]] == [one.line for one in advice]
     assert read["facts"]["machine"]["cores"] == given.machine.cores and read["seconds"] == 1.25
 

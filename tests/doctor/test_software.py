@@ -21,7 +21,8 @@ from jaxrl_fast.doctor.facts import Unmet
 )
 def test_requirements_that_the_installation_breaks(requirement, broken):
     have = {"jax": "0.11.2"}
-    found = software.unmet(["gymnax"], lambda name: [requirement], lambda name: have.get(name, ""))
+    version = lambda name: have.get(name, "")
+    found = software.find_unmet(["gymnax"], lambda name: [requirement], version)
     assert list(found) == broken
 
 
@@ -34,7 +35,7 @@ def test_flags_of_xla_are_read_and_left_out():
     assert software.flags("--a=1 --b '--c=x y'") == {"--a": "1", "--b": "true", "--c": "x y"}
     assert software.flags("") == software.flags("/no/such/file") == {}
     assert software.flags("--a='1") == {"--a": "'1"}
-    assert software.without("--a=1 --b --c=2", ["--a", "--b"]) == "--c=2"
+    assert software.remove_flags("--a=1 --b --c=2", ["--a", "--b"]) == "--c=2"
 
 
 def test_variables_that_matter():

@@ -26,16 +26,14 @@ def equations(jaxpr, platform: str):
     for eqn in jaxpr.eqns:
         params = eqn.params
         if eqn.primitive.name == "cond" and params.get("branches_platforms"):
-            here = next(i for i,
-                        names in enumerate(params["branches_platforms"]) if names is None
-                        or platform in names)
+            here = next(i for i, names in enumerate(params["branches_platforms"])
+                        if names is None or platform in names)
             yield from equations(params["branches"][here].jaxpr, platform)
             continue
         yield eqn
-        for value in jax.tree.leaves(params,
-                                     is_leaf=lambda x: isinstance(x,
-                                                                  (core.Jaxpr, core.ClosedJaxpr))):
-            if isinstance(value, (core.Jaxpr, core.ClosedJaxpr)):
+        inner = lambda x: isinstance(x, (core.Jaxpr, core.ClosedJaxpr))
+        for value in jax.tree.leaves(params, is_leaf=inner):
+            if inner(value):
                 yield from equations(getattr(value, "jaxpr", value), platform)
 
 
@@ -72,13 +70,12 @@ SLOW = functools.partial(pytest.param, marks=pytest.mark.slow)
 # a loop that runs once keeps a ring's write apart from its readers (`memory.ring`)
 RING = {"while": 1}
 ON_A_CPU = {
-    "dqn": RING | {"cond": 1}, "c51": RING | {"cond": 1}, "qr_dqn": RING | {"cond": 1},
-    "rainbow": RING | {"cond": 1},
-    "apex": RING | {"cond": 1}, "sac": RING | {"cond": 1}, "td3": RING | {"cond": 1},
-    "crossq": RING | {"cond": 1},
-    "tqc": RING, "ppo": {"while": 1}, "pqn": {"while": 1}, "impala": {"while": 1}, "apg": {},
-    "es": {}, "ars": {},
-}  # fmt: skip
+    **{name: RING | {"cond": 1}
+       for name in ("dqn", "c51", "qr_dqn", "rainbow", "apex", "sac", "td3", "crossq")},
+    "tqc": RING,
+    **{name: {"while": 1} for name in ("ppo", "pqn", "impala")},
+    **{name: {} for name in ("apg", "es", "ars")},
+}
 
 
 # One of a family under `vmap`: its members differ in their losses.
@@ -118,10 +115,8 @@ def test_a_packed_carry_has_the_same_results(members, both_forms):
     """Every dtype, a leaf too large to pack, one that never changes, and a key."""
     carry = {
         "a": jnp.float32(1), "b": jnp.ones((2, 3)), "c": jnp.array([True, False]),
-        "d": jnp.array([3, 250], jnp.uint8),
-        "e": jnp.int32(7), "f": jnp.uint32(2**32 - 1), "g": jnp.zeros(lowering.SMALL + 1),
-        "h": jnp.arange(3),
-        "i": jax.random.key(1),
+        "d": jnp.array([3, 250], jnp.uint8), "e": jnp.int32(7), "f": jnp.uint32(2**32 - 1),
+        "g": jnp.zeros(lowering.SMALL + 1), "h": jnp.arange(3), "i": jax.random.key(1),
     }  # fmt: skip
 
     def step(carry, x):
@@ -145,8 +140,8 @@ def test_a_packed_carry_has_gradients(both_forms):
     carry = {"a": jnp.float32(1), "b": jnp.ones(3), "n": jnp.int32(0), "m": jnp.int32(1)}
     step = lambda c, x: ({"a": c["a"] * x, "b": c["b"] + c["a"], "n": c["n"] + 1, "m": c["m"] + 2},
                          c["b"].sum()[None])
-    total = lambda scale: jnp.sum(lowering.scan_sum(step, carry | {"a": scale},
-                                                    jnp.arange(1.0, 5.0))[1])
+    xs = jnp.arange(1.0, 5.0)
+    total = lambda scale: jnp.sum(lowering.scan_sum(step, carry | {"a": scale}, xs)[1])
     ours, gpus = both_forms(jax.grad(total), jnp.float32(2))
     assert float(ours) == float(gpus) == 3 * (3 * 1 + 2 * 1 + 1 * 2 + 0 * 6)
 
@@ -215,8 +210,8 @@ def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
         alone = jax.make_jaxpr(row)(state).jaxpr
     names = lambda jaxpr, platform: collections.Counter(e.primitive.name
                                                         for e in equations(jaxpr, platform))
-    assert names(alone, "cuda") == names(alone, "cpu") and "platform_index" not in names(alone,
-                                                                                         "cpu")
+    assert names(alone, "cuda") == names(alone, "cpu")
+    assert "platform_index" not in names(alone, "cpu")
     assert control(alone, "cpu") == control(log_row(name), "cpu")
 
 
@@ -226,13 +221,12 @@ def test_a_loop_with_a_limit_of_turns(members, both_forms):
     goes_on = lambda carry: carry[0] < carry[1]
 
     def step(carry, drawn):
-        goes = (carry[0] + jnp.arange(len(drawn)) < carry[1]) & (drawn == carry[0]
-                                                                 + jnp.arange(len(drawn)))
+        at = carry[0] + jnp.arange(len(drawn))
+        goes = (at < carry[1]) & (drawn == at)
         return carry[0] + len(drawn), carry[1], carry[2] + jnp.sum(goes)
 
-    draw, part = lambda i: 4 * i + jnp.arange(4), lambda x, j: jax.lax.dynamic_slice_in_dim(x,
-                                                                                            2 * j,
-                                                                                            2)
+    draw = lambda i: 4 * i + jnp.arange(4)
+    part = lambda x, j: jax.lax.dynamic_slice_in_dim(x, 2 * j, 2)
     begin = lambda most: (jnp.int32(0), most, jnp.int32(0))
     run = lambda most: lowering.while_at_most(goes_on, step, begin(most), 2, draw, 2, part)[2]
     run, most = (jax.vmap(run), jnp.array([3, 0, 5])) if members > 1 else (run, jnp.int32(3))
@@ -254,23 +248,21 @@ def test_an_evaluation_waits_for_nothing(name, members):
     assert control(jaxpr, "cuda") == {"cond": 1}
     branch = next(e for e in equations(jaxpr, "cuda") if e.primitive.name == "cond")
     inner = [e.params["length"] // e.params["unroll"] for b in branch.params["branches"]
-             for e in equations(b.jaxpr, "cuda")
-             if e.primitive.name == "scan"]  # fmt: skip
+             for e in equations(b.jaxpr, "cuda") if e.primitive.name == "scan"]
     assert inner == [1]
     assert control(jaxpr, "cpu") == {"while": 1}
 
 
-@pytest.mark.parametrize("name",
-                         ["dqn", "td3", "ppo", "apg", "crossq", "es",
-                          *map(SLOW, ("c51", "pqn", "impala"))])
+@pytest.mark.parametrize("name", ["dqn", "td3", "ppo", "apg", "crossq", "es",
+                                  *map(SLOW, ("c51", "pqn", "impala"))])
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric is equal to rounding: XLA fuses otherwise.
 
-    All but TD3 also begin in both forms: weights, warm-up. DQN has two iterations in
-    a row, on-policy learners four steps.
+    All but TD3 also begin in both forms: weights, warm-up. DQN has two iterations in a row,
+    on-policy learners four steps.
     """
-    env = tools.environment("sac" if name == "crossq"
-                            else name)  # one learner compiles the physics twice
+    # one learner compiles the physics twice
+    env = tools.environment("sac" if name == "crossq" else name)
     short = {"num_steps": 4} if name in ("ppo", "apg", "es") else {}
     run = as_float32(Run(env, tools.algorithm(name, **short).bind(env.spec), 100.0))
     count = 3 if name in ("td3", "crossq") else 6
@@ -301,8 +293,8 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members):
 @pytest.mark.parametrize("settings", [{}, {"prioritized": True}])
 def test_updates_and_iterations_go_in_a_row(settings):
     """Updates that write to a store go in a row too, in order."""
-    updates, iterations = log_row("dqn", updates_per_iteration=6, **settings), log_row("dqn",
-                                                                                       **settings)
+    iterations = log_row("dqn", **settings)
+    updates = log_row("dqn", updates_per_iteration=6, **settings)
     cuda = unrolled(updates, "cuda")
     if settings:  # with barriers: two turns of three updates
         assert 6 not in cuda and 1 in cuda[2]
@@ -329,12 +321,11 @@ def test_a_users_unroll_applies_to_every_platform(unroll):
     algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
     run = build_run(algo, env, RunConfig(total_steps=960, unroll=unroll))
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
-    row = jax.make_jaxpr(lambda state: iteration.iterations(run, state, jnp.int32(0), 2,
-                                                            True))(state)
+    row = lambda state: iteration.iterations(run, state, jnp.int32(0), 2, True)
     train = jax.make_jaxpr(jf.make_train(algo, env, 960, unroll=unroll))(jax.random.key(0))
-    for program in (row, train):
-        assert unroll in unrolled(program.jaxpr, "cuda")[24] and unroll in unrolled(program.jaxpr,
-                                                                                    "cpu")[24]
+    for program in (jax.make_jaxpr(row)(state), train):
+        for platform in ("cuda", "cpu"):
+            assert unroll in unrolled(program.jaxpr, platform)[24]
     chosen = jax.make_jaxpr(jf.make_train(algo, env, 960))(jax.random.key(0)).jaxpr
     assert 8 in unrolled(chosen, "cuda")[24] and unrolled(chosen, "cpu")[24] == {1}
 
@@ -342,8 +333,8 @@ def test_a_users_unroll_applies_to_every_platform(unroll):
 @pytest.mark.parametrize(
     ("length", "size", "most", "expected"),
     [(128, 100, 8, 8), (10, 100, 8, 5), (13, 100, 8, 1), (7, 100, 8, 7), (3, 1, 8, 3),
-     (128, 10, 16, 16),
-     (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1), (24, 1000, 8, 6)],
+     (128, 10, 16, 16), (128, 1014, 8, 4), (128, 4096, 8, 1), (128, 12_000, 8, 1),
+     (24, 1000, 8, 6)],
 )  # fmt: skip
 def test_steps_in_a_gpu_loop_body(length, size, most, expected):
     """A divisor of its length, and no more than the compiler takes in its stride."""

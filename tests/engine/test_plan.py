@@ -114,13 +114,13 @@ def test_the_forecast_equals_the_device_memory(name):
     plan, made = found.plan, programs.Programs(found)
     state = made.init(plan.population.keys(range(plan.population.size)))
     snapshot = made.snapshot(state)
-    plain = lambda x: jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype,
-                                                                      jax.dtypes.prng_key) else x
+    is_key = lambda x: jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    plain = lambda x: jax.random.key_data(x) if is_key(x) else x
     size = lambda x: sum(plain(leaf).on_device_size_in_bytes() for leaf in jax.tree.leaves(x))
     assert close(plan.state_bytes, size(state)) and close(
         dict(rows(plan))["a checkpoint's snapshot"], size(snapshot))
-    assert close(plan.agent, size(state.agent)) and close(plan.state.get("replay", 0),
-                                                          size(state.memory))
+    assert close(plan.agent, size(state.agent))
+    assert close(plan.state.get("replay", 0), size(state.memory))
     assert close(plan.settings, size(made.run))
 
 
@@ -182,8 +182,8 @@ def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_me
             tried = lambda n: plan(algo, n)
             assert not tried(value + 1).fits
         else:
-            tried = lambda n, setting=setting: plan(dataclasses.replace(algo, **{setting: n}),
-                                                    seeds)
+            changed = lambda n, setting=setting: dataclasses.replace(algo, **{setting: n})
+            tried = lambda n, changed=changed: plan(changed(n), seeds)
             assert not tried(int(value * 1.2) if setting == "buffer_size" else 2 * value).fits
         tried(value).check()
 

@@ -197,8 +197,8 @@ def test_idle_cores_are_a_line_where_a_user_looks(watched, capsys):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         placement.tell("on 1 of 2 cores", watched)
-    assert (capsys.readouterr().err, len(caught)) == (("on 1 of 2 cores\n", 0) if watched
-                                                      else ("", 1))
+    told = ("on 1 of 2 cores\n", 0) if watched else ("", 1)
+    assert (capsys.readouterr().err, len(caught)) == told
 
 
 TWO_DEVICES = """

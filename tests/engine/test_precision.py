@@ -137,8 +137,8 @@ def test_convolutions_multiply_as_the_torso(precision):
         kind = "bfloat16" if precision == "bf16" else "float32"
         assert len(found) == 2 and kinds == {(kind, kind)}
         assert {e.params["precision"] for e in found} == {asked[precision]}
-    assert {e.outvars[0].aval.dtype.name for e in grads.eqns} <= {"float32", "bool", "int32",
-                                                                  "uint8"}
+    names = {e.outvars[0].aval.dtype.name for e in grads.eqns}
+    assert names <= {"float32", "bool", "int32", "uint8"}
 
 
 def test_a_cpu_gives_the_same_bits_under_every_precision():

@@ -73,8 +73,7 @@ def together(code: str, *args: str, given=lambda address, i: (address, str(i)),
     env = tools.subprocess_environment(XLA_FLAGS=ONE_DEVICE, **more)
     return [
         subprocess.Popen([sys.executable, "-c", code, *args, *given(address, i)], cwd=tools.TESTS,
-                         env=env, text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                         env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for i in range(2)
     ]  # fmt: skip
 

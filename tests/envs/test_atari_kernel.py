@@ -153,8 +153,7 @@ def test_an_accelerator_without_the_kernel_runs_the_plain_program_and_says_so(mo
         assert not kernel.runs_here()
 
 
-def test_a_processor_compiles_the_kernel_for_absent_cards_and_says_nothing(monkeypatch,
-                                                                           asked_anew):
+def test_a_processor_compiles_the_kernel_for_absent_cards_and_says_nothing(monkeypatch, asked_anew):
     here = SimpleNamespace(device_kind="cpu", platform="cpu")
     monkeypatch.setattr(jax, "devices", lambda: [here])
     with warnings.catch_warnings():

@@ -20,8 +20,7 @@ pytestmark = [pytest.mark.envpool, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize(("name", "steps"), [
     ("envpool:CartPole-v1", 80), ("envpool:Pendulum-v1", 210), ("envpool:Pong-v5", 40),
-    ("envpool:Ant-v5", 60),
-    ("envpool:MountainCar-v0", 210), ("envpool:FrozenLake-v1", 60),
+    ("envpool:Ant-v5", 60), ("envpool:MountainCar-v0", 210), ("envpool:FrozenLake-v1", 60),
 ])  # fmt: skip
 def test_envpool_conforms(name, steps):
     check_env(jf.make(name), num_envs=3, num_steps=steps)

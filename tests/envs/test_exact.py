@@ -22,19 +22,15 @@ from jaxrl_fast.errors import ConfigError
 
 SAME = [
     (np.array([2.0]), np.int32), (np.array([2**31 - 1]), np.int32), (np.array([200]), np.uint8),
-    (np.array([0, 1]), bool),
-    (np.array([True]), np.float32), (np.array([2**24]), np.float32),
+    (np.array([0, 1]), bool), (np.array([True]), np.float32), (np.array([2**24]), np.float32),
     (np.array([2**40], np.uint64), np.int64), ([1, 2], np.int8),
 ]  # fmt: skip
 LOST = [
     (np.array([2**32]), np.int32), (np.array([2**63], np.uint64), np.int64),
-    (np.array([-1]), np.uint8),
-    (np.array([256]), np.uint8),
-    (np.array([0.5]), np.int32), (np.array([np.nan]), np.int32), (np.array([1e30]), np.int64),
-    (np.array([2]), bool),
+    (np.array([-1]), np.uint8), (np.array([256]), np.uint8), (np.array([0.5]), np.int32),
+    (np.array([np.nan]), np.int32), (np.array([1e30]), np.int64), (np.array([2]), bool),
     (np.array([0.5]), bool), (np.array([2**24 + 1]), np.float32), (np.array([1j]), np.float32),
-    (np.array(["1"]), np.float32),
-    (None, bool),
+    (np.array(["1"]), np.float32), (None, bool),
 ]  # fmt: skip
 dtypes = lambda x: np.dtype(x).name if isinstance(x, type) else None
 

@@ -609,8 +609,7 @@ class Broken(Wrapped):
 
 @pytest.mark.parametrize(("fault", "message"), [
     ("successor", "continuity"), ("both ends", "both set"), ("reward", "float64"),
-    ("not an end", "over in a step"),
-    ("shape", r"float32\[2, 1\], not float32\[2, 4\]"),
+    ("not an end", "over in a step"), ("shape", r"float32\[2, 1\], not float32\[2, 4\]"),
     ("no terminal observation", "successor: where an episode ends"),
     ("failures truncated", r"time limit: \d+ episodes are truncated before"),
 ])  # fmt: skip

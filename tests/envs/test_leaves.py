@@ -25,8 +25,7 @@ DRIVEN = ("gravity", "actuator.gear", "actuator.gain", "link.inertia.mass")
 SOFT = (*DRIVEN, "geom_friction", "link.inertia.i", "ang_damping", "link.constraint_vel_damping",
         "link.constraint_ang_damping")
 MJX = ("opt.gravity", "geom_friction", "body_mass", "body_inertia", "body_ipos", "dof_damping",
-       "dof_armature",
-       "jnt_stiffness", "actuator_gear", "actuator_gainprm")  # fmt: skip
+       "dof_armature", "jnt_stiffness", "actuator_gear", "actuator_gainprm")
 CASES = [
     ("spring", "brax/halfcheetah",
      (*SOFT, "link.constraint_stiffness", "link.constraint_limit_stiffness")),

@@ -117,9 +117,9 @@ BATCHED = {
         r"transition must be .*Outcome\(next_obs.*got 'Outcome'"),
     "five values": (lambda s, a: (s, jnp.zeros((4, 2)), a, a > 1, a > 1),
                     "transition must be .*got '5 values"),
-    "rewards of 64 bits": (lambda s, a: (s, Outcome(jnp.zeros((4, 2)), np.full(4, 2**40),
-                                                    a > 1, a > 1)),
-                           "reward must be from .*got 1099511627776"),
+    "rewards of 64 bits": (
+        lambda s, a: (s, Outcome(jnp.zeros((4, 2)), np.full(4, 2**40), a > 1, a > 1)),
+        "reward must be from .*got 1099511627776"),
     "a state without a batch": (lambda s, a: (s[0], Outcome(jnp.zeros((4, 2)), a, a > 1, a > 1)),
                                 r"state.*int32\[4\]"),
 }

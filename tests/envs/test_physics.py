@@ -275,8 +275,8 @@ def test_a_curriculum_opens_the_range():
     # without an iteration: the whole range, as evaluations see it
     wind, _ = env.init(jax.random.key(0), 100)[0].varied
     assert wind.min() >= 0.0299 and wind.max() > 0.045
-    wind, _ = wrappers.wrap(env, stack=2, time_limit=9).init(jax.random.key(0), 100,
-                                                             jnp.int32(0))[0][0].varied
+    wrapped = wrappers.wrap(env, stack=2, time_limit=9)
+    wind, _ = wrapped.init(jax.random.key(0), 100, jnp.int32(0))[0][0].varied
     np.testing.assert_allclose(wind, 0.01, rtol=1e-6)
 
 
@@ -441,9 +441,7 @@ def test_blocks_do_not_change_results():
     for least, loops in ((6, 0), (3, 1), (2, 1)):
         env = toy(randomized=MASS, reset_pool=5, kind=blocks(least))
         step = lambda state, action, env=env: env.transition((), state, action)
-        lowered = jax.jit(step).trace(
-            env.init(jax.random.key(0), 6)[0], actions[0]
-        )
+        lowered = jax.jit(step).trace(env.init(jax.random.key(0), 6)[0], actions[0])
         assert (
             lowered.lower(lowering_platforms=("cpu",)).as_text().count("stablehlo.while") == loops)
         assert "stablehlo.while" not in lowered.lower(lowering_platforms=("cuda",)).as_text()
@@ -574,7 +572,7 @@ def test_the_pictures_of_a_run(tmp_path):
 def test_evaluation_plays_whole_physics_episodes():
     env = toy(episode_length=30)
     algo = jf.PPO(num_envs=2, num_steps=2, num_minibatches=1, hidden=(4,)).bind(env.spec)
-    result = jax.jit(evaluate, static_argnums=(4,))(env, algo, algo.init(jax.random.key(0)),
-                                                    jax.random.key(1), 5)
+    agent = algo.init(jax.random.key(0))
+    result = jax.jit(evaluate, static_argnums=(4,))(env, algo, agent, jax.random.key(1), 5)
     assert (
         result.finished.all() and (result.ret == result.length).all() and result.length.max() <= 30)

@@ -15,18 +15,15 @@ from jaxrl_fast.errors import ConfigError
 
 MEANT = [
     ("LunarLander-v3", "gym:LunarLander-v3"), ("LunarLander", "gym:LunarLander-v3"),
-    ("gum:LunarLander-v2", "gym:LunarLander-v3"),
-    ("gym:ALE/Pong-v5", "ale:Pong"), ("ALE/Pong-v5", "ale:Pong"),
-    ("BreakoutNoFrameskip-v4", "ale:Breakout"),
+    ("gum:LunarLander-v2", "gym:LunarLander-v3"), ("gym:ALE/Pong-v5", "ale:Pong"),
+    ("ALE/Pong-v5", "ale:Pong"), ("BreakoutNoFrameskip-v4", "ale:Breakout"),
     ("space_invaders", "ale:SpaceInvaders"), ("ale:Pon", "ale:Pong"), ("ant", "brax/ant"),
-    ("brax:ant", "brax/ant"),
-    ("brax_ant", "brax/ant"), ("brax/Antt", "brax/ant"), ("Ant-v4", "gym:Ant-v5"),
-    ("CartPole-v0", "CartPole-v1"),
-    ("cartpole-v1", "CartPole-v1"), ("gymnax:Catch-bsuit", "gymnax:Catch-bsuite"),
-    ("probe/dic", "probe/dict"),
+    ("brax:ant", "brax/ant"), ("brax_ant", "brax/ant"), ("brax/Antt", "brax/ant"),
+    ("Ant-v4", "gym:Ant-v5"), ("CartPole-v0", "CartPole-v1"), ("cartpole-v1", "CartPole-v1"),
+    ("gymnax:Catch-bsuit", "gymnax:Catch-bsuite"), ("probe/dic", "probe/dict"),
     ("playground:CartpoleBalance", "playground/CartpoleBalance"),
-    ("CartpoleBalance", "playground/CartpoleBalance"),
-    ("Swimmer-v4", "gym:Swimmer-v5"), ("Blackjack-v1", "gym:Blackjack-v1"),
+    ("CartpoleBalance", "playground/CartpoleBalance"), ("Swimmer-v4", "gym:Swimmer-v5"),
+    ("Blackjack-v1", "gym:Blackjack-v1"),
 ]  # fmt: skip
 
 

@@ -354,10 +354,9 @@ def test_one_program_a_step():
     programs = envs[0]._stepper.programs
     assert envs[1]._stepper.programs is programs
     assert programs.step._cache_size() == 1 and programs.refill._cache_size() == 1
-    jaxpr = str(jax.make_jaxpr(
-        programs.step.__wrapped__)(envs[0]._stepper.carry, envs[0]._stepper.seen,
-                                                          envs[0]._stepper.noise,
-                                   np.zeros(1, np.int32)))  # fmt: skip
+    at = envs[0]._stepper
+    jaxpr = str(jax.make_jaxpr(programs.step.__wrapped__)(at.carry, at.seen, at.noise,
+                                                          np.zeros(1, np.int32)))
     assert "callback" not in jaxpr and "threefry" not in jaxpr and "random_bits" not in jaxpr
 
 

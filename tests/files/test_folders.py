@@ -170,8 +170,8 @@ def test_a_run_beside_a_copy_of_a_config_is_accepted(runs):
     for out in ("copy/new", "copy/x/new", "new", "single-2"):
         check_outside(Path(out))
     # it begins
-    with folders.held("out", runs / "copy"), pytest.raises(jf.ConfigError,
-                                                           match="is that of a run"):
+    refused = pytest.raises(jf.ConfigError, match="is that of a run")
+    with folders.held("out", runs / "copy"), refused:
         check_outside(Path("copy/new"))
 
 

@@ -37,10 +37,10 @@ def test_a_forecast_as_text():
 def test_devices_are_ranked_by_cost_if_all_have_prices_else_by_time():
     dear, cheap = made("dear", 10, 100.0), made("cheap", 100, 1.0)
     small = made("small", 1, 0.1, have=1)
-    assert [x.device for x in rent.ranked([small, dear, cheap])] == ["cheap", "dear", "small"]
-    by_time = rent.ranked([made("slow", 100), made("fast", 10)])
+    assert [x.device for x in rent.rank([small, dear, cheap])] == ["cheap", "dear", "small"]
+    by_time = rent.rank([made("slow", 100), made("fast", 10)])
     assert [x.device for x in by_time] == ["fast", "slow"]
-    table = report.table("run", rent.ranked([small, dear, cheap]))
+    table = report.table("run", rent.rank([small, dear, cheap]))
     assert table.index("cheap") < table.index("dear") and "does not fit" in table.splitlines()[-1]
 
 

@@ -42,7 +42,7 @@ def test_parts_of_a_run():
 
 @pytest.mark.parametrize(("same", "expected"), [(True, 8.0), (False, 10.0)])
 def test_other_programs_are_compiled_anew(same, expected):
-    assert here.compiling(FOUND, 1, same) == Range(8.0, expected, 10.0)
+    assert here.compile_seconds(FOUND, 1, same) == Range(8.0, expected, 10.0)
     assert here.same_programs(prepared()) and not here.same_programs(prepared(total_steps=10**8))
 
 
@@ -53,9 +53,9 @@ def test_checkpoints_are_counted_by_their_minutes():
 
 
 def test_evaluations_of_a_run():
-    assert here.count(prepared().grid) == 10
-    assert here.count(prepared(eval_every=0).grid) == 1
-    assert here.count(prepared(eval_every=150_000).grid) == 2  # and one at the end
+    assert here.count_evaluations(prepared().grid) == 10
+    assert here.count_evaluations(prepared(eval_every=0).grid) == 1
+    assert here.count_evaluations(prepared(eval_every=150_000).grid) == 2  # and one at the end
 
 
 def test_a_calibration_has_the_programs_of_the_run_and_short_rows():
@@ -91,11 +91,11 @@ def test_seeds_that_take_turns_are_added():
 
 
 def test_a_range_covers_the_slow_chunks():
-    assert here.of_chunks((1.0,) * 20) == Range(1 / 1.1, 1.0, 1.1)
-    wide = here.of_chunks((1.0, *(2.0,) * 18, 9.0))
+    assert here.iteration_seconds((1.0,) * 20) == Range(1 / 1.1, 1.0, 1.1)
+    wide = here.iteration_seconds((1.0, *(2.0,) * 18, 9.0))
     assert wide.low == 2.0 / 1.1 or wide.low == 2.0
     assert wide.low <= wide.middle <= wide.high < 9.0
 
 
 def test_the_start_of_this_process_is_known_on_linux():
-    assert 0 <= here.started() < 24 * 3600
+    assert 0 <= here.process_age() < 24 * 3600

@@ -236,8 +236,7 @@ def python(code: str, *args: Any, timeout: float = 150, **more: str) -> subproce
     """Run code in a process of its own, in the folder of the tests."""
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, args)], cwd=TESTS,
-        env=subprocess_environment(**more), timeout=timeout,
-        capture_output=True, text=True,
+        env=subprocess_environment(**more), timeout=timeout, capture_output=True, text=True,
     )  # fmt: skip
 
 

@@ -83,8 +83,7 @@ def means(row):
 
 
 @pytest.mark.parametrize(("algo", "env"), [
-    (PPO, Device()), (DQN, jf.make(Host)),
-    pytest.param(DQN, Device(), marks=pytest.mark.slow),
+    (PPO, Device()), (DQN, jf.make(Host)), pytest.param(DQN, Device(), marks=pytest.mark.slow),
     pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
@@ -245,8 +244,8 @@ def test_plain_names_come_first():
 def test_a_name_is_the_same_in_every_row():
     """A report that would have had the name comes later."""
     first = reports.log_names(["x_end"], ())
-    assert reports.log_names(["x", "x_end", "y"], (), first) == {"x_end": "x_end", "x": "env_x",
-                                                                 "y": "y"}
+    named = reports.log_names(["x", "x_end", "y"], (), first)
+    assert named == {"x_end": "x_end", "x": "env_x", "y": "y"}
 
 
 def test_a_mask_needs_the_form_of_a_mask():

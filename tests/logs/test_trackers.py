@@ -15,6 +15,7 @@ from jaxrl_fast.logs.csv_file import CsvSink
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, sink_of
+from jaxrl_fast.logs.trackers import MlflowSink, TrackioSink, WandbSink
 
 
 def row(env_steps, **metrics):
@@ -70,8 +71,8 @@ def test_csv_goes_on_after_a_cut(tmp_path):
         for step in steps:
             sink.write(row(step, loss=[step]))
         sink.close()
-    assert [(x["env_steps"], x["loss"]) for x in lines(path)] == [("64", "64.0"), ("128", "128.0"),
-                                                                  ("256", "256.0")]
+    steps = ("64", "128", "256")
+    assert [(x["env_steps"], x["loss"]) for x in lines(path)] == [(x, f"{x}.0") for x in steps]
 
 
 def test_csv_is_a_new_file_but_for_a_resume(tmp_path, run):
@@ -171,6 +172,13 @@ def test_mlflow_gets_scalars_and_videos_and_goes_on_in_its_run(mlflow, run, tmp_
     assert run.id("mlflow").read_text() == "r1"
 
 
+def test_trackers_are_made_by_keyword(mlflow, modules, run):
+    modules(trackio=FakeTrackio(), wandb=types.SimpleNamespace(init=None))
+    assert MlflowSink(uri="http://127.0.0.1:1", run=run)._target == "http://127.0.0.1:1"
+    for cls in (WandbSink, TrackioSink):
+        assert cls(project="mine", run=run)._target == "mine"
+
+
 def test_mlflow_gets_names_and_settings(mlflow, run):
     sink_of("mlflow", run._replace(group="g")).open()
     (_, _, created), (_, (known,), batch) = mlflow.calls
@@ -179,8 +187,7 @@ def test_mlflow_gets_names_and_settings(mlflow, run):
     assert created["tags"] == names and known == "r1"
     assert dict(batch["params"]) == {
         "algo.discount": "0.9", "algo.hidden": "[8, 8]", "algo.optimizer": "null",
-        "env.a_b": "x" * 6000, "seed": "3",
-        "eval_mode": "greedy",
+        "env.a_b": "x" * 6000, "seed": "3", "eval_mode": "greedy",
     }  # fmt: skip
 
 

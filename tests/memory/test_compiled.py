@@ -198,8 +198,7 @@ def test_dqn_keeps_its_replay_in_place_in_the_code_that_users_run():
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
     ended = subprocess.run(
         [sys.executable, "-c", AS_USERS_HAVE_IT], cwd=Path(__file__).parent, env=environment,
-        timeout=590,
-        capture_output=True, text=True,
+        timeout=590, capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert not any(name in ended.stdout

@@ -122,8 +122,8 @@ def expected_window(row, found, time, env, n_step, stack):
 
 def check(ends, w, n_step, stack, interval, seed=0):
     row, value = history(ends, seed)
-    (where, env), window, ret = program(n_step, stack, interval)(row, value, jnp.int32(w),
-                                                                 jax.random.key(seed))
+    read = program(n_step, stack, interval)
+    (where, env), window, ret = read(row, value, jnp.int32(w), jax.random.key(seed))
     row = jax.tree.map(np.asarray, row)
     window, where, env, ret = jax.tree.map(np.asarray, (window, where, env, ret))
     oldest, newest, length = max(0, w - BLOCKS) * STEPS, w * STEPS - 1, BLOCKS * STEPS

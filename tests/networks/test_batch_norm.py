@@ -34,8 +34,8 @@ def by_hand(v, x, updates):
     running = np.sqrt(stats["var"] + EPS)
     r, d = np.ones(WIDTH), np.zeros(WIDTH)
     if updates >= 3:
-        r, d = np.clip(std / running, 1 / MAX_R, MAX_R), np.clip((mean - stats["mean"]) / running,
-                                                                 -MAX_D, MAX_D)
+        r = np.clip(std / running, 1 / MAX_R, MAX_R)
+        d = np.clip((mean - stats["mean"]) / running, -MAX_D, MAX_D)
     return ((x - mean) / std * r + d) * v["params"]["scale"] + v["params"]["bias"], r, d
 
 

@@ -151,8 +151,7 @@ def test_each_integer_is_scaled_by_its_own_bounds():
 
 @pytest.mark.parametrize("space", [
     Box(0, 255, (3, 3, 2), jnp.uint8), Box(0, 200, (5,), jnp.uint8), Box(0, 1, (4,), jnp.int32),
-    Box(3, 9, (4,), jnp.int32),
-    Box(-7, 7, (4,), jnp.int8),
+    Box(3, 9, (4,), jnp.int32), Box(-7, 7, (4,), jnp.int8),
 ], ids=str)  # fmt: skip
 def test_bytes_and_short_ranges_are_the_fraction_of_their_range(space, rng):
     obs = jnp.asarray(rng.integers(space.low, space.high + 1, (8, *space.shape)), space.dtype)

@@ -75,8 +75,8 @@ def test_a_clipped_sample_has_no_gradient():
 )
 def test_value_loss_by_hand(value, target, old, expected):
     assert float(losses.value_loss(value, target, old, 0.2)) == pytest.approx(expected, rel=1e-6)
-    assert float(losses.value_loss(value, target)) == pytest.approx(0.5 * (value - target) ** 2,
-                                                                    rel=1e-6)
+    expected = 0.5 * (value - target) ** 2
+    assert float(losses.value_loss(value, target)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_quantile_huber_equals_a_plain_loop(rng):

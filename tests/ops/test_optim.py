@@ -113,8 +113,7 @@ def test_a_gpu_steps_on_one_vector(make, both_forms, rng):
     assert [norms(x) for x in texts(steps, params, grads, state)] == [2 * 4, 2]
 
 
-@pytest.mark.parametrize(("clip", "size"), [(0.5, optim.VECTOR // 2 + 1),
-                                            (None, optim.SMALL + 1)])  # fmt: skip
+@pytest.mark.parametrize(("clip", "size"), [(0.5, optim.VECTOR // 2 + 1), (None, optim.SMALL + 1)])
 def test_a_gpu_joins_nothing_large_and_nothing_without_a_norm(clip, size):
     params = {"u": jnp.ones(size), "v": jnp.ones(size)}
     step = lambda state: optim.apply(optim.adam(clip), 0.1, params, params, state)

@@ -36,8 +36,8 @@ SCHEDULES = {
     "constant_schedule(value=0.002)": optax.linear_schedule(2e-3, 0.0, 0),
     "polynomial_schedule(init_value=1.0, end_value=0.0, power=2, transition_steps=100)":
         optax.polynomial_schedule(1.0, 0.0, 2, 100),
-    "cosine_decay_schedule(init_value=0.001, decay_steps=100)": optax.cosine_decay_schedule(1e-3,
-                                                                                            100),
+    "cosine_decay_schedule(init_value=0.001, decay_steps=100)":
+        optax.cosine_decay_schedule(1e-3, 100),
     "piecewise_constant_schedule(init_value=1.0, boundaries_and_scales={100: 0.1})":
         optax.piecewise_constant_schedule(1.0, {100: 0.1}),
     "exponential_decay(init_value=1.0, transition_steps=9, decay_rate=0.5, end_value=0.1)":

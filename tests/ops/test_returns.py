@@ -199,8 +199,7 @@ def test_vtrace_by_hand(end, beyond, rho_bar, target, advantage):
     column = lambda *x: jnp.array(x)[:, None]
     found = returns.vtrace(
         column(1.0, 3.0), column(end == "terminated", False), column(end != "none", False),
-        column(1.0, 2.0),
-        column(beyond, 4.0), column(2.0, 0.5), 0.5, 1.0, rho_bar, 1.0,
+        column(1.0, 2.0), column(beyond, 4.0), column(2.0, 0.5), 0.5, 1.0, rho_bar, 1.0,
     )  # fmt: skip
     np.testing.assert_allclose(found, [column(*target), column(*advantage)], rtol=1e-6)
 
@@ -252,8 +251,8 @@ def test_bootstrap_values_on_every_pattern(data, both_forms):
     """Truncations at every time: five passes on a CPU, one batch on a GPU."""
     _, value, _ = data
     rng = np.random.default_rng(1)
-    last, successor = rng.normal(size=B).astype(np.float32), rng.normal(size=(T,
-                                                                              B)).astype(np.float32)
+    last = rng.normal(size=B).astype(np.float32)
+    successor = rng.normal(size=(T, B)).astype(np.float32)
     asked = []
 
     def value_of(x):
@@ -296,8 +295,7 @@ def test_bootstrap_values_under_vmap_with_other_truncations_in_every_lane(both_f
 def test_bootstrap_values_of_one_environment():
     out = returns.bootstrap_values(
         jnp.array([[1.0], [2.0]]), jnp.array([3.0]), jnp.array([[True], [False]]),
-        lambda x: 10.0 + x,
-        lambda t: jnp.array([[0.0], [jnp.nan]]) if t is None else t[None],
+        lambda x: 10.0 + x, lambda t: jnp.array([[0.0], [jnp.nan]]) if t is None else t[None],
     )  # fmt: skip
     np.testing.assert_array_equal(out, [[10.0], [3.0]])
 

@@ -16,7 +16,7 @@ from jaxrl_fast.profiling import report
 from jaxrl_fast.profiling.advice import Case, Suggestion, advise, amdahl
 from jaxrl_fast.profiling.parts import Part, Profile
 from jaxrl_fast.profiling.timing import Timing
-from jaxrl_fast.profiling.trials import Trial, tried
+from jaxrl_fast.profiling.trials import Trial, try_suggestion
 
 PPO = jf.PPO(num_envs=8, num_steps=16)
 TIMING = Timing(1.0, 0.0, (0.01, 0.01, 0.01), 10, 128)
@@ -94,8 +94,8 @@ def test_resets_come_from_a_smaller_pool():
 
 def test_members_of_one_device_have_two_layouts():
     found = case(profile(program={"forward": 1.0}), seeds=2, devices=1)
-    assert {one.flags for one in advise(found) if one.same} == {("--batching", "map"),
-                                                                ("--batching", "vmap")}
+    same = {one.flags for one in advise(found) if one.same}
+    assert same == {("--batching", "map"), ("--batching", "vmap")}
 
 
 def test_actors_and_learner_wait_for_each_other():
@@ -125,7 +125,7 @@ ONE = Suggestion("unroll", "the loop takes 50%", ("--unroll", "4"), 1.5, same=Tr
 
 def test_a_trial_compares_in_turns():
     base, other = Run([100, 50, 100, 100, 100]), Run([120, 60, 120, 240, 120])
-    trial = tried(ONE, base, lambda: contextlib.nullcontext(other), 1.0)
+    trial = try_suggestion(ONE, base, lambda: contextlib.nullcontext(other), 1.0)
     assert (
         trial.gain == pytest.approx(1.2)
         and (trial.before, trial.after) == pytest.approx((100, 120))
@@ -137,7 +137,7 @@ def test_a_refused_trial_says_why():
     def refused():
         raise ConfigError("num_minibatches", 3, "a divisor of 128")
 
-    trial = tried(ONE, Run([]), refused, 1.0)
+    trial = try_suggestion(ONE, Run([]), refused, 1.0)
     assert (
         trial.gain is None
         and trial.text == "refused (num_minibatches must be a divisor of 128, got 3)"
@@ -169,8 +169,8 @@ def test_the_table_and_the_picture_show_each_side(tmp_path):
     found = profile(actors={"environment": 0.6, "waiting": 0.4}, learner={"forward": 1.0})
     lines = report.table(found).splitlines()
     assert lines[0] == "ppo on CartPole-v1, cpu: 10.0 ms an iteration of 128 steps, 12,800 steps/s"
-    assert [line.split()[0] for line in lines[1:]] == ["actors", "environment", "waiting",
-                                                       "learner", "loss"]
+    parts = [line.split()[0] for line in lines[1:]]
+    assert parts == ["actors", "environment", "waiting", "learner", "loss"]
     assert lines[2].split()[2:] == ["60.0%", "6.00", "ms", "1.00", "GFLOP", "1.00", "MB", "10",
                                     "50%", "arithmetic"]
     assert report.picture(found, tmp_path / "profile.png").stat().st_size > 5_000
@@ -184,5 +184,5 @@ def test_a_gpu_unrolls_by_itself():
 
 def test_a_suggestion_that_a_trial_cannot_time_is_not_tried():
     one = Suggestion("chunk_seconds", "fewer calls", ("--chunk-seconds", "4"), 1.6, timed=False)
-    trial = tried(one, None, lambda: pytest.fail("was opened"), 1.0)
+    trial = try_suggestion(one, None, lambda: pytest.fail("was opened"), 1.0)
     assert trial.gain is None and trial.text.startswith("at most 1.6 times, not measured")

@@ -15,7 +15,7 @@ from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.profiling import ablation, hlo, trace
-from jaxrl_fast.profiling.measure import attributed, check, measure, with_scopes
+from jaxrl_fast.profiling.measure import attribute, check, measure, with_scopes
 from jaxrl_fast.profiling.parts import ARITHMETIC, MEMORY, NAMES, STARTS, Part, with_roof
 
 PPO = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1)
@@ -68,19 +68,19 @@ def test_arithmetic_of_the_loss_equals_its_products(measured):
     updates = DQN.updates
     # the online network at both observations, the target at one; no gradient of observations
     assert parts["forward"].flops == pytest.approx(3 * updates * product(16), rel=0.3)
-    assert parts["backward"].flops == pytest.approx(updates * 2 * 16 * (4 * 64 + 2 * 64 * 2),
-                                                    rel=0.3)
+    expected = updates * 2 * 16 * (4 * 64 + 2 * 64 * 2)
+    assert parts["backward"].flops == pytest.approx(expected, rel=0.3)
     assert parts["policy"].flops == pytest.approx(product(2), rel=0.3)
     assert parts["policy"].starts > 1 and parts["policy"].roof in (ARITHMETIC, MEMORY, STARTS)
 
 
 def test_pieces_alone_have_all_groups(measured):
     profile, run = measured
-    alone = ablation.alone(run, budget=0.02)
+    alone = ablation.time_pieces(run, budget=0.02)
     assert set(alone) == set(ablation.GROUPS) and min(alone.values()) >= 0 < alone["sampling"]
-    for shares in (ablation.shares(alone), ablation.grouped(profile)):
+    for shares in (ablation.shares(alone), ablation.group_shares(profile)):
         assert sum(shares.values()) == pytest.approx(1)
-    assert sum(ablation.apart(profile, alone).values()) == pytest.approx(0, abs=1e-6)
+    assert sum(ablation.compare_shares(profile, alone).values()) == pytest.approx(0, abs=1e-6)
 
 
 def test_a_run_on_the_host_has_two_sides_from_its_own_clock(traced):
@@ -120,8 +120,9 @@ def test_the_nearest_limit_is_the_roof(flops, size, starts, roof, reached):
 
 
 def test_without_events_the_pieces_alone_are_the_profile(monkeypatch):
-    monkeypatch.setattr(trace, "read", lambda folder: trace.summed([]))
-    monkeypatch.setattr(ablation, "alone", lambda one: {"environment": 1e-9, "learning": 3e-9})
+    monkeypatch.setattr(trace, "read", lambda folder: trace.sum_events([]))
+    taken = {"environment": 1e-9, "learning": 3e-9}
+    monkeypatch.setattr(ablation, "time_pieces", lambda one: taken)
     profile, _ = measure(run_of(PPO), None, seconds=0.05)
     assert profile.source == "ablation" and "pieces alone" in profile.note
     assert sum(part.share for part in profile.parts) == pytest.approx(1)
@@ -132,7 +133,7 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
     text = 'HloModule m\n\nENTRY %e (x: f32[8]) -> f32[8] {\n  %x = f32[8] parameter(0)\n'
     text += '  ROOT %add.3 = f32[8] add(%x, %x), metadata={op_name="rl.policy/add"}\n}\n'
     spent = {("", "add_3"): trace.Spent([2e-6, 2e-6]), ("", "MemcpyH2D"): trace.Spent([1e-6])}
-    found = attributed(spent, {"m": hlo.parse(text)}, trace.Overhead(), iterations=2)
+    found = attribute(spent, {"m": hlo.parse(text)}, trace.Overhead(), iterations=2)
     assert found["policy"] == pytest.approx((2e-6, 8.0, 96.0, 1.0))
     assert found["transfer"].seconds == pytest.approx(5e-7)
 

@@ -19,17 +19,17 @@ LOOP = [
 
 
 def test_an_instructions_time_excludes_instructions_inside():
-    found = trace.summed([LOOP]).spent
+    found = trace.sum_events([LOOP]).spent
     seconds = {op: sum(one.times) for (_, op), one in found.items()}
     assert seconds == pytest.approx({"while": 300e-9, "add": 400e-9, "call": 200e-9, "mul": 300e-9})
-    assert {op: one.inner for (_, op), one in found.items()} == {"while": 2, "add": 0, "call": 1,
-                                                                 "mul": 0}
+    inner = {op: one.inner for (_, op), one in found.items()}
+    assert inner == {"while": 2, "add": 0, "call": 1, "mul": 0}
 
 
 def test_a_trace_spans_the_events_of_all_threads():
-    found = trace.summed([LOOP, [Event("m", "dot", 600, 1_500)]])
+    found = trace.sum_events([LOOP, [Event("m", "dot", 600, 1_500)]])
     assert found.events == 6 and found.span == pytest.approx(1_500e-9)
-    assert trace.summed([]) == trace.Trace({}, 0.0)
+    assert trace.sum_events([]) == trace.Trace({}, 0.0)
 
 
 def test_executions_that_others_interrupt_do_not_count():
@@ -38,8 +38,8 @@ def test_executions_that_others_interrupt_do_not_count():
 
 
 def test_traces_are_pooled():
-    once = trace.summed([LOOP])
-    both = trace.pooled([once, once])
+    once = trace.sum_events([LOOP])
+    both = trace.pool([once, once])
     assert both["m", "add"].calls == 4 and both["m", "while"].inner == 4
     assert once.spent["m", "add"].calls == 2
 

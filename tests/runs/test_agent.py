@@ -27,8 +27,8 @@ from jaxrl_fast.envs.host.gymnasium_spaces import own_form, spec_of
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.ops import distributions
 
-FLOATS, INTEGERS = ("float16", "float32", "float64"), ("int8", "uint8", "int16", "int32", "uint32",
-                                                       "int64")
+FLOATS = ("float16", "float32", "float64")
+INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64")
 
 
 def top(dtype: np.dtype) -> int:
@@ -157,9 +157,8 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
     pairs = st.sampled_from([(a, b) for a in some for b in some if a < b])
     low, high = zip(*draw(st.lists(pairs, min_size=1, max_size=3)), strict=True)
     far = float(np.finfo(np.float32).max)
-    action = st.floats(-far, far, width=32) | st.sampled_from([0.0, 0.1, 0.3, 2.0**31, 2.0**63,
-                                                               2.0**64, -(2.0**31),
-        -(2.0**63)])
+    action = st.floats(-far, far, width=32) | st.sampled_from(
+        [0.0, 0.1, 0.3, 2.0**31, 2.0**63, 2.0**64, -(2.0**31), -(2.0**63)])
     row = st.lists(action, min_size=len(low), max_size=len(low))
     rows = draw(st.sampled_from([1, 3]))
     actions = draw(st.lists(row, min_size=rows, max_size=rows))

@@ -188,8 +188,8 @@ def test_safetensors_is_loaded_again(trained, tmp_path):
     settings = lambda folder: tools.read(folder / "config.json")["algorithm"]
     assert settings(folder) == settings(trained)
     again = jf.load(folder)
-    assert (again.score, again.iteration, again.environment) == (agent.score, agent.iteration,
-                                                                 agent.environment)
+    for name in ("score", "iteration", "environment"):
+        assert getattr(again, name) == getattr(agent, name)
     for part in ("params", "moments"):
         tools.assert_same(getattr(again.state, part), getattr(agent.state, part))
     np.testing.assert_array_equal(again.evaluate(4).ret, agent.evaluate(4).ret)

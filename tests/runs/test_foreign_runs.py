@@ -218,12 +218,10 @@ def test_a_file_cannot_make_a_module_trusted(here, run_cli, monkeypatch):
 
 BAD = {
     "null": "null", "empty": '""', "list": "[]", "object": "{}", "negative": "-1",
-    "infinite": "1e400", "nan": "NaN",
-    "long": json.dumps("x" * 10_000), "deep": "[" * 2000 + "]" * 2000,
-    "as deep as is read": "[" * 900 + "]" * 900,
-    "true": "true", "large": "1" + "0" * 100, "surrogate": '"\\ud800"', "class": '{"class": 3}',
-    "import": '{"import": []}',
-    "float": '{"float": "x"}',
+    "infinite": "1e400", "nan": "NaN", "long": json.dumps("x" * 10_000),
+    "deep": "[" * 2000 + "]" * 2000, "as deep as is read": "[" * 900 + "]" * 900, "true": "true",
+    "large": "1" + "0" * 100, "surrogate": '"\\ud800"', "class": '{"class": 3}',
+    "import": '{"import": []}', "float": '{"float": "x"}',
 }  # fmt: skip
 
 

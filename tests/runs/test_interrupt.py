@@ -28,10 +28,9 @@ loop = importlib.import_module("jaxrl_fast.runs.loop")
 
 ARGUMENTS = [
     "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every",
-    "0", "--chunk-seconds", "0.1",
-    "--no-tensorboard", "--algo.num-envs", "4", "--algo.num-steps", "32", "--algo.hidden", "8",
-    "--algo.num-epochs", "1",
-    "--eval-episodes", "4", "--env.max-steps-in-episode", "30",
+    "0", "--chunk-seconds", "0.1", "--no-tensorboard", "--algo.num-envs", "4", "--algo.num-steps",
+    "32", "--algo.hidden", "8", "--algo.num-epochs", "1", "--eval-episodes", "4",
+    "--env.max-steps-in-episode", "30",
 ]  # fmt: skip
 
 

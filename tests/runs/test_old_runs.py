@@ -111,5 +111,5 @@ def test_a_sweep_is_read_plotted_and_resumed(old, run_cli):
         assert run_cli(*command)[0] == 0, command
     (part / "result.json").unlink()  # as if it had been killed at its end
     assert run_cli("sweep", "--resume", str(old / "sweep"))[0] == 0
-    assert (part / "result.json").exists() and np.array_equal(read_sweep(old / "sweep").final,
-                                                              result.final)
+    assert (part / "result.json").exists()
+    assert np.array_equal(read_sweep(old / "sweep").final, result.final)

@@ -292,10 +292,8 @@ def test_the_command_line_exits_with_3(tmp_path, monkeypatch, capsys):
     try:
         code = cli.main(
             ["train", "ppo", "Breaks-v0", "--import", "loop_breaks_module", "--total-steps", "1280",
-             "--log-every", "64",
-             "--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8", "--eval-every",
-             "0", "--no-tensorboard",
-             "--out", "run"]
+             "--log-every", "64", "--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden",
+             "8", "--eval-every", "0", "--no-tensorboard", "--out", "run"]
         )  # fmt: skip
     finally:
         sys.modules.pop("loop_breaks_module", None)

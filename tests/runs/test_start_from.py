@@ -12,7 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
-from jaxrl_fast.runs.start_from import Given, fitted, found_in
+from jaxrl_fast.runs.start_from import Given, fit_start, read_start
 
 FEW = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
 
@@ -46,7 +46,7 @@ def test_every_source_begins_with_the_same_agent(unbroken, tmp_path):
     last, whole = run.agent().state, Given(agent.state.params, agent.state.moments)
     for source, expected in ((out, whole), (agent, whole), (agent.state, whole),
                              (run, Given(last.params, last.moments))):
-        tools.assert_same(fitted(found_in(source), still.bind(run.env.spec)), expected)
+        tools.assert_same(fit_start(read_start(source), still.bind(run.env.spec)), expected)
     alone = tools.train(still, start_from=jax.tree.map(np.float64, agent.state.params),
                         **FEW).state.agent
     tools.assert_same(alone.params, begun.params)
@@ -131,4 +131,4 @@ def test_an_algorithm_that_cannot_begin_says_so():
     algo = Mine().bind(tools.environment().spec)
     with pytest.raises(jf.ConfigError,
                        match=r"start_from.*Mine has no method begin\(params, moments\)"):
-        fitted(Given({}, None), algo)
+        fit_start(Given({}, None), algo)

@@ -177,8 +177,7 @@ def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
 
 def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):
     sink = Seen()
-    with pytest.warns(UserWarning,
-                      match=r"a video is left out: not drawn within 5\.\d s") as found:
+    with pytest.warns(UserWarning, match=r"a video is left out: not drawn within 5\.\d s") as found:
         run = train(tmp_path / "run", jf.make(Lamp), video_every=0, sinks=[sink], host_timeout=5.0,
                     dependencies=Dependencies(filming=held[1]))
     assert run.over and (tmp_path / "run/result.json").is_file() and len(found) == 1
@@ -260,8 +259,8 @@ def test_a_video_that_fails_is_a_warning_and_the_last_one():
 
 def test_the_best_member_is_filmed():
     seen = []
-    film = lambda env, algo, agent, *rest: seen.append(agent) or pictures.film(env, algo, agent,
-                                                                               *rest)
+    film = lambda env, algo, agent, *rest: (
+        seen.append(agent) or pictures.film(env, algo, agent, *rest))
     with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
         run = (
             train(seeds=3, video_every=0, dependencies=Dependencies(filming=Filming(at_once, film)))

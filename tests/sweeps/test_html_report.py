@@ -44,8 +44,8 @@ def texts(page: str) -> str:
 def test_a_page_of_a_run_has_all_of_it(run):
     page = report(run)
     seen = texts(page)
-    for name in read_jsonl(run / "metrics.jsonl")[-1].keys() - {"env_steps", "wall_seconds",
-                                                                "episode_return"}:
+    clocks = {"env_steps", "wall_seconds"}
+    for name in read_jsonl(run / "metrics.jsonl")[-1].keys() - clocks - {"episode_return"}:
         assert f" {name} " in seen and meaning(name) in seen, name
     result = tools.read(run / "result.json")
     assert f"{np.mean(result['eval_return']):,.4g}" in seen and "finished" in seen
@@ -175,8 +175,8 @@ def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     make, copy, resume = (shlex.split(part) for part in again.partition("  #")[0].split(" && "))
     subprocess.run(make, check=True)
     subprocess.run(copy, check=True)
-    assert run_cli(*resume[1:])[0] == 0 and run_cli(*shlex.split(best.partition("  #")[0])[1:],
-                                                    "--out", "best")[0] == 0
+    assert run_cli(*resume[1:])[0] == 0
+    assert run_cli(*shlex.split(best.partition("  #")[0])[1:], "--out", "best")[0] == 0
     assert (tmp_path / "again/table.csv").read_text() == (tmp_path / "sweep/table.csv").read_text()
 
 

@@ -30,12 +30,10 @@ def test_ranges_and_shapes():
     "text, valid",
     [
         ("normal:0,1", "uniform:LOW,HIGH"), ("loguniorm:1,2", "did you mean 'loguniform'"),
-        ("uniform", "uniform:LOW"),
-        ("uniform:1", "uniform:LOW"), ("uniform:1,2,3", "uniform:LOW"),
-        ("uniform:a,b", "uniform:LOW"),
-        ("uniform:2,1", "the lower one first"), ("uniform:nan,1", "finite"),
-        ("loguniform:0,1", "above 0"),
-        ("integer:1,2.5", "whole"), ("choice:", "between the commas"), (3, "uniform:LOW"),
+        ("uniform", "uniform:LOW"), ("uniform:1", "uniform:LOW"), ("uniform:1,2,3", "uniform:LOW"),
+        ("uniform:a,b", "uniform:LOW"), ("uniform:2,1", "the lower one first"),
+        ("uniform:nan,1", "finite"), ("loguniform:0,1", "above 0"), ("integer:1,2.5", "whole"),
+        ("choice:", "between the commas"), (3, "uniform:LOW"),
     ],
 )  # fmt: skip
 def test_bad_texts(text, valid):

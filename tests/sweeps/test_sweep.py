@@ -173,8 +173,8 @@ def test_the_best_configuration_is_a_config(swept):
 
     algo, env, run, _ = configs.load(swept.path / "best.json")
     best = swept.configurations[swept.best()]
-    assert (algo.learning_rate, algo.num_epochs) == (best["algo.learning_rate"],
-                                                     best["algo.num_epochs"])
+    for name in ("learning_rate", "num_epochs"):
+        assert getattr(algo, name) == best[f"algo.{name}"]
     assert (run.seeds, run.total_steps, run.on_nan, run.selection) == (2, tools.HALF, "stop", None)
     assert env is tools.environment()
 
@@ -589,8 +589,7 @@ def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2,
                         population={"algo.learning_rate": rates})
     sizes = []
-    watch = lambda run, rows: sizes.append((len(run.lanes),
-                                            jax.tree.leaves(run.state)[0].shape[0]))
+    watch = lambda run, rows: sizes.append((len(run.lanes), jax.tree.leaves(run.state)[0].shape[0]))
     found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
                   selection=jf.Halving(2), hooks=[watch])
     assert list(dict.fromkeys(sizes)) == [(8, 8), (4, 4), (2, 2)]

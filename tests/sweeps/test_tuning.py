@@ -31,8 +31,8 @@ def study(out):
 def test_every_trial_is_told_its_score(tmp_path):
     found = tune(tmp_path / "x", seeds=2)
     trials = study(tmp_path / "x").trials
-    assert [t.number for t in trials] == list(range(5)) and all(t.state.name == "COMPLETE"
-                                                                for t in trials)
+    assert [t.number for t in trials] == list(range(5))
+    assert all(t.state.name == "COMPLETE" for t in trials)
     for trial, settings, scores in zip(trials, found.configurations, found.final, strict=True):
         assert trial.params == settings and trial.value == pytest.approx(scores.mean())
     content = json.loads((tmp_path / "x" / "sweep.json").read_text())

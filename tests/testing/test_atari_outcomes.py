@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import atari_outcomes as script
 import numpy as np
 import pytest
 from _atari_oracle import Oracle
 
-from jaxrl_fast.envs.atari import outcomes
-from jaxrl_fast.envs.atari.outcome_form import FIRST
+from jaxrl_fast.envs.atari import outcome_table, outcomes
+from jaxrl_fast.envs.atari.outcome_form import FIRST, game
 from jaxrl_fast.envs.atari.outcome_table import GAMES
 
 SOME = ("asterix", "beam_rider", "breakout", "frogger", "pitfall", "pitfall2", "qbert", "seaquest",
@@ -87,6 +89,16 @@ def test_a_wrong_byte_is_counted():
 def test_the_table_is_found_again(name, frames):
     found = script.derive(name, script.play(name, frames))
     assert found.game == GAMES[name] and not any(found.wrong.values())
+
+
+def test_the_lines_of_all_games_are_the_table():
+    lines = "\n".join(script.line(name, game) for name, game in GAMES.items())
+    assert inspect.getsource(outcome_table).endswith(f"GAMES: dict[str, Game] = {{\n{lines}\n}}\n")
+
+
+def test_a_game_ends_by_each_group_of_end_and_ends():
+    one, other = (0x81, 0xFF, 0), (0x82, 0xFF, 1)
+    assert game((), end=one, ends=((other,),)) == game((), ends=((one,), (other,)))
 
 
 @pytest.mark.parametrize(("values", "test"), [

@@ -22,10 +22,9 @@ from jaxrl_fast.types import EnvSpec, Lasting, Outcome
 # with `-m slow`
 SLOW = {
     "Freeway-MinAtar", "Seaquest-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Pong-misc",
-    "PointRobot-misc",
-    "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "GaussianBandit-misc",
-    "BernoulliBandit-misc",
-    "UmbrellaChain-bsuite", "SimpleBandit-bsuite", "DiscountingChain-bsuite",
+    "PointRobot-misc", "MemoryChain-bsuite", "Reacher-misc", "MetaMaze-misc", "GaussianBandit-misc",
+    "BernoulliBandit-misc", "UmbrellaChain-bsuite", "SimpleBandit-bsuite",
+    "DiscountingChain-bsuite",
 }  # fmt: skip
 SHORT = {
     "Freeway-MinAtar": 300,

@@ -190,16 +190,15 @@ class PolicyGradient(Algorithm):
     def entropy_weight(self, clock: Clock) -> jax.Array:
         """Return c_e at this time. `anneal_entropy_from` = 1 means never, after the horizon too."""
         left = (1.0 - clock.progress) / jnp.maximum(1.0 - self.anneal_entropy_from, 1e-6)
-        return self.entropy_coefficient * jnp.where(clock.progress > self.anneal_entropy_from,
-                                                    left, 1.0)
+        falls = clock.progress > self.anneal_entropy_from
+        return self.entropy_coefficient * jnp.where(falls, left, 1.0)
 
 
 def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]:
     """Return the policy's actions and their log-probabilities under it, [T, B]."""
     steps, (dist, drawn) = trajectory.steps, trajectory.steps.extras
-    action = (
-        steps.action.reshape(steps.reward.shape + (-1,)) if isinstance(space, Box) else steps.action
-    )
+    flat = lambda action: action.reshape(steps.reward.shape + (-1,))
+    action = flat(steps.action) if isinstance(space, Box) else steps.action
     action = drawn if isinstance(dist, distributions.TanhNormal) else action
     return action, dist.log_prob(action)
 

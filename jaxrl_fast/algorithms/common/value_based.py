@@ -87,9 +87,8 @@ class ValueBased(Algorithm):
     @property
     def networks(self) -> QNetwork:
         torso = make_torso(
-            self.network, self.spec.observation, self.hidden, self.activation,
-            self.layer_norm, self.noisy,
-            (self.image_mean, self.image_scale),
+            self.network, self.spec.observation, self.hidden, self.activation, self.layer_norm,
+            self.noisy, (self.image_mean, self.image_scale),
         )  # fmt: skip
         return QNetwork(torso, self.spec.action.n, self.outputs, self.dueling,
                         self.noisy, self.precision)

@@ -44,7 +44,7 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS,
            climb: Callable[..., Any] = climb) -> None:
     """Train the rungs, by default all `known` ones, and print the speed of each."""
     about = "Pong, faster rung by rung: frames and steps a second, and time to the solve."
-    (task,), given = read_arguments("ladder pong", about, OPTIONS, argv)
+    (task,), given = read_arguments("ladder", about, argv)
     check_choice("task", task, ("pong",))
     out = Path(given.get("out", "ladder"))
     if (out / "ladder.json").exists() or out.is_file():

@@ -113,11 +113,9 @@ class Climb:
     def as_dict(self) -> dict[str, Any]:
         return {
             "rung": self.rung.name, "what": self.rung.what, "steps": self.steps,
-            "seconds": number(self.seconds, 2),
-            "steps_per_second": number(self.rate, 1),
-            "frames_per_second": number(FRAMES * self.rate, 1),
-            "score": number(self.score, 2), "solved_seconds": None if self.solved is None
-            else number(self.solved, 2),
+            "seconds": number(self.seconds, 2), "steps_per_second": number(self.rate, 1),
+            "frames_per_second": number(FRAMES * self.rate, 1), "score": number(self.score, 2),
+            "solved_seconds": None if self.solved is None else number(self.solved, 2),
             "ended": self.ended,
             "published": self.rung.published
             and dict(zip(("steps_per_second", "minutes"), self.rung.published, strict=True)),

@@ -79,9 +79,7 @@ def actions(ale: Any, full: bool) -> np.ndarray:
     return np.array([action.value for action in found], np.int32)
 
 
-def starts(
-    ale: Any, image: bytes, name: str, noops: range, fires: bool
-) -> list[Begin]:
+def starts(ale: Any, image: bytes, name: str, noops: range, fires: bool) -> list[Begin]:
     """Return the states in which an episode begins.
 
     After each number of idle frames in `noops`; with `fires` FIRE follows, or, where a sticky

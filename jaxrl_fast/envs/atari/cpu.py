@@ -105,11 +105,7 @@ def _shift(
 
 
 def _combine(
-    alu: jax.Array,
-    left: jax.Array,
-    right: jax.Array,
-    carry: jax.Array,
-    decimal: jax.Array,
+    alu: jax.Array, left: jax.Array, right: jax.Array, carry: jax.Array, decimal: jax.Array,
     rare: Rare,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the second stage's byte, carry and overflow."""

@@ -56,12 +56,7 @@ def _is_register(at: jax.Array) -> jax.Array:
 
 
 def read(
-    m: Machine,
-    memory: Memory,
-    word: Instruction,
-    access: Access,
-    cycles: jax.Array,
-    on: jax.Array,
+    m: Machine, memory: Memory, word: Instruction, access: Access, cycles: jax.Array, on: jax.Array,
     byte: jax.Array,
 ) -> tuple[Machine, jax.Array, jax.Array]:
     """Return the machine after an instruction's reads where `on`, its byte, and strayed lanes.
@@ -93,12 +88,7 @@ def read(
 
 
 def _fetch(
-    m: Machine,
-    memory: Memory,
-    ram: Any,
-    at: jax.Array,
-    random: jax.Array,
-    cycles: jax.Array,
+    m: Machine, memory: Memory, ram: Any, at: jax.Array, random: jax.Array, cycles: jax.Array,
     on: jax.Array,
 ) -> tuple[Dpc, Any, jax.Array]:
     """Return the chip after a read of a register where `on`, and the byte read."""

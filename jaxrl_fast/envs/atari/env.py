@@ -166,9 +166,7 @@ class AtariEnv(Env):
         """Draw uniforms for sticky actions, [T, B, frameskip]."""
         return jax.random.uniform(key, (num_steps, num_envs, self.frameskip), jnp.float32)
 
-    def transition(
-        self, noise: jax.Array, state: Any, action: jax.Array
-    ) -> tuple[Any, Outcome]:
+    def transition(self, noise: jax.Array, state: Any, action: jax.Array) -> tuple[Any, Outcome]:
         """Play every frame of the step, also those after the game's end, which do not count."""
         game, tables = state.value.game if self.episodic_life else state, self._tables
         (held, last), inputs = self._press(game, tables.actions[action], noise.T)

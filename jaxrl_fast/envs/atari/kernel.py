@@ -84,12 +84,8 @@ def lanes_of(count: int) -> int:
 
 
 def launch(
-    run: Callable[[Machine, Inputs, Memory], Machine],
-    m: Machine,
-    inputs: Inputs,
-    rom: Rom,
-    lanes: int | None = None,
-    interpret: bool = False,
+    run: Callable[[Machine, Inputs, Memory], Machine], m: Machine, inputs: Inputs, rom: Rom,
+    lanes: int | None = None, interpret: bool = False,
 ) -> tuple[Machine, jax.Array, jax.Array]:
     """Return the fields of `machine.Frames`, from one kernel.
 

@@ -96,8 +96,7 @@ def _draw(m: Machine, segment: picture.Segment, memory: Memory) -> tuple[Tia, An
         return m.tia, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(draw)[1])
 
     drawn, strip = lax.cond(some, draw, nothing)
-    screens = lax.cond(
-        some, lambda: memory.paint(m.screens, m.turn, strip), lambda: m.screens)
+    screens = lax.cond(some, lambda: memory.paint(m.screens, m.turn, strip), lambda: m.screens)
     return drawn, screens
 
 

@@ -49,12 +49,12 @@ def game(score: Terms, lives: tuple[int, ...] = (FIRST, 0, 0, 0, 0), end: Any = 
          ends: tuple[tuple[tuple[int, ...], ...], ...] = (), **more: Any) -> Game:
     """Return a game whose tests may omit EQUAL, and whose lives a shift of 0, a factor, a sum.
 
-    end: the test of the end, or several that must hold together. ends: several such groups.
+    end: the test of the end, or several that must hold together. ends: more such groups.
     """
     test = lambda x: (*x, EQUAL) if len(x) == 3 else x
     more = {name: test(x) if name in ("unset", "loss", "bonus", "jumps") else x
             for name, x in more.items()}
     more["flags"] = tuple((test(one), points) for one, points in more.get("flags", ()))
-    ends = ((end,) if isinstance(end[0], int) else end,) if end else ends
-    groups = tuple(tuple(map(test, group)) for group in ends)
+    first = ((end,) if isinstance(end[0], int) else end,) if end else ()
+    groups = tuple(tuple(map(test, group)) for group in (*first, *ends))
     return Game(score, lives=(*lives, *(0, 1, 0)[len(lives) - 2 :]), ends=groups, **more)

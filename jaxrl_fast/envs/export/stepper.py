@@ -85,8 +85,8 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
             frame = outcome.next_obs
         else:
             state, frame, outcome = env.step(noise.with_rows(now(noise.rows)), carry.state, action)
-        result = jnp.stack([outcome.reward, outcome.terminated,
-                            outcome.truncated]).astype(jnp.float32)
+        result = jnp.stack([outcome.reward, outcome.terminated, outcome.truncated])
+        result = result.astype(jnp.float32)
         over = outcome.terminated | outcome.truncated
         final = stacking.push(seen, outcome.next_obs, stack)
         after = stacking.advance(seen, frame, over, stack)

@@ -52,9 +52,9 @@ def to_gymnasium(
                           "an environment of this library, such as jf.make('CartPole-v1')")
     if env.not_exported:
         raise ConfigError("env", env.spec.name, env.not_exported)
-    mode = (
-        autoreset_mode.name.lower() if isinstance(autoreset_mode, AutoresetMode) else autoreset_mode
-    )
+    mode = autoreset_mode
+    if isinstance(mode, AutoresetMode):
+        mode = mode.name.lower()
     check_choice("autoreset_mode", mode, MODES)
     if render_mode not in (None, "rgb_array") or (render_mode and not env.drawing):
         valid = "None or 'rgb_array'"

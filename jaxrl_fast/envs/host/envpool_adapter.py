@@ -91,8 +91,7 @@ def make(name: str, num_threads: int = 0, batch_size: int = 0,
     changed = {k: v for k, v in own.items() if v != usual[k]}
     return EnvPoolEnv(
         id=name.removeprefix(PREFIX), num_threads=num_threads, batch_size=batch_size,
-        episodic_life=episodic_life,
-        own=tuple(sorted(changed.items())),
+        episodic_life=episodic_life, own=tuple(sorted(changed.items())),
     )  # fmt: skip
 
 
@@ -134,11 +133,10 @@ class EnvPoolEnv(HostEnv):
         threads = min(self.num_threads or runtime.cpu_count(), num_envs)
         pool = _envpool().make_gymnasium(
             self.id, num_envs=num_envs, batch_size=at_once or num_envs, num_threads=threads,
-            seed=seed % 2**31,
-            **self._arguments(),
+            seed=seed % 2**31, **self._arguments(),
         )  # fmt: skip
-        vector = EnvPoolAsync(pool, num_envs, self.id,
-                              at_once) if at_once else EnvPoolVector(pool, num_envs, self.id)
+        vector = (EnvPoolAsync(pool, num_envs, self.id, at_once) if at_once
+                  else EnvPoolVector(pool, num_envs, self.id))
         return Lives(vector) if training and self.episodic_life else vector
 
 

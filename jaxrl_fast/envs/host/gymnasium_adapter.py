@@ -110,8 +110,8 @@ def make(name: str, vectorization: str = "sync", max_episode_steps: int | None =
                               f"{', '.join(usual)}")
     changed = {k: v for k, v in own.items() if v != usual[k]}
     limit = max_episode_steps if max_episode_steps != spec.max_episode_steps else None
-    if native and limit is not None and not fields.takes(_creator(name, native),
-                                                         "max_episode_steps"):
+    own_limit = native and limit is not None
+    if own_limit and not fields.takes(_creator(name, native), "max_episode_steps"):
         raise ConfigError("env.max_episode_steps", limit,
                           f"{spec.max_episode_steps}: {name}'s own vector has no such limit")
     return GymnasiumEnv(

@@ -145,5 +145,5 @@ def picture(obs: Any, scale: int = 3) -> np.ndarray | None:
         -1
     ] not in (1, 3):
         return None
-    return np.broadcast_to(obs[0].repeat(scale, 0).repeat(scale, 1),
-                           (*np.multiply(obs.shape[1:3], scale), 3)).copy()
+    shape = (*np.multiply(obs.shape[1:3], scale), 3)
+    return np.broadcast_to(obs[0].repeat(scale, 0).repeat(scale, 1), shape).copy()

@@ -139,8 +139,8 @@ def _observe(state: State) -> jax.Array:
         return jnp.where(cells == (10 * y + x)[:, None, None], 1 << (8 * channel), 0)
 
     bricks = jnp.pad(state.bricks, ((0, 0), (1, 6), (0, 0))).astype(jnp.int32) << 24
-    things = at(9, state.paddle, 0) | at(state.ball_y, state.ball_x,
-                                         1) | at(state.last_y, state.last_x, 2)
+    things = at(9, state.paddle, 0) | at(state.ball_y, state.ball_x, 1)
+    things |= at(state.last_y, state.last_x, 2)
     return jax.lax.bitcast_convert_type(things | bricks, jnp.uint8)
 
 

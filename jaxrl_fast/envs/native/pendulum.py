@@ -46,8 +46,8 @@ class Pendulum(Env):
         return EnvSpec("Pendulum-v1", obs, action, self.max_steps_in_episode)
 
     def draw_reset(self, key, shape):
-        physics = jax.random.uniform(key, (*shape, 2), jnp.float32,
-                                     minval=-1.0) * jnp.array([math.pi, 1.0], jnp.float32)
+        physics = jax.random.uniform(key, (*shape, 2), jnp.float32, minval=-1.0)
+        physics = physics * jnp.array([math.pi, 1.0], jnp.float32)
         return physics, _observe(physics)
 
     def reset(self, noise):

@@ -29,9 +29,8 @@ from jaxrl_fast.spaces import Box
 PREFIX = "brax/"
 # Names of brax 0.14, so that listing them imports nothing.
 NAMES = tuple(PREFIX + name for name in (
-    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup",
-    "inverted_double_pendulum", "inverted_pendulum",
-    "pusher", "reacher", "walker2d",
+    "ant", "halfcheetah", "hopper", "humanoid", "humanoidstandup", "inverted_double_pendulum",
+    "inverted_pendulum", "pusher", "reacher", "walker2d",
 ))  # fmt: skip
 LEFT_OUT = {
     "brax/swimmer": "another one: swimmer is broken in brax 0.14 (its fluid forces call a function "

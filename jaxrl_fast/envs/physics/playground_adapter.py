@@ -24,13 +24,10 @@ PREFIX = "playground/"
 # Names of Playground 0.2, so that listing them imports nothing.
 NAMES = tuple(PREFIX + name for name in (
     "AcrobotSwingup", "AcrobotSwingupSparse", "BallInCup", "CartpoleBalance",
-    "CartpoleBalanceSparse",
-    "CartpoleSwingup", "CartpoleSwingupSparse", "CheetahRun", "FingerSpin",
-    "FingerTurnEasy", "FingerTurnHard",
-    "FishSwim", "HopperHop", "HopperStand", "HumanoidRun", "HumanoidStand",
-    "HumanoidWalk", "PendulumSwingup",
-    "PointMass", "ReacherEasy", "ReacherHard", "SwimmerSwimmer6",
-    "WalkerRun", "WalkerStand", "WalkerWalk",
+    "CartpoleBalanceSparse", "CartpoleSwingup", "CartpoleSwingupSparse", "CheetahRun", "FingerSpin",
+    "FingerTurnEasy", "FingerTurnHard", "FishSwim", "HopperHop", "HopperStand", "HumanoidRun",
+    "HumanoidStand", "HumanoidWalk", "PendulumSwingup", "PointMass", "ReacherEasy", "ReacherHard",
+    "SwimmerSwimmer6", "WalkerRun", "WalkerStand", "WalkerWalk",
 ))  # fmt: skip
 INSTALL = "pip install 'jaxrl_fast[playground]'"
 _PACKAGE = "mujoco_playground"

@@ -52,8 +52,8 @@ class MultiDiscreteAction(Bandit):
         return jnp.mean(right == action, axis=-1)
 
     def known_values(self, gamma: float) -> Known:
-        action = np.stack(np.meshgrid(np.arange(3), np.arange(2), np.arange(4), indexing="ij"),
-                          -1).reshape(-1, 3)
+        choices = np.meshgrid(np.arange(3), np.arange(2), np.arange(4), indexing="ij")
+        action = np.stack(choices, -1).reshape(-1, 3)
         obs = np.concatenate([np.eye(n, dtype=np.float32)[action[:, i]]
                               for i, n in enumerate((3, 2, 4))], axis=-1)
         return Known(obs, np.ones(len(obs), np.float32), action)

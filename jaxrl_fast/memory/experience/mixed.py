@@ -179,8 +179,8 @@ class StartFrom(Memory):
         found = start.rows
         if not jax.tree.leaves(found.extras):  # see `add`; no window crosses to rows with extras
             shape = (self.memory.length, self.memory.num_envs)
-            found = found._replace(extras=jax.tree.map(lambda x: jnp.zeros((*shape, *x.shape[2:]),
-                                                                           x.dtype), rows.extras))
+            empty = lambda x: jnp.zeros((*shape, *x.shape[2:]), x.dtype)
+            found = found._replace(extras=jax.tree.map(empty, rows.extras))
         if not jax.tree.leaves(rows.next_obs):
             found = found._replace(next_obs=())
         elif successors_of(found) is None:

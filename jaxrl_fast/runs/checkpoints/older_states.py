@@ -24,11 +24,11 @@ def as_written(like: Any, written: Mapping[str, Any]) -> Any:
     return like
 
 
-def completed(state: Any, like: Any) -> Any:
+def complete(state: Any, like: Any) -> Any:
     """Return a state of the form of `as_written` in the form of `like`, with zeros for gaps."""
     if not isinstance(like, RunState):
-        return _agent_completed(state, like)
-    state = state._replace(agent=_agent_completed(state.agent, like.agent))
+        return _complete_agent(state, like)
+    state = state._replace(agent=_complete_agent(state.agent, like.agent))
     zeros = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
     if isinstance(state.episodes, dict):
         episodes = state.episodes["ret"], state.episodes["length"], zeros(like.episodes.lost)
@@ -47,10 +47,9 @@ def _agent_as_written(like: Any, written: Any) -> Any:
     return {name: value for name, value in fields.items() if name not in gained} if gained else like
 
 
-def _agent_completed(state: Any, like: Any) -> Any:
-    return (
-        like._replace(**state) if isinstance(state, dict) and hasattr(like, "_replace") else state
-    )
+def _complete_agent(state: Any, like: Any) -> Any:
+    lacks = isinstance(state, dict) and hasattr(like, "_replace")
+    return like._replace(**state) if lacks else state
 
 
 def _inner(memory: Any) -> str | None:

@@ -198,7 +198,7 @@ class Checkpoints:
             manager = self._manager(which)
             form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
-            state = older_states.completed(
+            state = older_states.complete(
                 _with_empty(manager.restore(iteration, args=args)["state"], form), like
             )
             for (path, want), got in zip(jax.tree.leaves_with_path(like),

@@ -19,7 +19,7 @@ from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.description import device_name
-from jaxrl_fast.runs.start_from import Given, fitted, found_in
+from jaxrl_fast.runs.start_from import Given, fit_start, read_start
 
 if TYPE_CHECKING:
     from jaxrl_fast.runs.agent import Agent
@@ -37,8 +37,8 @@ def _library() -> Any:
 
 def export(agent: Agent, path: Path) -> None:
     """Write policy.safetensors, config.json. Raises ConfigError for an agent without `params`."""
-    library, given = _library(), found_in(agent)
-    fitted(given, agent.algo)  # a load must be able to make the agent of it
+    library, given = _library(), read_start(agent)
+    fit_start(given, agent.algo)  # a load must be able to make the agent of it
     arrays = {jax.tree_util.keystr(where): np.asarray(x)
               for where, x in jax.tree.leaves_with_path(given)}
     alone = {"population": None, "selection": None, "seeds": 1, "experience": None,
@@ -75,9 +75,8 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
     algo, env, config, content = configs.load(path, tuple(modules))
-    about, wrong = (
-        content.get("exported"), forms.misfit(content.get("exported"), EXPORTED, "exported")
-    )
+    about = content.get("exported")
+    wrong = forms.misfit(about, EXPORTED, "exported")
     if wrong:
         raise ConfigError("config", str(path / "config.json"),
                           f"that of an exported policy; in this file {wrong}")
@@ -93,7 +92,7 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
              for part in Given._fields}  # fmt: skip
     given = Given(*(_tree(parts[part], getattr(like, part, ()), str(path / FILE))
                     for part in Given._fields))
-    given = fitted(given, algo)
+    given = fit_start(given, algo)
     if about.get("checksum", (found := checksum(path / FILE))) != found:  # older exports have none
         raise ConfigError("run", str(path / FILE),
                           "the file that was exported; its checksum differs")
