@@ -159,13 +159,14 @@ def loss_tests(many: list[dict], pairs: list) -> list[tuple[int, int, int, int]]
 def _read(rules: outcomes.Rules, ram: jax.Array, lives: jax.Array, first: jax.Array):
     """Return the outcomes of a trace; a game begins with the lives that ALE says."""
 
-    def frame(before: jax.Array, x: tuple) -> tuple[jax.Array, outcomes.Outcome]:
+    def frame(before: outcomes.Outcome, x: tuple) -> tuple[outcomes.Outcome, outcomes.Outcome]:
         ram, given, begins = x
-        said = outcomes.read(rules, ram, before)
+        said = outcomes.read(rules, ram, before.lives, before.score)
         said = said._replace(lives=jax.numpy.where(begins, given, said.lives))
-        return said.lives, said
+        return said, said
 
-    return jax.lax.scan(frame, lives[0], (ram, lives, first))[1]
+    begun = outcomes.Outcome(outcomes.score(rules, ram[0]), lives[0], lives[0] < 0)
+    return jax.lax.scan(frame, begun, (ram, lives, first))[1]
 
 
 def line(name: str, game: Game) -> str:
@@ -194,7 +195,7 @@ def line(name: str, game: Game) -> str:
     parts += [f"major={numbers(game.major)}"] if game.major else []
     flags = [f"({test(one)}, {points})" for one, points in game.flags]
     parts += [f"flags={rows(flags)}"] if flags else []
-    for field in ("wraps", "low", "high", "quiet", "extra", "last", "left"):
+    for field in ("wraps", "low", "high", "quiet", "extra", "last", "left", "follow"):
         if getattr(game, field) != Game._field_defaults[field]:
             parts.append(f"{field}={getattr(game, field)}")
     groups = [[test(one) for one in group] for group in game.ends]

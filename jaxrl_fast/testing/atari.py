@@ -60,6 +60,12 @@ def read_outcomes(rules: outcomes.Rules, ram: jax.Array, lives: jax.Array) -> ou
     return jax.vmap(outcomes.read)(rules, ram, lives)
 
 
+@jax.jit
+def begin_outcomes(rules: outcomes.Rules, ram: jax.Array, lives: jax.Array) -> outcomes.Outcome:
+    """Return each lane's outcome before its next frame, with lives that are known."""
+    return outcomes.Outcome(jax.vmap(outcomes.score)(rules, ram), lives, lives < 0)
+
+
 def pad(rom: Rom) -> Rom:
     """Return the tables with zeros at the end."""
     more = -rom.code.size % _ROM_SIZE
@@ -112,13 +118,13 @@ def check_atari(
     report = AtariReport(dict.fromkeys(names, 0), dict.fromkeys(names, 0), {})
     judged, rules = _rules(lanes)
     lives = np.array([lane.ale.lives() for lane in lanes], np.int32)
-    before = read_outcomes(rules, m.ram, lives)._replace(lives=lives)
+    before = begin_outcomes(rules, m.ram, lives)
     differs: set[int] = set()
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)
         ours = jax.device_get((m.ram, machine.shown(m), m.bad))
-        after = jax.device_get(read_outcomes(rules, m.ram, before.lives))
+        after = jax.device_get(read_outcomes(rules, m.ram, before))
         gained = jax.device_get(outcomes.reward(rules, before.score, after))
         left = np.array(after.lives)
         for i, lane in enumerate(lanes):
@@ -139,7 +145,7 @@ def check_atari(
                 fresh = _begin(lane)
                 m, c = replace(m, c, i, fresh.machine, fresh.controls)
                 left[i] = lane.ale.lives()
-        before = read_outcomes(rules, m.ram, left)._replace(lives=left)
+        before = begin_outcomes(rules, m.ram, left)
         if watch is not None:
             watch(number + 1, report)
     if strict and report.difference:

@@ -146,8 +146,9 @@ def test_names_of_games(monkeypatch, tmp_path):
 def test_the_score_and_the_end_of_pong():
     ram = np.zeros(128, np.uint8)
     ram[[0x0D, 0x0E]] = 20, 5
-    read = outcomes.read(outcomes.rules("Pong"), jnp.array(ram), jnp.int32(0))
+    rules, none = outcomes.rules("Pong"), jnp.zeros(3, jnp.int32)
+    read = outcomes.read(rules, jnp.array(ram), jnp.int32(0), none)
     assert [int(read.score[1]), int(read.lives), int(read.over)] == [-15, 0, 0]
     ram[0x0D] = 21
-    read = outcomes.read(outcomes.rules("Pong"), jnp.array(ram), jnp.int32(0))
+    read = outcomes.read(rules, jnp.array(ram), jnp.int32(0), none)
     assert [int(read.score[1]), int(read.lives), int(read.over)] == [-16, 0, 1]

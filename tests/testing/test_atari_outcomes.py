@@ -71,7 +71,7 @@ def test_outcomes_that_random_play_does_not_reach_equal_ales(name, at, frames):
         ram[at - FIRST : at - FIRST + len(values)] = values
         oracle.set(ram)
         reward = oracle.ale.act(0)
-        ours = outcomes.read(rules, ram, lives)
+        ours = outcomes.read(rules, ram, lives, score)
         assert int(outcomes.reward(rules, score, ours)) == reward
         assert (int(ours.lives), bool(ours.over)) == (oracle.ale.lives(), oracle.ale.game_over())
         lives, score = ours.lives, ours.score

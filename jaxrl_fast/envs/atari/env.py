@@ -215,7 +215,7 @@ class AtariEnv(Env):
 
         def frame(old: _Judged, ram: jax.Array) -> tuple[_Judged, jax.Array]:
             on = ~(old.over | old.cut)
-            found = read(ram, old.lives)
+            found = read(ram, old.lives, old.score)
             frames = old.frames + on
             over = old.over | (on & found.over)
             cut = old.cut | (on & (frames > self.max_num_frames_per_episode))

@@ -8,6 +8,8 @@ FIRST = 0x80  # the address of the first byte
 
 COUNT = 8
 EQUAL, DIFFERS, AT_LEAST, BELOW = range(4)
+# Lives are the number that RAM holds, follow its changes, or fall when it falls by one.
+NUMBER, CHANGES, STEPS = range(3)
 Test = tuple[int, int, int, int]  # address, mask, value, how the masked byte relates to the value
 Terms = tuple[tuple[int, ...], ...]
 ALWAYS, NEVER = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)
@@ -34,6 +36,7 @@ class Game(NamedTuple):
     bonus: Test = NEVER  # `extra` lives more where this is true
     extra: int = 1
     jumps: Test = ALWAYS  # another change of the lives counts where this is true
+    follow: int = NUMBER
     ends: tuple[tuple[Test, ...], ...] = ()  # over where every test of a group is true
     last: int = ANY  # with that many lives in the frame before
     left: int = 0  # lives that ALE reports after the end

@@ -121,7 +121,7 @@ GAMES: dict[str, Game] = {
     ),  # fmt: skip
     "private_eye": game(bcd(0xC8, 0xC9, 0xCA), end=(0xC2, 0xFE, 0x00, 1)),
     "qbert": game(
-        bcd(0xD9, 0xDA, 0xDB), lives=(0x88, 0xFF, 0, 1, 2), jumps=NEVER, quiet=True,
+        bcd(0xD9, 0xDA, 0xDB), lives=(0x88, 0xFF, 0, 1, 2), quiet=True, follow=2,
         end=(0x88, 0xFF, 0xFE),
     ),  # fmt: skip
     "riverraid": game(
@@ -150,8 +150,7 @@ GAMES: dict[str, Game] = {
     ),  # fmt: skip
     "star_gunner": game(
         ((0x83, 0, 100, 0, 10), (0x84, 0, 1000, 0, 10), (0x85, 0, 10000, 0, 10),
-        (0x86, 0, 100000, 0, 10)), lives=(0x87, 0x0F), jumps=(0x87, 0xFF, 0x06, 1),
-        end=(0x87, 0xFF, 0x00),
+        (0x86, 0, 100000, 0, 10)), lives=(0x87, 0x0F), follow=1, end=(0x87, 0xFF, 0x00),
     ),  # fmt: skip
     "surround": game(
         bcd(0xF7) + bcd(0xF6, unit=-1), lives=(0x80, 0x00, 0, 0, 1), ends=(((0xF6, 0xFF, 0x10),),

@@ -34,6 +34,7 @@ class Rules(NamedTuple):
     bonus: jax.Array  # [4]: byte, mask, value, relation
     extra: jax.Array
     jumps: jax.Array  # [4]: byte, mask, value, relation
+    follow: jax.Array
     ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
     last: jax.Array
     left: jax.Array
@@ -42,7 +43,7 @@ class Rules(NamedTuple):
 class Outcome(NamedTuple):
     """A game's score, lives and end, as read from a RAM."""
 
-    score: jax.Array  # [2]: see `reward`
+    score: jax.Array  # [3]: see `score`
     lives: jax.Array
     over: jax.Array
 
@@ -60,8 +61,9 @@ def pack(game: Game) -> Rules:
         part[..., 0] -= FIRST
     terms, unset, flags, lives, loss, bonus, jumps, ends = parts
     limits = np.array([game.wraps, game.low, game.high, game.quiet], np.int32)
-    extra, last, left = (np.int32(one) for one in (game.extra, game.last, game.left))
-    return Rules(terms, unset, flags, limits, lives, loss, bonus, extra, jumps, ends, last, left)
+    extra, follow, last, left = map(np.int32, (game.extra, game.follow, game.last, game.left))
+    return Rules(terms, unset, flags, limits, lives, loss, bonus, extra, jumps, follow, ends, last,
+                 left)
 
 
 def _terms(terms: form.Terms) -> list[tuple[int, ...]]:
@@ -77,13 +79,16 @@ def rules(name: str) -> Rules:
     return pack(game)
 
 
-def read(rules: Rules, ram: jax.Array, before: jax.Array) -> Outcome:
-    """Return score, lives and end; `before`: the lives of the frame before."""
-    return Outcome(score(rules, ram), lives(rules, ram, before), over(rules, ram, before))
+def read(rules: Rules, ram: jax.Array, lives: jax.Array, before: jax.Array) -> Outcome:
+    """Return score, lives and end; `lives`, `before`: lives and score of the frame before."""
+    now = score(rules, ram)
+    left = _left(rules, ram, lives, before[2], now[2])
+    ends = over(rules, ram, lives)
+    return Outcome(now, jnp.where(ends, rules.left, left), ends)
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the sums of the major and of the other terms of `ram`, uint8 [128]; see `reward`."""
+    """Return the sums of the major and the other terms of `ram`, uint8 [128], and its lives."""
     at, high, low, shift, blank = jnp.moveaxis(rules.score, -1, 0)
     byte = ram[at].astype(jnp.int32) >> shift
 
@@ -92,13 +97,14 @@ def score(rules: Rules, ram: jax.Array) -> jax.Array:
 
     total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low, -1)
     flagged = jnp.sum(jnp.where(holds(rules.flags[:, :4], ram), rules.flags[:, 4], 0))
-    return jnp.where(holds(rules.unset, ram), 0, total.at[1].add(flagged))
+    total = jnp.where(holds(rules.unset, ram), 0, total.at[1].add(flagged))
+    return jnp.append(total, _number(rules, ram))
 
 
 def reward(rules: Rules, before: jax.Array, after: Outcome) -> jax.Array:
-    """Return a frame's reward, int32 [...], from the scores [..., 2] before it and its outcome."""
+    """Return a frame's reward, int32 [...], from the score [..., 3] before it and its outcome."""
     wraps, low, high, quiet = jnp.moveaxis(jnp.asarray(rules.limits), -1, 0)
-    major, points = jnp.moveaxis(after.score - before, -1, 0)
+    major, points, _ = jnp.moveaxis(after.score - before, -1, 0)
     gained = jnp.where(major != 0, major, points)
     gained = jnp.clip(jnp.where(gained < 0, gained + wraps, gained), low, high)
     return jnp.where(after.over & (quiet > 0), 0, gained)
@@ -119,11 +125,18 @@ def over(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
     return ends & ((rules.last == form.ANY) | (rules.last == before))
 
 
-def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
-    """Return the lives after a frame with `before`; most games have 0 when they are over."""
+def _number(rules: Rules, ram: jax.Array) -> jax.Array:
+    """Return the lives that a RAM holds."""
     at, mask, shift, factor, plus = rules.lives
     byte = ram[at].astype(jnp.int32) & mask
     part = jnp.where(shift == form.COUNT, jax.lax.population_count(byte), byte >> shift)
-    left = (part * factor + plus + holds(rules.bonus, ram) * rules.extra) & 0xFF
-    counts = jnp.where(left == before - 1, holds(rules.loss, ram), holds(rules.jumps, ram))
-    return jnp.where(over(rules, ram, before), rules.left, jnp.where(counts, left, before))
+    return (part * factor + plus + holds(rules.bonus, ram) * rules.extra) & 0xFF
+
+
+def _left(rules: Rules, ram: jax.Array, before: jax.Array, was: jax.Array,
+          now: jax.Array) -> jax.Array:
+    """Return the lives after a frame with `before`, in which the number in RAM went to `now`."""
+    counts = jnp.where(now == before - 1, holds(rules.loss, ram), holds(rules.jumps, ram))
+    counts &= (rules.follow != form.CHANGES) | (now != was)
+    fell = now == (was - 1) & 0xFF
+    return jnp.where(rules.follow == form.STEPS, before - fell, jnp.where(counts, now, before))
