@@ -55,9 +55,11 @@ def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapsh
 
 
 @jax.jit
-def read_outcomes(rules: outcomes.Rules, ram: jax.Array, lives: jax.Array) -> outcomes.Outcome:
-    """Return each lane's score, lives and end; `lives`: of the frame before."""
-    return jax.vmap(outcomes.read)(rules, ram, lives)
+def read_outcomes(
+    rules: outcomes.Rules, ram: jax.Array, before: outcomes.Outcome
+) -> outcomes.Outcome:
+    """Return each lane's score, lives and end after a frame, from those before it."""
+    return jax.vmap(outcomes.read)(rules, ram, before.lives, before.score)
 
 
 @jax.jit

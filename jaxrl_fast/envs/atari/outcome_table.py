@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxrl_fast.envs.atari.outcome_form import NEVER, Game, bcd, game
+from jaxrl_fast.envs.atari.outcome_form import Game, bcd, game
 
 GAMES: dict[str, Game] = {
     "alien": game(
