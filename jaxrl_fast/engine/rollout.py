@@ -76,7 +76,7 @@ def draw(
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise,
     clock: Clock, mode: str, unroll: int | None = None,
-    watch: bool = False, most: int = 8,
+    watch: bool = False, most: int = 4,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
@@ -116,7 +116,10 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             end, row = step(actor, tree.take(rows, 0))
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
-            end, (steps, faults) = lowering.scan(step, actor, rows, most=most)
+            # inner loops of physics copy slices; elsewhere only observations enter products
+            physics = len(jax.tree.leaves(actor.env)) > 16
+            end, (steps, faults) = lowering.scan(step, actor, rows, most=most,
+                                                 apart=Actor(physics, True, True))
         else:
             end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)

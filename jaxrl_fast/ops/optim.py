@@ -62,13 +62,17 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
     tx = optax.chain(*_clip(max_grad_norm), direction)
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
-        packed = pack(grads)
+        packed, minus = pack(grads), lambda p, d: p - (rate * d).astype(p.dtype)
         if max_grad_norm is not None and len(packed) > 1 and sum(x.size for x in packed) <= VECTOR:
             way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
         else:
             way, state = tx.update(packed, state)
-        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype),
-                            params, unpack(way, grads)), state
+        apart = lambda params, way: jax.tree.map(minus, params, unpack(way, grads))
+        if not lowering.reaches_a_gpu() or len({x.dtype for x in jax.tree.leaves(params)}) > 1:
+            return apart(params, way), state
+        # small leaves are one branch of the kernel that writes a packed carry
+        together = lambda params, way: unpack(list(map(minus, _vectors(params), way)), grads)
+        return lowering.on_gpu(together, apart, params, way), state
 
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
@@ -129,10 +133,13 @@ VECTOR = 1 << 18
 
 def pack(params: Any) -> list[jax.Array]:
     """Return the large leaves as vectors, then one vector of all others."""
-    flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
-    small = [x for x in flat if x.size <= SMALL]
     # else XLA computes each element of the concatenation by itself
-    small = jax.lax.optimization_barrier(small)
+    return _vectors(params, jax.lax.optimization_barrier)
+
+
+def _vectors(params: Any, seen: Callable = lambda small: small) -> list[jax.Array]:
+    flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
+    small = seen([x for x in flat if x.size <= SMALL])
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
 
 

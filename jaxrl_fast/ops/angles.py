@@ -1,0 +1,53 @@
+"""Sine and cosine: on a GPU by polynomials, which compile and run in a tenth of the instructions.
+
+XLA's own reduce any float32 by a loop over 2/pi's bits, some 250 instructions of PTX each. A kernel
+that takes eight steps of an environment holds it 16 times.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxrl_fast.ops.lowering import on_gpu, reaches_a_gpu
+
+# pi/2 in four parts: the first three have eight bits, so multiples below 2^16 are exact
+PARTS = (1.5703125, 0.0004825592041015625, 1.2665987014770508e-06, 9.920935796805404e-10)
+# Taylor-like, least error on [-pi/4, pi/4] (Moshier, Cephes, sinf.c)
+SINE = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
+COSINE = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
+
+
+def sin_cos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return (sin x, cos x) of radians, float32.
+
+    On a GPU to 1e-7 for |x| up to 10^5, where float32 itself is 4e-3 apart; derivatives too.
+    """
+    plain = lambda x: (jnp.sin(x), jnp.cos(x))
+    return on_gpu(by_polynomials, plain, x) if reaches_a_gpu() else plain(x)
+
+
+@jax.custom_jvp
+def by_polynomials(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return (sin x, cos x) from x less its nearest multiple of pi/2."""
+    turns = jnp.round(x * (2 / jnp.pi))
+    for part in PARTS:
+        x = x - turns * part
+    square = x * x
+    sine = x + x * square * _polynomial(SINE, square)
+    cosine = 1 - 0.5 * square + square * square * _polynomial(COSINE, square)
+    quarter = turns.astype(jnp.int32) & 3
+    odd = quarter % 2 == 1
+    sine, cosine = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
+    return (jnp.where(quarter >= 2, -sine, sine),
+            jnp.where((quarter == 1) | (quarter == 2), -cosine, cosine))
+
+
+@by_polynomials.defjvp
+def _(primals, tangents):
+    sine, cosine = by_polynomials(*primals)
+    return (sine, cosine), (cosine * tangents[0], -sine * tangents[0])
+
+
+def _polynomial(terms: tuple[float, ...], x: jax.Array) -> jax.Array:
+    return terms[0] + x * (terms[1] + x * terms[2])
