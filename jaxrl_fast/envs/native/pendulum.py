@@ -11,7 +11,6 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.native import draw
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops.angles import sin_cos
 from jaxrl_fast.spaces import Box
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -61,7 +60,7 @@ class Pendulum(Env):
         torque = jnp.clip(action[..., 0], -self.max_torque, self.max_torque)
         angle = (theta + math.pi) % (2 * math.pi) - math.pi
         reward = -(angle**2 + 0.1 * speed**2 + 0.001 * torque**2)
-        weight = 3 * self.g / (2 * self.l) * sin_cos(theta)[0]
+        weight = 3 * self.g / (2 * self.l) * jnp.sin(theta)
         acceleration = weight + 3.0 / (self.m * self.l**2) * torque
         speed = jnp.clip(speed + acceleration * self.dt, -self.max_speed, self.max_speed)
         physics, time = jnp.stack([theta + speed * self.dt, speed], axis=-1), time + 1
@@ -80,5 +79,4 @@ class Pendulum(Env):
 def _observe(physics: jax.Array) -> jax.Array:
     """Return observations (cos, sin, theta') [..., 3] of (theta, theta') [..., 2]."""
     theta, speed = physics[..., 0], physics[..., 1]
-    sine, cosine = sin_cos(theta)
-    return jnp.stack([cosine, sine, speed], axis=-1)
+    return jnp.stack([jnp.cos(theta), jnp.sin(theta), speed], axis=-1)
