@@ -76,15 +76,21 @@ def draw(
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise,
     clock: Clock, mode: str, unroll: int | None = None,
-    watch: bool = False, most: int = 4,
+    watch: bool = False, most: int | None = None,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan; None: by the platform, at `most`. watch: record faults step by step. All
-        static.
+    unroll: of the scan; None: by the platform, at `most` (None: by the size of the state). watch:
+        record faults step by step. All static.
     """
     # the cache of traces knows no defaults
     return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)
+
+
+PHYSICS = 16  # arrays in a state of classic control, MinAtar and the like: at most
+# Steps of a GPU's loop in a row. Each array of a state is a launch in a turn: few of them cost less
+# than steps take to compile.
+STEPS, FEW_STEPS, FEW_ARRAYS = 8, 4, 3
 
 
 # one trace, also for callers that ask for shapes
@@ -117,9 +123,9 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
             # inner loops of physics copy slices; elsewhere only observations enter products
-            physics = len(jax.tree.leaves(actor.env)) > 16
-            end, (steps, faults) = lowering.scan(step, actor, rows, most=most,
-                                                 apart=Actor(physics, True, True))
+            apart = Actor(len(jax.tree.leaves(actor.env)) > PHYSICS, True, True)
+            most = most or (FEW_STEPS if len(jax.tree.leaves(actor)) <= FEW_ARRAYS else STEPS)
+            end, (steps, faults) = lowering.scan(step, actor, rows, most=most, apart=apart)
         else:
             end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)

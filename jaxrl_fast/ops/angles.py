@@ -1,7 +1,7 @@
-"""Sine and cosine: on a GPU by polynomials, which compile and run in a tenth of the instructions.
+"""Sine and cosine: on a GPU by polynomials.
 
-XLA's own reduce any float32 by a loop over 2/pi's bits, some 250 instructions of PTX each. A kernel
-that takes eight steps of an environment holds it 16 times.
+XLA's reduce any float32 by the bits of 2/pi: with them a kernel of a step of CartPole has 494 lines
+of PTX, with these 157, and compiles in less time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from jaxrl_fast.ops.lowering import on_gpu, reaches_a_gpu
 
 # pi/2 in four parts: the first three have eight bits, so multiples below 2^16 are exact
 PARTS = (1.5703125, 0.0004825592041015625, 1.2665987014770508e-06, 9.920935796805404e-10)
-# Taylor-like, least error on [-pi/4, pi/4] (Moshier, Cephes, sinf.c)
+# of least error on [-pi/4, pi/4] (Moshier's Cephes, sinf.c)
 SINE = (-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4)
 COSINE = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
 
@@ -21,7 +21,7 @@ COSINE = (4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5)
 def sin_cos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (sin x, cos x) of radians, float32.
 
-    On a GPU to 1e-7 for |x| up to 10^5, where float32 itself is 4e-3 apart; derivatives too.
+    On a GPU right to 1.2e-7 for |x| up to 10^5; its error grows above 10^6.
     """
     return on_gpu(by_polynomials, _plain, x) if reaches_a_gpu() else _plain(x)
 

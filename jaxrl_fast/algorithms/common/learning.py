@@ -60,7 +60,7 @@ def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
         return algo.prepare(agent, trajectory)
 
 
-FEW_UPDATES = 32  # up to which compile time counts for more than a GPU's launches of each turn
+FEW_UPDATES = 16  # up to which compile time counts for more than a GPU's launches of each turn
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree,
