@@ -89,7 +89,7 @@ def collect(
 
 PHYSICS = 16  # arrays in a state of classic control, MinAtar and the like: at most
 # Steps of a GPU's loop in a row. Each array of a state is a launch in a turn: few of them cost less
-# than steps take to compile, but for rollouts that need no loop.
+# than steps take to compile. Not where a rollout needs no loop or is differentiated.
 STEPS, FEW_STEPS, FEW_ARRAYS = 8, 4, 3
 
 
@@ -125,7 +125,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             # inner loops of physics copy slices; elsewhere only observations enter products
             apart = Actor(len(jax.tree.leaves(actor.env)) > PHYSICS, True, True)
             long = jax.tree.leaves(rows)[0].shape[0] > STEPS
-            few = long and len(jax.tree.leaves(actor)) <= FEW_ARRAYS
+            few = len(jax.tree.leaves(actor)) <= FEW_ARRAYS and long and not algo.whole_rollouts
             most = most or (FEW_STEPS if few else STEPS)
             end, (steps, faults) = lowering.scan(step, actor, rows, most=most, apart=apart)
         else:

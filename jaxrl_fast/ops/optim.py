@@ -63,20 +63,19 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
         packed, moved = pack(grads), lambda p, d: p - (rate * d).astype(p.dtype)
-
-        def apart(params: Any, packed: list[jax.Array], state: Any) -> tuple[Any, Any]:
+        several = max_grad_norm is not None and len(packed) > 1
+        joins = several and sum(x.size for x in packed) <= VECTOR
+        if joins:
+            way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
+        else:
             way, state = tx.update(packed, state)
-            return jax.tree.map(moved, params, unpack(way, params)), state
-
-        def joined(params: Any, packed: list[jax.Array], state: Any) -> tuple[Any, Any]:
-            way, state = _joined(tx.update)(packed, state)
-            # a kernel that writes a packed carry has a branch for each of its parts
-            return unpack(list(map(moved, _vectors(params), way)), params), state
-
-        alike = len(packed) > 1 and len({x.dtype for x in jax.tree.leaves(params)}) == 1
-        if max_grad_norm is None or not alike or sum(x.size for x in packed) > VECTOR:
-            return apart(params, packed, state)
-        return lowering.on_gpu(joined, apart, params, packed, state)
+        apart = lambda params, way: jax.tree.map(moved, params, unpack(way, grads))
+        alike = len({x.dtype for x in jax.tree.leaves(params)}) == 1
+        if not (joins and alike and lowering.reaches_a_gpu()):
+            return apart(params, way), state
+        # a kernel that writes a packed carry has a branch for each of its parts
+        together = lambda params, way: unpack(list(map(moved, _vectors(params), way)), grads)
+        return lowering.on_gpu(together, apart, params, way), state
 
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
