@@ -209,8 +209,6 @@ def scan_sum(
     def packed(packed, x):
         carry, total, lost = unpack(packed)
         carry, y = step(carry, x)
-        if stores and unroll > 1:
-            y = jax.lax.optimization_barrier(y)
         return pack((carry, *sums.add(total, lost, y))), ()
 
     def on_vectors(carry, xs):
