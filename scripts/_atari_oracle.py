@@ -121,3 +121,39 @@ def tables(oracle: Oracle, ram: np.ndarray) -> dict[int, list[tuple[int, int, bo
         if any(changed(i, value) != usual for value in values):
             found[i] = [changed(i, value) for value in range(256)]
     return found
+
+
+def ask(name: str, choices: dict[int, np.ndarray], count: int, seed: int = 0) -> Trace:
+    """Return `count` sequences of up to five RAMs with ALE's outcomes; an end is the last.
+
+    choices: {address: values of a byte}. A RAM is one of a game, with a value for half of these
+    bytes, or random bytes, with a value for each.
+    """
+    trace, rng = play(name, 1500, seed + 5), np.random.default_rng(seed)
+    oracle = Oracle(name, trace.ram[0])
+    rows: list[tuple] = []
+
+    def drawn(ram: np.ndarray, every: bool) -> np.ndarray:
+        other = ram.astype(np.uint8)
+        for at, values in choices.items():
+            if every or rng.random() < 0.5:
+                other[at - _RAM] = rng.choice(values)
+        return other
+
+    for _ in range(count):
+        random, ram = bool(rng.random() < 0.3), trace.ram[0]
+        for step in range(5):
+            fresh = step == 0 or rng.random() < 0.5
+            known = trace.ram[rng.integers(len(trace.ram))]
+            base = (rng.integers(0, 256, RAM) if random else known) if fresh else ram
+            ram = drawn(base, fresh and random)
+            if step:
+                oracle.set(ram)
+            else:
+                oracle(ram)
+            reward = oracle.ale.act(0) if step else 0
+            over = oracle.ale.game_over()
+            rows.append((ram, reward, oracle.ale.lives(), over, step == 0))
+            if over:
+                break
+    return Trace(*(np.array(column) for column in zip(*rows, strict=True)))

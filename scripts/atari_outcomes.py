@@ -2,6 +2,7 @@
 
     python scripts/atari_outcomes.py seaquest qbert    # prints lines of outcome_table.py
     python scripts/atari_outcomes.py --check seaquest  # plays whole games against the table
+    python scripts/atari_outcomes.py --ask 9000 qbert  # compares answers of ALE with the table
 
 ALE takes any image under a game's name and reads that game's outcomes from its RAM. The image here
 never writes RAM after its start, so ALE's answers are a function of bytes that this script sets:
@@ -18,7 +19,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from _atari_oracle import Oracle, Trace, play, tables
+from _atari_oracle import Oracle, Trace, ask, play, tables
 
 from jaxrl_fast.envs.atari import outcome_form, outcomes
 from jaxrl_fast.envs.atari.outcome_form import FIRST, Game
@@ -193,7 +194,9 @@ def line(name: str, game: Game) -> str:
         if getattr(game, field) != Game._field_defaults[field]:
             parts.append(f"{field}={test(getattr(game, field))}")
     parts += [f"major={numbers(game.major)}"] if game.major else []
-    for field in ("extra", "last"):
+    flags = [f"({test(one)}, {points})" for one, points in game.flags]
+    parts += [f"flags={rows(flags)}"] if flags else []
+    for field in ("wraps", "low", "high", "quiet", "extra", "last", "left"):
         if getattr(game, field) != Game._field_defaults[field]:
             parts.append(f"{field}={getattr(game, field)}")
     groups = [[test(one) for one in group] for group in game.ends]
@@ -283,10 +286,11 @@ def check(game: Game, trace: Trace) -> Found:
     rows = trace.ram, trace.lives.astype(np.int32), trace.first
     more = -count % _ROWS  # traces of several lengths share a program
     padded = (np.pad(x, [(0, more)] + [(0, 0)] * (x.ndim - 1), "edge") for x in rows)
-    found = jax.device_get(_read(outcomes.pack(game), *padded))
+    rules = outcomes.pack(game)
+    found = jax.device_get(_read(rules, *padded))
     said = jax.tree.map(lambda x: x[:count], found)
     later = ~trace.first[1:]
-    gained = np.array(outcomes.gained(said.score[:-1], said.score[1:]))
+    gained = np.array(outcomes.reward(rules, said.score[:-1], jax.tree.map(lambda x: x[1:], said)))
     wrong = {
         "reward": int(np.sum((gained != trace.reward[1:]) & later)),
         "lives": int(np.sum(said.lives != trace.lives)),
@@ -295,23 +299,39 @@ def check(game: Game, trace: Trace) -> Found:
     return Found(game, len(trace.ram), wrong)
 
 
+def choices(game: Game) -> dict[int, np.ndarray]:
+    """Return {address: values} of the bytes that a row reads; of a score's: decimals and tests'."""
+    tests = [game.unset, game.loss, game.bonus, game.jumps, *(test for test, _ in game.flags)]
+    tests += [test for group in game.ends for test in group]
+    found = {at: np.arange(256) for at, mask, *_ in (*tests, game.lives) if mask}
+    for at, high, low, *more in (*game.score, *game.major):
+        digits = np.arange(10)
+        pairs = digits[: 10 if high else 1, None] * 16 + digits[: 10 if low else 1]
+        tested = [value for byte, _, value, _ in tests if byte == at]
+        found[at] = np.array([*pairs.ravel() << (more[0] if more else 0), *tested])
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("games", nargs="+")
     parser.add_argument("--check", action="store_true", help="play games against the table")
+    parser.add_argument("--ask", type=int, default=0, help="sequences of RAMs that ALE is asked")
     parser.add_argument("--frames", type=int, default=20_000, help="frames of random play")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     failed = 0
     for name in args.games:
-        trace = play(name, args.frames, args.seed)
-        found = check(GAMES[name], trace) if args.check else derive(name, trace)
+        asked = args.ask and ask(name, choices(GAMES[name]), args.ask, args.seed)
+        trace = asked or play(name, args.frames, args.seed)
+        known = args.check or args.ask
+        found = check(GAMES[name], trace) if known else derive(name, trace)
         failed += any(found.wrong.values())
         wrong = ", ".join(f"{count} {what}" for what, count in found.wrong.items() if count)
         ends, gained = int(trace.over.sum()), int((trace.reward != 0).sum())
         seen = f"{found.frames} frames, {ends} ends, {gained} rewards"
         print(f"{name}: {seen}: {f'wrong: {wrong}' if wrong else 'equal'}", flush=True)
-        if not args.check:
+        if not known:
             print(line(name, found.game), flush=True)
     return int(failed > 0)
 

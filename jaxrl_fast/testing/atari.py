@@ -121,7 +121,7 @@ def check_atari(
         m, c = play(m, c, rom, actions)
         ours = jax.device_get((m.ram, machine.shown(m), m.bad))
         after = jax.device_get(read_outcomes(rules, m.ram, before.lives))
-        gained = jax.device_get(outcomes.gained(before.score, after.score))
+        gained = jax.device_get(outcomes.reward(rules, before.score, after))
         left = np.array(after.lives)
         for i, lane in enumerate(lanes):
             if i in differs:

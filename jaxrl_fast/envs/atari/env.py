@@ -221,7 +221,7 @@ class AtariEnv(Env):
             frames = old.frames + on
             over = old.over | (on & found.over)
             cut = old.cut | (on & (frames > self.max_num_frames_per_episode))
-            reward = old.reward + jnp.where(on, outcomes.gained(old.score, found.score), 0)
+            reward = old.reward + jnp.where(on, outcomes.reward(rules, old.score, found), 0)
             lives = jnp.where(on, found.lives, old.lives)
             return _Judged(found.score, lives, frames, reward, over, cut), on & ~over & ~cut
 

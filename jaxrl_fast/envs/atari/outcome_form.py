@@ -12,6 +12,7 @@ Test = tuple[int, int, int, int]  # address, mask, value, how the masked byte re
 Terms = tuple[tuple[int, ...], ...]
 ALWAYS, NEVER = (FIRST, 0, 0, 0), (FIRST, 0, 1, 0)
 ANY = -1
+MOST = 2**30  # above every reward
 
 
 class Game(NamedTuple):
@@ -22,6 +23,11 @@ class Game(NamedTuple):
     score: Terms
     major: Terms = ()  # where this sum changes, its change is the reward, not the score's
     unset: Test = NEVER  # the score is 0 where this is true
+    flags: tuple[tuple[Test, int], ...] = ()  # points that the score has where a test holds
+    wraps: int = 0  # a score that falls has passed this number
+    low: int = -MOST  # a frame's reward is at least this
+    high: int = MOST
+    quiet: bool = False  # the frame of the end brings no reward
     # Address, mask, shift, factor, sum; a shift of COUNT counts the masked bits.
     lives: tuple[int, int, int, int, int] = (FIRST, 0, 0, 0, 0)
     loss: Test = ALWAYS  # a loss of one life counts where this is true
@@ -30,6 +36,7 @@ class Game(NamedTuple):
     jumps: Test = ALWAYS  # another change of the lives counts where this is true
     ends: tuple[tuple[Test, ...], ...] = ()  # over where every test of a group is true
     last: int = ANY  # with that many lives in the frame before
+    left: int = 0  # lives that ALE reports after the end
 
 
 def bcd(*bytes_: int, unit: int = 1) -> Terms:
@@ -47,6 +54,7 @@ def game(score: Terms, lives: tuple[int, ...] = (FIRST, 0, 0, 0, 0), end: Any = 
     test = lambda x: (*x, EQUAL) if len(x) == 3 else x
     more = {name: test(x) if name in ("unset", "loss", "bonus", "jumps") else x
             for name, x in more.items()}
+    more["flags"] = tuple((test(one), points) for one, points in more.get("flags", ()))
     ends = ((end,) if isinstance(end[0], int) else end,) if end else ends
     groups = tuple(tuple(map(test, group)) for group in ends)
     return Game(score, lives=(*lives, *(0, 1, 0)[len(lives) - 2 :]), ends=groups, **more)

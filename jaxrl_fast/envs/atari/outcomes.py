@@ -18,7 +18,7 @@ from jaxrl_fast.envs.atari.outcome_form import FIRST, Game
 from jaxrl_fast.envs.atari.outcome_table import GAMES
 from jaxrl_fast.errors import ConfigError, nearest
 
-_TERMS, _GROUPS, _TESTS = 7, 4, 4
+_TERMS, _FLAGS, _GROUPS, _TESTS = 7, 2, 4, 4
 
 
 class Rules(NamedTuple):
@@ -27,6 +27,8 @@ class Rules(NamedTuple):
     # int32 [2, terms, 5], major ones first: byte, points of its upper and lower bits, shift, blank
     score: jax.Array
     unset: jax.Array  # [4]: byte, mask, value, relation
+    flags: jax.Array  # [flags, 5]: byte, mask, value, relation, points
+    limits: jax.Array  # [4]: wraps, low, high, quiet
     lives: jax.Array  # [5]: byte, mask, shift, factor, sum
     loss: jax.Array  # [4]: byte, mask, value, relation
     bonus: jax.Array  # [4]: byte, mask, value, relation
@@ -34,12 +36,13 @@ class Rules(NamedTuple):
     jumps: jax.Array  # [4]: byte, mask, value, relation
     ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
     last: jax.Array
+    left: jax.Array
 
 
 class Outcome(NamedTuple):
     """A game's score, lives and end, as read from a RAM."""
 
-    score: jax.Array  # [2]: see `gained`
+    score: jax.Array  # [2]: see `reward`
     lives: jax.Array
     over: jax.Array
 
@@ -49,13 +52,16 @@ def pack(game: Game) -> Rules:
     score = [_terms(game.major), _terms(game.score)]
     groups = [[*group, *[form.ALWAYS] * (_TESTS - len(group))] for group in game.ends]
     groups += [[form.NEVER] * _TESTS] * (_GROUPS - len(groups))
-    raw = score, game.unset, game.lives, game.loss, game.bonus, game.jumps, groups
+    flags = [(*test, points) for test, points in game.flags]
+    flags += [(*form.NEVER, 0)] * (_FLAGS - len(flags))
+    raw = score, game.unset, flags, game.lives, game.loss, game.bonus, game.jumps, groups
     parts = [np.array(part, np.int32) for part in raw]
     for part in parts:
         part[..., 0] -= FIRST
-    terms, unset, lives, loss, bonus, jumps, ends = parts
-    extra, last = np.int32(game.extra), np.int32(game.last)
-    return Rules(terms, unset, lives, loss, bonus, extra, jumps, ends, last)
+    terms, unset, flags, lives, loss, bonus, jumps, ends = parts
+    limits = np.array([game.wraps, game.low, game.high, game.quiet], np.int32)
+    extra, last, left = (np.int32(one) for one in (game.extra, game.last, game.left))
+    return Rules(terms, unset, flags, limits, lives, loss, bonus, extra, jumps, ends, last, left)
 
 
 def _terms(terms: form.Terms) -> list[tuple[int, ...]]:
@@ -77,7 +83,7 @@ def read(rules: Rules, ram: jax.Array, before: jax.Array) -> Outcome:
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the sums of the major and of the other terms of `ram`, uint8 [128]; see `gained`."""
+    """Return the sums of the major and of the other terms of `ram`, uint8 [128]; see `reward`."""
     at, high, low, shift, blank = jnp.moveaxis(rules.score, -1, 0)
     byte = ram[at].astype(jnp.int32) >> shift
 
@@ -85,13 +91,17 @@ def score(rules: Rules, ram: jax.Array) -> jax.Array:
         return jnp.where((blank > 0) & (value == blank), 0, value)
 
     total = jnp.sum(digit(byte >> 4) * high + digit(byte & 15) * low, -1)
-    return jnp.where(holds(rules.unset, ram), 0, total)
+    flagged = jnp.sum(jnp.where(holds(rules.flags[:, :4], ram), rules.flags[:, 4], 0))
+    return jnp.where(holds(rules.unset, ram), 0, total.at[1].add(flagged))
 
 
-def gained(before: jax.Array, after: jax.Array) -> jax.Array:
-    """Return a frame's reward, int32 [...], from the scores [..., 2] before and after it."""
-    major, points = jnp.moveaxis(after - before, -1, 0)
-    return jnp.where(major != 0, major, points)
+def reward(rules: Rules, before: jax.Array, after: Outcome) -> jax.Array:
+    """Return a frame's reward, int32 [...], from the scores [..., 2] before it and its outcome."""
+    wraps, low, high, quiet = jnp.moveaxis(jnp.asarray(rules.limits), -1, 0)
+    major, points = jnp.moveaxis(after.score - before, -1, 0)
+    gained = jnp.where(major != 0, major, points)
+    gained = jnp.clip(jnp.where(gained < 0, gained + wraps, gained), low, high)
+    return jnp.where(after.over & (quiet > 0), 0, gained)
 
 
 def holds(test: jax.Array, ram: jax.Array | np.ndarray) -> jax.Array:
@@ -110,10 +120,10 @@ def over(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
 
 
 def lives(rules: Rules, ram: jax.Array, before: jax.Array) -> jax.Array:
-    """Return the lives that are left after a frame with `before`, 0 when the game is over."""
+    """Return the lives after a frame with `before`; most games have 0 when they are over."""
     at, mask, shift, factor, plus = rules.lives
     byte = ram[at].astype(jnp.int32) & mask
     part = jnp.where(shift == form.COUNT, jax.lax.population_count(byte), byte >> shift)
     left = (part * factor + plus + holds(rules.bonus, ram) * rules.extra) & 0xFF
     counts = jnp.where(left == before - 1, holds(rules.loss, ram), holds(rules.jumps, ram))
-    return jnp.where(over(rules, ram, before), 0, jnp.where(counts, left, before))
+    return jnp.where(over(rules, ram, before), rules.left, jnp.where(counts, left, before))
