@@ -141,6 +141,7 @@ def pack(params: Any) -> list[jax.Array]:
 
 
 def _vectors(params: Any, seen: Callable = lambda small: small) -> list[jax.Array]:
+    """Return `pack` of parameters, with `seen` over the small leaves."""
     flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
     small = seen([x for x in flat if x.size <= SMALL])
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
