@@ -144,10 +144,10 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
          most: int = 8, apart: Any = True) -> tuple[Any, Any]:
     """Return `jax.lax.scan` of `step`, on a GPU with up to `most` steps in a row.
 
-    Each turn of a GPU's loop costs launches: its counter, slices of `xs`, a write of each output,
-    and lost fusion with the next step. On a CPU these are instructions, and a longer body only
-    compiles longer. A GPU also gets small outputs and its carry, [B, ...], packed, but for floats
-    of parts that are `apart` (bools, a prefix of the carry's tree): products would copy slices.
+    Each turn of a GPU's loop costs launches: its counter, slices of `xs`, each output, lost fusion
+    with the next step. On a CPU a longer body only compiles longer. A GPU packs small outputs and
+    its carry, [B, ...], but for floats of parts that are `apart` (bools, a prefix of the carry's
+    tree), as products would copy slices.
     """
     if known.value not in (None, *GPUS):
         return jax.lax.scan(step, carry, xs, reverse=reverse)
