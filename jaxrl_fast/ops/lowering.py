@@ -146,8 +146,7 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
 
     Each turn of a GPU's loop costs launches: its counter, slices of `xs`, each output, lost fusion
     with the next step. On a CPU a longer body only compiles longer. A GPU packs small outputs and
-    its carry, [B, ...], but for floats of parts that are `apart` (bools, a prefix of the carry's
-    tree), as products would copy slices.
+    its carry, [B, ...], except floats of parts that are `apart`: products would copy slices.
     """
     if known.value not in (None, *GPUS):
         return jax.lax.scan(step, carry, xs, reverse=reverse)
