@@ -75,15 +75,21 @@ def draw(
 
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str,
-    unroll: int | None = None, watch: bool = False, most: int = 8,
+    unroll: int | None = None, watch: bool = False, most: int | None = None,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
-    unroll: of the scan; None: by the platform, at `most`. watch: record faults step by step. All
-        static.
+    unroll: of the scan; None: by the platform, at `most` (None: by the size of the state). watch:
+        record faults step by step. All static.
     """
     # the cache of traces knows no defaults
     return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)
+
+
+PHYSICS = 16  # arrays in a state of classic control, MinAtar and the like: at most
+# Steps of a GPU's loop in a row. Each array of a state is a launch in a turn: few of them cost less
+# than steps take to compile. Not where a rollout needs no loop or is differentiated.
+STEPS, FEW_STEPS, FEW_ARRAYS = 8, 4, 3
 
 
 # one trace, also for callers that ask for shapes
@@ -115,7 +121,12 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             end, row = step(actor, tree.take(rows, 0))
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
-            end, (steps, faults) = lowering.scan(step, actor, rows, most=most)
+            # inner loops of physics copy slices; elsewhere only observations enter products
+            apart = Actor(len(jax.tree.leaves(actor.env)) > PHYSICS, True, True)
+            long = jax.tree.leaves(rows)[0].shape[0] > STEPS
+            few = len(jax.tree.leaves(actor)) <= FEW_ARRAYS and long and not algo.whole_rollouts
+            most = most or (FEW_STEPS if few else STEPS)
+            end, (steps, faults) = lowering.scan(step, actor, rows, most=most, apart=apart)
         else:
             end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)

@@ -14,7 +14,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxrl_fast import random
-from jaxrl_fast.ops.lowering import on_cpu, on_gpu
+from jaxrl_fast.ops.lowering import on_cpu, on_gpu, reaches_a_gpu
 from jaxrl_fast.ops.precision import multiplies_exactly, rounds_operands
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.ops.stacking import along
@@ -54,6 +54,20 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     `jnp.linalg.qr` calls LAPACK on a CPU, which deadlocks with jaxlib 0.10 if two devices run a
     batch of it. Each row is projected twice, so float32 rows are orthogonal to rounding.
     """
+    rows, columns = a.shape
+    if rows == 1:  # nothing to orthogonalise, and no loop to compile
+        return a / jnp.linalg.norm(a)
+    # a GPU compiles the loops of a network's layers once if their shapes are equal
+    alike = reaches_a_gpu() and columns <= SQUARE
+    square = lambda a: _gram_schmidt(jnp.pad(a, ((0, columns - rows), (0, 0))), rows)[:rows]
+    plain = lambda a: _gram_schmidt(a, rows)
+    return on_gpu(square, plain, a) if alike else plain(a)
+
+
+SQUARE = 256  # columns up to which rows of zeros cost no time
+
+
+def _gram_schmidt(a: jax.Array, rows: int) -> jax.Array:
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
     def row(i: jax.Array, q: jax.Array) -> jax.Array:
@@ -62,9 +76,7 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
             x = x - product(product(q, x), q)
         return q.at[i].set(x / jnp.linalg.norm(x))
 
-    if a.shape[0] == 1:  # nothing to orthogonalise, and no loop to compile
-        return a / jnp.linalg.norm(a)
-    return jax.lax.fori_loop(0, a.shape[0], row, jnp.zeros_like(a))
+    return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))
 
 
 class Dense(nn.Module):

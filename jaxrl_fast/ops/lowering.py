@@ -140,12 +140,12 @@ def _(size: int, batched: list[bool], flag: jax.Array) -> tuple[jax.Array, bool]
 
 
 def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
-         most: int = 8) -> tuple[Any, Any]:
+         most: int = 8, apart: Any = True) -> tuple[Any, Any]:
     """Return `jax.lax.scan` of `step`, on a GPU with up to `most` steps in a row.
 
-    Each turn of a GPU's loop costs launches: its counter, slices of `xs`, a write of each output,
-    and lost fusion with the next step. On a CPU these are instructions, and a longer body only
-    compiles longer. A GPU also gets small outputs and integers of the carry, [B, ...], packed.
+    Each turn of a GPU's loop costs launches: its counter, slices of `xs`, each output, lost fusion
+    with the next step. On a CPU a longer body only compiles longer. A GPU packs small outputs and
+    its carry, [B, ...], except floats of parts that are `apart`: products would copy slices.
     """
     if known.value not in (None, *GPUS):
         return jax.lax.scan(step, carry, xs, reverse=reverse)
@@ -157,8 +157,9 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
     if unroll == 1:
         return plain(carry, xs)
     pack, unpack = packing(jax.eval_shape(step, carry, first)[1], lead=1)
-    floats = [x.dtype == jnp.float32 for x in jax.tree.leaves(carry)]  # products copy slices
-    keep, restore = packing(carry, floats, lead=1)
+    floats = jax.tree.map(lambda out, x: out and x.dtype == jnp.float32,
+                          jax.tree.broadcast(apart, carry), carry)
+    keep, restore = packing(carry, jax.tree.leaves(floats), lead=1)
 
     def packed(carry, x):
         carry, row = step(restore(carry), x)

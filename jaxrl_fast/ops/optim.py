@@ -62,13 +62,20 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
     tx = optax.chain(*_clip(max_grad_norm), direction)
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
-        packed = pack(grads)
-        if max_grad_norm is not None and len(packed) > 1 and sum(x.size for x in packed) <= VECTOR:
+        packed, moved = pack(grads), lambda p, d: p - (rate * d).astype(p.dtype)
+        several = max_grad_norm is not None and len(packed) > 1
+        joins = several and sum(x.size for x in packed) <= VECTOR
+        if joins:
             way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
         else:
             way, state = tx.update(packed, state)
-        return jax.tree.map(lambda p, d: p - (rate * d).astype(p.dtype),
-                            params, unpack(way, grads)), state
+        apart = lambda params, way: jax.tree.map(moved, params, unpack(way, grads))
+        alike = len({x.dtype for x in jax.tree.leaves(params)}) == 1
+        if not (joins and alike and lowering.reaches_a_gpu()):
+            return apart(params, way), state
+        # a kernel that writes a packed carry has a branch for each of its parts
+        together = lambda params, way: unpack(list(map(moved, _vectors(params), way)), grads)
+        return lowering.on_gpu(together, apart, params, way), state
 
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
@@ -129,10 +136,14 @@ VECTOR = 1 << 18
 
 def pack(params: Any) -> list[jax.Array]:
     """Return the large leaves as vectors, then one vector of all others."""
-    flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
-    small = [x for x in flat if x.size <= SMALL]
     # else XLA computes each element of the concatenation by itself
-    small = jax.lax.optimization_barrier(small)
+    return _vectors(params, jax.lax.optimization_barrier)
+
+
+def _vectors(params: Any, seen: Callable = lambda small: small) -> list[jax.Array]:
+    """Return `pack` of parameters, with `seen` over the small leaves."""
+    flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
+    small = seen([x for x in flat if x.size <= SMALL])
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
 
 

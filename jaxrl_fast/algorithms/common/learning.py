@@ -60,6 +60,9 @@ def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
         return algo.prepare(agent, trajectory)
 
 
+FEW_UPDATES = 16  # up to which compile time counts for more than a GPU's launches of each turn
+
+
 def update_all(algo: Any, agent: PyTree, mem: PyTree,
                it: Iteration) -> tuple[PyTree, PyTree, Metrics]:
     """Scan an iteration's updates: fetch, update, feedback. Returns (agent, memory, metrics)."""
@@ -80,7 +83,8 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree,
     if count == 1:
         (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
     else:  # a replay may be divided over devices, an agent is whole
-        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=4)
+        most = 2 if count <= FEW_UPDATES else 4
+        (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=most)
     return agent, mem, metrics
 
 

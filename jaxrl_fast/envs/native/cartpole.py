@@ -10,6 +10,7 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.native import draw
 from jaxrl_fast.fields import setting
+from jaxrl_fast.ops.angles import sin_cos
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -60,7 +61,7 @@ class CartPole(Env):
         force = jnp.where(action == 1, self.force_mag, -self.force_mag)
         total_mass = self.masscart + self.masspole
         polemass_length = self.masspole * self.length
-        cos, sin = jnp.cos(theta), jnp.sin(theta)
+        sin, cos = sin_cos(theta)
         temp = (force + polemass_length * theta_dot**2 * sin) / total_mass
         theta_acc = (self.gravity * sin - cos * temp) / (
             self.length * (4.0 / 3.0 - self.masspole * cos**2 / total_mass)
