@@ -124,16 +124,16 @@ def tables(oracle: Oracle, ram: np.ndarray) -> dict[int, list[tuple[int, int, bo
 
 
 def ask(name: str, choices: dict[int, np.ndarray], count: int, seed: int = 0) -> Trace:
-    """Return `count` sequences of up to five RAMs with ALE's outcomes; an end is the last.
+    """Return ALE's outcomes of `count` sequences of one to five RAMs; an end closes a sequence.
 
-    choices: {address: values of a byte}. A RAM is one of a game, with a value for half of these
-    bytes, or random bytes, with a value for each.
+    choices: {address: values}. A RAM comes from a game, the RAM before or random bytes; about half
+    of these bytes take one of their values, all in fresh random RAMs.
     """
     trace, rng = play(name, 1500, seed + 5), np.random.default_rng(seed)
     oracle = Oracle(name, trace.ram[0])
     rows: list[tuple] = []
 
-    def drawn(ram: np.ndarray, every: bool) -> np.ndarray:
+    def vary(ram: np.ndarray, every: bool) -> np.ndarray:
         other = ram.astype(np.uint8)
         for at, values in choices.items():
             if every or rng.random() < 0.5:
@@ -141,12 +141,12 @@ def ask(name: str, choices: dict[int, np.ndarray], count: int, seed: int = 0) ->
         return other
 
     for _ in range(count):
-        random, ram = bool(rng.random() < 0.3), trace.ram[0]
+        from_noise, ram = bool(rng.random() < 0.3), trace.ram[0]
         for step in range(5):
             fresh = step == 0 or rng.random() < 0.5
             known = trace.ram[rng.integers(len(trace.ram))]
-            base = (rng.integers(0, 256, RAM) if random else known) if fresh else ram
-            ram = drawn(base, fresh and random)
+            base = (rng.integers(0, 256, RAM) if from_noise else known) if fresh else ram
+            ram = vary(base, fresh and from_noise)
             if step:
                 oracle.set(ram)
             else:

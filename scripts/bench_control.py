@@ -243,8 +243,8 @@ def cached(env):
 
     class Cached(Resets):
         def draw(self, env, key, num_steps, num_envs, t):
-            return Frozen(env.init(jax.random.key(7), num_envs)).draw(env, key, num_steps, num_envs,
-                                                                      t)
+            frozen = Frozen(env.init(jax.random.key(7), num_envs))
+            return frozen.draw(env, key, num_steps, num_envs, t)
 
     env = copy.copy(env)
     env.resets = Cached()

@@ -32,7 +32,7 @@ PROGRAMS = (
 POINTS = 10.0
 
 
-def compared(algo: str, environment: str, seconds: float) -> dict[str, dict[str, float]]:
+def compare(algo: str, environment: str, seconds: float) -> dict[str, dict[str, float]]:
     """Return {piece: shares by trace and alone, and their difference in points}."""
     prepared = prepare(jf.preset(algo, environment), jf.make(environment), run_config(100_000, {}))
     profile, run = measure(prepared, None, seconds)
@@ -52,7 +52,7 @@ def main() -> int:
     print(f"machine: {busy(machine.examine()) or 'free'}")
     found = {}
     for algo, environment in PROGRAMS:
-        found[f"{algo} {environment}"] = rows = compared(algo, environment, options.seconds)
+        found[f"{algo} {environment}"] = rows = compare(algo, environment, options.seconds)
         print(f"{algo} {environment}\n  {'piece':14}{'trace':>8}{'alone':>8}{'points':>8}")
         for name, row in rows.items():
             print(f"  {name:14}{row['trace']:8.1%}{row['alone']:8.1%}{row['points']:8.1f}",

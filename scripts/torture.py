@@ -242,8 +242,8 @@ def swept(folder, args, rng):
     code, err = finish(process)
     if code:
         raise Failed(f"exit code {code}: {err[-300:]}")
-    if (folder / "sweep" / "table.csv").read_bytes() != (folder / "sweep-whole"
-                                                         / "table.csv").read_bytes():
+    tables = [(folder / name / "table.csv").read_bytes() for name in ("sweep", "sweep-whole")]
+    if tables[0] != tables[1]:
         raise Failed("another table")
     return f"{parts} parts, {killed} kills; the same table.csv"
 

@@ -29,7 +29,7 @@ def lines(name: str, row: Row, raced: dict[str, Any], machine: dict[str, Any]) -
         "table": "rows", "row": name, "what": row.what, "unit": row.unit, "seeds": None,
         "value": round(found[mine]["steps_per_second"]), "compile": compiling(found[mine]),
         "command": f"jaxrl-fast bench {name}", "date": machine["date"][:10],
-        "load": [min(load), max(load)] if load else None, **describe_machine(machine),
+        **describe_machine(machine), "load": [min(load), max(load)] if load else None,
     }  # fmt: skip
     if not peers:
         return [common | {"peer": None, "turns": None}]

@@ -73,7 +73,7 @@ def read_arguments(command: str, about: str, argv: Sequence[str],
     words, flags = positionals(argv, len(argv), options)
     given = parse(f"{PROG} {command} {known.takes}".strip(), about, options, flags)
     most = len(argv) if "..." in optional else len(wanted) + bool(optional)
-    typed = f"{PROG} {command} {known.tries[0].partition(' --')[0]}"
+    typed = f"{PROG} {command} {known.tries[0]}".partition(" --")[0]
     if len(words) < len(wanted):
         name = wanted[len(words)]
         twice = " at least twice" if wanted.count(name) > 1 else ""

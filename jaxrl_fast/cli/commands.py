@@ -13,9 +13,9 @@ class Command(NamedTuple):
     """One command.
 
     run: "file:function" in `cli/`. tries: what to type after the name, for its help. flags: name of
-    the tuple of its own options in that file. leaves: flags of a training run that it does not
-    take. plans: whether the function takes (plan, flags) of `read_plan`. backend: whether the
-    command starts JAX's backend.
+    the tuple of its own options in that file. omits: flags of `train` that a command with ALGO ENV
+    does not take. plans: whether the function takes (plan, flags) of `read_plan`. backend: whether
+    the command starts JAX's backend.
     """
 
     takes: str  # after the name
@@ -23,7 +23,7 @@ class Command(NamedTuple):
     run: str
     tries: tuple[str, ...]
     flags: str = "OPTIONS"
-    leaves: tuple[str, ...] = ("out", "resume")
+    omits: tuple[str, ...] = ("out", "resume")
     plans: bool = False
     backend: bool = True
 
@@ -50,11 +50,11 @@ GROUPS: dict[str, dict[str, Command]] = {  # with a prompt, the overview is a sc
         "train": Command(
             "ALGO ENV", "into a run directory; --resume RUN goes on", "train:start",
             ("ppo CartPole-v1 --seeds 8 --algo.learning-rate 1e-3",
-             "dqn Breakout-MinAtar --env.sticky-actions 0.1 --seeds 4"), leaves=()),
+             "dqn Breakout-MinAtar --env.sticky-actions 0.1 --seeds 4"), omits=()),
         "sweep": Command(
             "ALGO ENV", "many settings times many seeds, ranked", "sweep:start",
             ("ppo CartPole-v1 --seeds 4 --grid algo.discount=0.9,0.99",),
-            leaves=("config", "horizon")),
+            omits=("config", "horizon")),
         "plan": Command(
             "ALGO ENV", "the device memory that such a run takes", "plan:print_plan",
             ("dqn Breakout-MinAtar --seeds 8",), plans=True),

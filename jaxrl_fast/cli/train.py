@@ -76,7 +76,7 @@ def read_plan(argv: list[str], command: str,
               members: int | None = None) -> tuple[Plan, dict[str, Any]]:
     """Return the plan of a command line for a new run, and its given flags.
 
-    members: of a sweep, for its devices.
+    members: number of members for which devices are requested; None: the flags' seeds.
     """
     names, flags = args.positionals(argv, 2, options_of(command))
     file = args.peek(argv, "--config")
@@ -140,10 +140,13 @@ def describe_train(names: list[str], flags: list[str], file: str | None,
 
 
 def options_of(command: str, plan: Plan | None = None) -> list[Option]:
-    """Return the flags of a command that takes ALGO ENV; without a plan, those of all of them."""
+    """Return the flags of a command that takes ALGO ENV.
+
+    plan: adds the flags of its algorithm and environment.
+    """
     plan, known = plan or Plan("", "", []), COMMANDS[command]
-    leaves = {*known.leaves, *(("resume",) if plan.environment else ())}
-    common = [option for option in (*_run_options(plan), *START) if option.name not in leaves]
+    omits = {*known.omits, *(("resume",) if plan.environment else ())}
+    common = [option for option in (*_run_options(plan), *START) if option.name not in omits]
     return [*common, *known.options, *_algorithm_options(plan), *_environment_options(plan)]
 
 

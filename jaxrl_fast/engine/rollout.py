@@ -86,9 +86,9 @@ def collect(
     return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)
 
 
-PHYSICS = 16  # arrays in a state of classic control, MinAtar and the like: at most
-# Steps of a GPU's loop in a row. Each array of a state is a launch in a turn: few of them cost less
-# than steps take to compile. Not where a rollout needs no loop or is differentiated.
+MOST_PACKED = 16  # arrays of an environment's state, above which its floats stay apart
+# Steps in a turn of a GPU's loop. Each array of the carry is a launch a turn: three or fewer cost
+# less than steps take to compile. Rollouts of one turn and whole rollouts keep STEPS.
 STEPS, FEW_STEPS, FEW_ARRAYS = 8, 4, 3
 
 
@@ -122,7 +122,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
             # inner loops of physics copy slices; elsewhere only observations enter products
-            apart = Actor(len(jax.tree.leaves(actor.env)) > PHYSICS, True, True)
+            apart = Actor(len(jax.tree.leaves(actor.env)) > MOST_PACKED, True, True)
             long = jax.tree.leaves(rows)[0].shape[0] > STEPS
             few = len(jax.tree.leaves(actor)) <= FEW_ARRAYS and long and not algo.whole_rollouts
             most = most or (FEW_STEPS if few else STEPS)

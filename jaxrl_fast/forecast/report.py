@@ -31,7 +31,7 @@ _AXES = ((86400, "days"), (3600, "hours"), (60, "minutes"))
 
 
 def show_range(x: Range, show: Any = duration) -> tuple[str, str]:
-    """Return the middle of a range, and its ends, "" if they are shown alike."""
+    """Return a range's middle and its ends ("LOW to HIGH") as text; ends "" if both look alike."""
     low, high = show(x.low), show(x.high)
     return show(x.middle), f"{low} to {high}" if low != high else ""
 

@@ -48,8 +48,8 @@ class LoggedRun(NamedTuple):
         path = self.own(new_file("path", target))
         run, real = (Path(os.path.realpath(x)) for x in (self.path, path))
         inside = real.relative_to(run).parts[:1] if real.is_relative_to(run) else ()
-        if run.is_relative_to(real) or (inside and (inside[0] in OF_THE_RUN
-                                                    or inside[0].startswith("seed-"))):
+        known = inside and (inside[0] in OF_THE_RUN or inside[0].startswith("seed-"))
+        if run.is_relative_to(real) or known:
             raise ConfigError("path", target,
                               "a file that the run itself does not write, such as "
                               f"{self.path / 'rows'}{path.suffix}")

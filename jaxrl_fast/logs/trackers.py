@@ -28,7 +28,7 @@ class Tracker(Sink):
     `KIND.step` (W&B online: up to its summary) are not sent again. Needs the extra [KIND].
 
     Args:
-        project: of the service.
+        project: name of the project at the service; `of` takes "jaxrl_fast" if none is named.
         run: the run directory, its name and the settings.
     """
 

@@ -68,6 +68,7 @@ SQUARE = 256  # columns up to which rows of zeros cost no time
 
 
 def _gram_schmidt(a: jax.Array, rows: int) -> jax.Array:
+    """Return the first `rows` rows of `a` [m, n], orthonormal; rows after them are zeros."""
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
     def row(i: jax.Array, q: jax.Array) -> jax.Array:

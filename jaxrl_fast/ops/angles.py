@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from jaxrl_fast.ops.lowering import on_gpu, reaches_a_gpu
 
-# pi/2 in four parts: the first three have eight bits, so multiples below 2^16 are exact
+# pi/2 in four parts: the first three have at most eight bits, so multiples below 2^16 are exact
 PARTS = (1.5703125, 0.0004825592041015625, 1.2665987014770508e-06, 9.920935796805404e-10)
-# Of (sin x - x) / x^3 and (cos x - 1 + x^2 / 2) / x^4 in x^2, on [-pi/4, pi/4]: minimax fits by
-# Lawson's weighted least squares, which leave 4e-9 and 1e-10 of sine and cosine.
+# Coefficients in x^2 of (sin x - x) / x^3 and (cos x - 1 + x^2 / 2) / x^4 on [-pi/4, pi/4]: minimax
+# fits by Lawson's weighted least squares, which leave 4e-9 of the sine and 1e-10 of the cosine.
 SINE = (-1.6666654944e-1, 8.3321781903e-3, -1.9517305153e-4)
 COSINE = (4.1666646867e-2, -1.3887367541e-3, 2.4438454603e-5)
 
@@ -22,7 +22,8 @@ COSINE = (4.1666646867e-2, -1.3887367541e-3, 2.4438454603e-5)
 def sin_cos(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return (sin x, cos x) of radians, float32.
 
-    On a GPU right to 1.2e-7 for |x| up to 10^5; its error grows above 10^6.
+    On a GPU right to 1.2e-7 for |x| up to 10^5. Beyond, the error reaches 0.03 at 10^6 unless the
+    compiler fuses each product with its difference.
     """
     return on_gpu(by_polynomials, _plain, x) if reaches_a_gpu() else _plain(x)
 

@@ -62,16 +62,17 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
     tx = optax.chain(*_clip(max_grad_norm), direction)
 
     def step(rate: Any, params: Any, grads: Any, state: Any) -> tuple[Any, Any]:
-        packed, moved = pack(grads), lambda p, d: p - (rate * d).astype(p.dtype)
-        several = max_grad_norm is not None and len(packed) > 1
-        joins = several and sum(x.size for x in packed) <= VECTOR
-        if joins:
+        packed = pack(grads)
+        moved = lambda p, d: p - (rate * d).astype(p.dtype)
+        clips = max_grad_norm is not None and len(packed) > 1
+        one_vector = clips and sum(x.size for x in packed) <= VECTOR
+        if one_vector:
             way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
         else:
             way, state = tx.update(packed, state)
         apart = lambda params, way: jax.tree.map(moved, params, unpack(way, grads))
         alike = len({x.dtype for x in jax.tree.leaves(params)}) == 1
-        if not (joins and alike and lowering.reaches_a_gpu()):
+        if not (one_vector and alike and lowering.reaches_a_gpu()):
             return apart(params, way), state
         # a kernel that writes a packed carry has a branch for each of its parts
         together = lambda params, way: unpack(list(map(moved, _vectors(params), way)), grads)
@@ -140,10 +141,10 @@ def pack(params: Any) -> list[jax.Array]:
     return _vectors(params, jax.lax.optimization_barrier)
 
 
-def _vectors(params: Any, seen: Callable = lambda small: small) -> list[jax.Array]:
-    """Return `pack` of parameters, with `seen` over the small leaves."""
+def _vectors(params: Any, fence: Callable = lambda small: small) -> list[jax.Array]:
+    """Return large leaves as vectors [n], then one of all others; `fence` wraps those first."""
     flat = [x.reshape(-1) for x in jax.tree.leaves(params)]
-    small = seen([x for x in flat if x.size <= SMALL])
+    small = fence([x for x in flat if x.size <= SMALL])
     return [x for x in flat if x.size > SMALL] + ([jnp.concatenate(small)] if small else [])
 
 

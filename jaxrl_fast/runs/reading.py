@@ -39,8 +39,8 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None,
         check_seed(seed_folder(path, seed), algo, env, seed, modules)
         return read_member(seed_folder(path, seed), order, 0, modules)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
-        found = checkpoints.read(order, lambda *one: _read_one(RunDir(path), checkpoints,
-                                                               one, algo, env, config, member))
+        read = lambda *one: _read_one(RunDir(path), checkpoints, one, algo, env, config, member)
+        found = checkpoints.read(order, read)
     if found is None:
         raise ConfigError("run", str(path),
                           f"a run with a checkpoint ({' or '.join(order)}); this has none")

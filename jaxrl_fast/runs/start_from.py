@@ -63,7 +63,10 @@ def read_start(source: Any) -> Given:
 
 
 def fit_start(given: Given, algo: Algorithm) -> Given:
-    """Return a start in the shapes and dtypes of an algorithm's agents. Raises ConfigError."""
+    """Return a start in the shapes and dtypes of an algorithm's agents.
+
+    Raises ConfigError for a start that does not fit, or agents without `params`.
+    """
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     if not hasattr(like, "params"):
         raise ConfigError("start_from", algo.name,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.atari import controls, games, machine, outcomes, snapshot
@@ -58,14 +59,15 @@ def start(ale: Any, image: bytes, name: str, noops: int = FEWEST_IDLE) -> snapsh
 def read_outcomes(
     rules: outcomes.Rules, ram: jax.Array, before: outcomes.Outcome
 ) -> outcomes.Outcome:
-    """Return each lane's score, lives and end after a frame, from those before it."""
+    """Return outcomes [N] after a frame, ram uint8 [N, 128], from those before it."""
     return jax.vmap(outcomes.read)(rules, ram, before.lives, before.score)
 
 
 @jax.jit
 def begin_outcomes(rules: outcomes.Rules, ram: jax.Array, lives: jax.Array) -> outcomes.Outcome:
-    """Return each lane's outcome before its next frame, with lives that are known."""
-    return outcomes.Outcome(jax.vmap(outcomes.score)(rules, ram), lives, lives < 0)
+    """Return outcomes [N] before the next frame: ram uint8 [N, 128], lives int32 [N] from ALE."""
+    score = jax.vmap(outcomes.score)(rules, ram)
+    return outcomes.Outcome(score, lives, jnp.zeros_like(lives, bool))
 
 
 def pad(rom: Rom) -> Rom:

@@ -330,8 +330,8 @@ def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tm
                            "--out", "run")
     assert code == 0, err
     settings = read(tmp_path / "run" / "config.json")["algorithm"]["settings"]
-    assert settings["network"] == settings["torso_of_mine"] == {"class": "cli_own_module:Net",
-                                                                "fields": {"features": [8, 8]}}
+    net = {"class": "cli_own_module:Net", "fields": {"features": [8, 8]}}
+    assert settings["network"] == settings["torso_of_mine"] == net
     assert settings["widths"] == [64, 64] and settings["hidden"] == [32]
     code, out, err = run_cli("eval", "run", "--episodes", "4")
     assert code == 0 and "plain on CartPole-v1" in out, err
@@ -512,8 +512,8 @@ def test_text_to_values(kind, text, value):
 def test_positionals_stand_anywhere_before_the_groups():
     split = cli_args.positionals
     assert split(["ppo", "E", "--seed", "3"], 2) == (["ppo", "E"], ["--seed", "3"])
-    assert split(["--seed", "3", "ppo", "--no-preset", "E"], 2) == (["ppo", "E"],
-                                                                    ["--seed", "3", "--no-preset"])
+    flags = ["--seed", "3", "--no-preset"]
+    assert split(["--seed", "3", "ppo", "--no-preset", "E"], 2) == (["ppo", "E"], flags)
     assert split(["--seed=3", "ppo", "E", "x"], 2) == (["ppo", "E"], ["--seed=3", "x"])
     assert split(["--seed", "-1", "ppo", "E"], 2) == (["ppo", "E"], ["--seed", "-1"])
     assert split(["ppo", "--algo.hidden", "64", "E"], 2) == (["ppo"], ["--algo.hidden", "64", "E"])

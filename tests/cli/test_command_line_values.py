@@ -102,18 +102,17 @@ def test_hostile_text_is_refused_by_every_flag(line, offline, capsys):
         later = option.kind == "append" or (option.kind == "str" and not option.choices)
         name = "" if line.endswith(" .") and later else option.name
         lines += [([*line.split(), f"{option.flag}={text}"], name) for text in BAD[option.kind]]
-        lines += [
-            ([*line.split(), option.flag], option.name)
-        ] if option.kind != "bool" and option.name != "wandb" else []
-        lines += [
-            ([*line.split(), f"{option.off}=1"], option.name)] if option.kind == "bool" else []
+        if option.kind == "bool":
+            lines.append(([*line.split(), f"{option.off}=1"], option.name))
+        elif option.name != "wandb":
+            lines.append(([*line.split(), option.flag], option.name))
     check_all(lines, capsys, offline)
 
 
-@pytest.mark.parametrize("line",
-                         ["eval", "plot", "compare .", "experience", "experience a",
-                          "train --resume", "sweep --resume",
-                                  "train --config", "sweep --config", "plan --config"])  # fmt: skip
+@pytest.mark.parametrize("line", [
+    "eval", "plot", "compare .", "experience", "experience a", "train --resume", "sweep --resume",
+    "train --config", "sweep --config", "plan --config",
+])  # fmt: skip
 def test_hostile_paths_are_refused(line, offline, capsys):
     check_all([([*line.split(), text], "") for text in NO_PATH], capsys, offline)
 

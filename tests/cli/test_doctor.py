@@ -44,6 +44,8 @@ def test_the_picture_shows_the_lowest_limit(run_cli, capsys, tmp_path):
 def test_a_flag_of_another_command(run_cli):
     code, out, err = run_cli("doctor", "--jsn")
     assert code == 2 and out == "" and "--json" in err
+    code, out, err = run_cli("doctor", "x")
+    assert code == 2 and out == "" and "got 'x'" in err and "--picture" not in err
 
 
 def test_the_whole_command(run_cli, monkeypatch, tmp_path):

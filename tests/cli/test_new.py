@@ -117,7 +117,8 @@ source ./script
 f=$(complete -p jaxrl-fast | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for" "train q" \\
     "sweep ppo Mountain" "eval ./scr" "new env" "export RUN --format o" \\
-    "train ppo CartPole-v1 --batching v" "report RUN --out ./scr" "ladder p"; do
+    "train ppo CartPole-v1 --batching v" "report RUN --out ./scr" "ladder p" \\
+    "bench ppo_cart"; do
   COMP_WORDS=(jaxrl-fast $line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
   COMP_LINE="jaxrl-fast $line"; COMP_POINT=${#COMP_LINE}; COMPREPLY=(); $f; echo "${COMPREPLY[@]}"
 done
@@ -130,11 +131,11 @@ def test_bash_completes_commands_names_files_and_flags(place, run_cli):
     (place / "script").write_text(out)
     done = subprocess.run(["bash", "-c", COMPLETE], capture_output=True, text=True, timeout=60)
     names = ["qr_dqn", "MountainCar-v0 MountainCarContinuous-v0", "./script", "environment",
-             "onnx", "vmap", "./script", "pong"]
+             "onnx", "vmap", "./script", "pong", "ppo_cartpole"]
     assert done.stdout.splitlines() == ["train", "--total-steps", "--format", *names], done.stderr
 
 
-def taken(*words: str) -> set[str]:
+def parser_flags(*words: str) -> set[str]:
     """Return the flags of the parser of a command line."""
     with pytest.raises(args.UnknownFlag) as refused:
         cli._call(words[0], [*words[1:], "--help", "--never"])
@@ -146,10 +147,10 @@ def test_completion_offers_the_flags_that_each_parser_takes(run_cli):
     known = ast.literal_eval(re.search(r"^COMPLETION_SPEC = (.*)$", out, re.MULTILINE)[1])
     offered = {command: {flag for option in found["options"] for flag in option["flags"]}
                for command, found in known["subcommands"].items()}
-    parsed = {command: taken(command) for command in COMMANDS}
+    parsed = {command: parser_flags(command) for command in COMMANDS}
     for command in parsed:
         if "--resume" in parsed[command]:
-            parsed[command] |= taken(command, "--resume", "RUN")
+            parsed[command] |= parser_flags(command, "--resume", "RUN")
     assert offered == parsed
 
 
@@ -157,6 +158,7 @@ def test_completion_offers_the_flags_that_each_parser_takes(run_cli):
 def test_other_shells_have_a_script(shell, run_cli):
     code, out, _ = run_cli("completion", shell)
     assert code == 0 and "jaxrl-fast" in out and "total-steps" in out and "'MountainCar-v0'" in out
+    assert "--help-all" in out
     assert ("compdef _tyro_jaxrl_fast jaxrl-fast" in out) == (shell == "zsh")
 
 

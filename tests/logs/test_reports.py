@@ -237,8 +237,8 @@ def test_plain_names_come_first():
     info = {"a_b": 1, "a": {"b": 2, 3: {"x": 5}}, "a/b": 3, 3: 4}
     found = reports.flat(arrays(info), 2)
     names = reports.log_names(found, ())
-    assert {names[key]: x[0] for key, x in found.items()} == {"a_b": 1, "env_a_b": 2,
-                                                              "env_env_a_b": 3, "3": 4, "a_3_x": 5}
+    named = {names[key]: x[0] for key, x in found.items()}
+    assert named == {"a_b": 1, "env_a_b": 2, "env_env_a_b": 3, "3": 4, "a_3_x": 5}
 
 
 def test_a_name_is_the_same_in_every_row():

@@ -340,11 +340,12 @@ class FakeWandb(types.ModuleType):
 def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, modules):
     fake = FakeWandb()
     modules(wandb=fake)
-    sink = WandbSink("project", LoggedRun(tmp_path / "new", {"seed": 0}))
+    sink = WandbSink(project="mine", run=LoggedRun(tmp_path / "new", {"seed": 0}))
     sink.close()
     assert not (tmp_path / "new").exists() and not fake.finished  # a run that was refused
     sink.open()
     assert "mode" not in fake.settings  # WANDB_MODE decides
+    assert fake.settings["project"] == "mine"
     assert (tmp_path / "new").is_dir() and fake.settings["dir"] == str(tmp_path / "new")
     sink.write(row(7, 5.0, a=[1, np.nan]))
     sink.cut(3)

@@ -15,7 +15,7 @@ from jaxrl_fast.logs.csv_file import CsvSink
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, sink_of
-from jaxrl_fast.logs.trackers import MlflowSink, TrackioSink, WandbSink
+from jaxrl_fast.logs.trackers import MlflowSink, TrackioSink
 
 
 def row(env_steps, **metrics):
@@ -172,11 +172,13 @@ def test_mlflow_gets_scalars_and_videos_and_goes_on_in_its_run(mlflow, run, tmp_
     assert run.id("mlflow").read_text() == "r1"
 
 
-def test_trackers_are_made_by_keyword(mlflow, modules, run):
-    modules(trackio=FakeTrackio(), wandb=types.SimpleNamespace(init=None))
-    assert MlflowSink(uri="http://127.0.0.1:1", run=run)._target == "http://127.0.0.1:1"
-    for cls in (WandbSink, TrackioSink):
-        assert cls(project="mine", run=run)._target == "mine"
+def test_mlflow_and_trackio_are_made_by_keyword(mlflow, modules, run):
+    trackio = FakeTrackio()
+    modules(trackio=trackio)
+    TrackioSink(project="mine", run=run).open()
+    assert trackio.begun[0][1]["project"] == "mine"
+    MlflowSink(uri="http://127.0.0.1:1", run=run).open()
+    assert mlflow.uri == "http://127.0.0.1:1"
 
 
 def test_mlflow_gets_names_and_settings(mlflow, run):

@@ -128,8 +128,8 @@ def test_a_non_finite_member_is_marked_and_the_others_continue(swept):
     assert all("steps" in why and ("nan" in why or "inf" in why or "finite" in why)
                for why in swept.lost.values())
     result = json.loads((swept.path / "parts" / "00" / "result.json").read_text())
-    assert result["eval_return"][4:] == [None, None] and [x["member"]
-                                                          for x in result["lost"]] == [4, 5]
+    assert result["eval_return"][4:] == [None, None]
+    assert [x["member"] for x in result["lost"]] == [4, 5]
     with pytest.raises(jf.NonFiniteError,
                        match=r"member 4 \(seed 0, algo.learning_rate = 1e\+38\)"):
         tools.train("ppo", total_steps=128, seeds=2, population={"algo.learning_rate": list(RATES)})
@@ -142,8 +142,8 @@ def test_a_run_without_live_members_ends():
 
 def test_table_and_files(swept):
     table = swept.table()
-    assert [row["rank"] for row in table] == list(range(1, 7)) and {row["configuration"]
-                                                                    for row in table[-2:]} == {4, 5}
+    assert [row["rank"] for row in table] == list(range(1, 7))
+    assert {row["configuration"] for row in table[-2:]} == {4, 5}
     assert all(a["iqm"] >= b["iqm"] for a, b in itertools.pairwise(table[:4]))
     # of two scores
     assert table[0]["iqm"] == pytest.approx(swept.final[table[0]["configuration"]].mean())

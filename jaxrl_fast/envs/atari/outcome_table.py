@@ -1,4 +1,4 @@
-"""Bytes of RAM that hold a game's score, lives and end; scripts/atari_outcomes.py prints them."""
+"""Bytes of RAM that hold a game's score, lives and end; scripts/atari_outcomes.py writes rows."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Rewards, lives and ends of a game, read from a few bytes of its RAM.
 
-`outcome_table` has the bytes. They were found with ALE as a black box by
-scripts/atari_outcomes.py.
+`outcome_table` has the bytes. scripts/atari_outcomes.py finds most of them, and checks all, with
+ALE as a black box.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Rules(NamedTuple):
     lives: jax.Array  # [5]: byte, mask, shift, factor, sum
     loss: jax.Array  # [4]: byte, mask, value, relation
     bonus: jax.Array  # [4]: byte, mask, value, relation
-    extra: jax.Array
+    extra: jax.Array  # int32 []: lives more where `bonus` holds
     jumps: jax.Array  # [4]: byte, mask, value, relation
-    follow: jax.Array
+    follow: jax.Array  # int32 []: NUMBER, CHANGES or STEPS
     ends: jax.Array  # [groups, tests, 4]: byte, mask, value, relation
-    last: jax.Array
-    left: jax.Array
+    last: jax.Array  # int32 []: lives before the end, or ANY
+    left: jax.Array  # int32 []: lives after the end
 
 
 class Outcome(NamedTuple):
     """A game's score, lives and end, as read from a RAM."""
 
-    score: jax.Array  # [3]: see `score`
-    lives: jax.Array
-    over: jax.Array
+    score: jax.Array  # int32 [3]: see `score`
+    lives: jax.Array  # int32 []
+    over: jax.Array  # bool []
 
 
 def pack(game: Game) -> Rules:
@@ -79,16 +79,16 @@ def rules(name: str) -> Rules:
     return pack(game)
 
 
-def read(rules: Rules, ram: jax.Array, lives: jax.Array, before: jax.Array) -> Outcome:
-    """Return score, lives and end; `lives`, `before`: lives and score of the frame before."""
+def read(rules: Rules, ram: jax.Array, old_lives: jax.Array, old_score: jax.Array) -> Outcome:
+    """Return the outcome of ram uint8 [128] after old_lives int32 [] and old_score int32 [3]."""
     now = score(rules, ram)
-    left = _left(rules, ram, lives, before[2], now[2])
-    ends = over(rules, ram, lives)
+    left = _left(rules, ram, old_lives, old_score[2], now[2])
+    ends = over(rules, ram, old_lives)
     return Outcome(now, jnp.where(ends, rules.left, left), ends)
 
 
 def score(rules: Rules, ram: jax.Array) -> jax.Array:
-    """Return the sums of the major and the other terms of `ram`, uint8 [128], and its lives."""
+    """Return the major sum, the score and the number of lives, int32 [3], of `ram`, uint8 [128]."""
     at, high, low, shift, blank = jnp.moveaxis(rules.score, -1, 0)
     byte = ram[at].astype(jnp.int32) >> shift
 
