@@ -291,6 +291,10 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members, steps):
     assert unrolled(row, "cpu")[24] == unrolled(row, "tpu")[24] == {1}
 
 
+def test_a_rollout_of_up_to_eight_steps_is_no_loop_on_a_gpu():
+    assert unrolled(log_row("ppo", num_steps=8), "cuda")[8] == {8}
+
+
 @pytest.mark.parametrize("settings", [{}, {"prioritized": True}])
 def test_updates_and_iterations_go_in_a_row(settings):
     """Updates that write to a store go in a row too, in order."""
