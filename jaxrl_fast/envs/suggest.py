@@ -43,7 +43,7 @@ def candidates(more: Iterable[str] = ()) -> list[str]:
 
 def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     """Return the nearest names and their similarity (1: the same task)."""
-    wanted, lower = task(name), name.strip().lower()
+    wanted, lower, known = task(name), name.strip().lower(), candidates(more)
     # Gymnasium's names of Atari games
     if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):
         lower = f"ale:{wanted}"
@@ -53,9 +53,11 @@ def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
 
     found = [((1.0 if task(x) == wanted
                else max(near(task(x), wanted) * 0.99, near(x.lower(), lower)) * 0.99),
-              near(x.lower(), lower), x) for x in candidates(more)]  # fmt: skip
+              near(x.lower(), lower), x) for x in known]  # fmt: skip
     found.sort(key=lambda row: row[:2], reverse=True)
-    if not wanted or not found or found[0][0] < NEAR:
+    source, colon, _ = lower.partition(":")
+    foreign = colon and not any(x.startswith(f"{source}:") for x in known)
+    if not wanted or not found or found[0][0] < (SURE if foreign else NEAR):
         return [], 0.0
     top, same, first = found[0]
     if same == 1.0:  # except capitals
