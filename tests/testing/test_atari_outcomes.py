@@ -26,8 +26,7 @@ def test_outcomes_of_a_game_equal_ales(name):
     assert not any(_wrong(name, 800, seed=3).values())
 
 
-# Knock-outs, numbers of days, a score that passes its last digit, a player who wins: random play
-# reaches none of them.
+# Random play reaches no knock-out, no second day, no score that passes its last digit, no win.
 @pytest.mark.parametrize("name", ["adventure", "asteroids", "boxing", "centipede", "double_dunk",
                                   "enduro", "freeway", "ice_hockey", "surround"])
 def test_answers_of_ale_follow_from_the_table(name):

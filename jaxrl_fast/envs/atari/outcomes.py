@@ -1,6 +1,6 @@
 """Rewards, lives and ends of a game, read from a few bytes of its RAM.
 
-`outcome_table` has the bytes. scripts/atari_outcomes.py finds most of them, and checks all, with
+`outcome_table` has the bytes. scripts/atari_outcomes.py finds most bytes and checks every row, with
 ALE as a black box.
 """
 
