@@ -60,19 +60,18 @@ class Asked(NamedTuple):
     env: Environment
     total_steps: int | None  # None: the default
     settings: Mapping[str, Any]
-    about: dict[str, Any]
+    about: Any
 
 
 def by_name(
     algo: Algorithm | str, env: Environment | str, total_steps: int | None,
-    settings: Mapping[str, Any], about: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any], about: Any = None,
 ) -> Asked:  # fmt: skip
     """Replace the names of an environment and of an algorithm as `jaxrl-fast train` does.
 
     Two names take the preset whole: of the algorithm, the run and the environment. What is given
     overrides the preset's run. Other values pass as they are.
     """
-    about = dict(about or {})
     if not isinstance(env, str):
         return Asked(algo, env, total_steps, settings, about)
     if not isinstance(algo, str):
@@ -82,6 +81,7 @@ def by_name(
         return by_name(preset(algo, env), env, total_steps, settings, about)
     run = found.run | settings
     steps = run.pop("total_steps", None)
+    if about is None or isinstance(about, Mapping):  # others are refused where config.json is made
+        about = {"preset": found.name, **(about or {})}
     return Asked(preset(algo, env), registry.make(env, **found.env),
-                 steps if total_steps is None else total_steps, run,
-                 {"preset": found.name} | about)
+                 steps if total_steps is None else total_steps, run, about)

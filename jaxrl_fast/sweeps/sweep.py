@@ -80,7 +80,7 @@ def sweep(
     """
     check_hooks(hooks)
     algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
-    out = folder_of(out, algo, env)
+    out, about = folder_of(out, algo, env), about or {}
     config = run_config(total_steps, {"on_nan": "mark", **settings, "selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:

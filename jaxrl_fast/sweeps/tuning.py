@@ -66,7 +66,7 @@ def tune(
         raise ConfigError("population", config.population, "None: Optuna suggests the settings")
     spread_members(env, config, members * config.seeds)
     _check_values(algo, env, sample, config)
-    out = folder_of(out, algo, env)
+    out, about = folder_of(out, algo, env), about or {}
     search = {"trials": trials, "members": members}
     sweep = Sweep(algo, env, config, about, (), hooks)
     asked = {"format": FORMAT, "base": sweep.base, "sample": dict(sample),

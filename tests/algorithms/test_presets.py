@@ -74,11 +74,11 @@ def test_names_take_the_preset_of_algorithm_run_and_environment(with_all):
 
 def test_objects_pass_as_they_are_and_have_no_preset(with_all):
     algo, env = jf.PPO(), jf.make("Pendulum-v1")
-    assert by_name(algo, env, None, {}) == (algo, env, None, {}, {})
+    assert by_name(algo, env, None, {}) == (algo, env, None, {}, None)
     asked = by_name(algo, "CartPole-v1", None, {})
-    assert asked.algo is algo and float(asked.env.gravity) != 3.0 and asked.about == {}
+    assert asked.algo is algo and float(asked.env.gravity) != 3.0 and asked.about is None
     asked = by_name("dqn", "CartPole-v1", None, {})
-    assert asked.algo == jf.DQN() and asked.total_steps is None and asked.about == {}
+    assert asked.algo == jf.DQN() and asked.total_steps is None and asked.about is None
 
 
 def test_train_by_names_is_the_run_of_the_command_line(with_all, tmp_path, run_cli):
