@@ -216,7 +216,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
     return on_gpu(on_vectors, plain, carry, xs)
 
 
-SMALL = 4096  # a leaf of fewer numbers is packed: it is written and read once more
+SMALL = 4095  # numbers of a leaf that is packed, and written and read once more; 64 x 64 are not
 VECTOR = 8192  # the same without a product that would read it, as of an optimizer's
 INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 
@@ -233,7 +233,7 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     """
     leaves, structure = jax.tree.flatten(like)
     batch = leaves[0].shape[:lead] if leaves else ()
-    small = lambda x: x.size < (SMALL if x.ndim > lead + 1 else VECTOR)
+    small = lambda x: x.size <= (SMALL if x.ndim > lead + 1 else VECTOR)
     fits = lambda x: small(x) and x.shape[:lead] == batch and str(x.dtype) in (*INTEGERS, "float32")
     group = [i for i, out in itertools.zip_longest(range(len(leaves)), apart) if not out
              and fits(leaves[i])]
