@@ -60,7 +60,9 @@ def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
         return algo.prepare(agent, trajectory)
 
 
-FEW_UPDATES = 16  # up to which compile time counts for more than a GPU's launches between updates
+# Updates up to which a GPU's program takes them one a turn: its compile time counts for more than
+# launches between turns. Two are no loop.
+FEW_UPDATES = 16
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree,
@@ -83,7 +85,7 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree,
     if count == 1:
         (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
     else:  # a replay may be divided over devices, an agent is whole
-        most = 1 if count <= FEW_UPDATES else 4
+        most = 4 if count > FEW_UPDATES else 2 if count == 2 else 1
         (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=most)
     return agent, mem, metrics
 
