@@ -17,10 +17,9 @@ from jaxrl_fast import _moved
 
 ROOT = Path(jaxrl_fast.__file__).parent
 FLOORS = [  # the folders of the package, each importing only from its own floor and those below
-    "_moved background errors fields imports distributed random runtime spaces spelling tree "
-    "types values",
+    "_moved background errors fields imports distributed runtime spaces spelling tree types values",
     "files registry",
-    "memory ops networks logs doctor",
+    "memory ops networks logs doctor random",
     "envs",
     "algorithms testing",
     "engine",

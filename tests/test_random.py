@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from jaxrl_fast import random
+from jaxrl_fast.ops import lowering
 
 # Random123's kat_vectors, "threefry2x32 20": counter, key, result
 KNOWN = [
@@ -59,6 +60,18 @@ def draws(key):
         "randint": random.randint(random.fold_in(key, jnp.uint32(4)), (6,), -3, 11),
         "split": jax.random.key_data(random.split(key, (2, 3))),
     }
+
+
+@pytest.mark.parametrize(("platform", "of_bits", "of_keys"), [("cpu", 2, 1), ("cuda", 1, 1)])
+def test_a_gpu_draws_the_same_and_copies_no_key_to_use_it(platform, of_bits, of_keys, key):
+    barriers = lambda f: str(jax.make_jaxpr(f)(key)).count("optimization_barrier")
+    expected = draws(key)
+    with lowering.known(platform):
+        assert barriers(lambda key: random.bits(key, (4,))) == of_bits
+        assert barriers(random.split) == of_keys
+        found = jax.jit(draws)(key)
+    for name, x in expected.items():
+        np.testing.assert_array_equal(found[name], x)
 
 
 def test_a_lane_of_a_vmap_equals_its_single_run():

@@ -30,6 +30,7 @@ from jaxrl_fast.fields import type_name
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.ops.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
 
@@ -105,8 +106,8 @@ def _rows(run: Run, agent: Any, actor: rollout.Actor, key: jax.Array) -> Any:
     """Return the memory's rows of one rollout, for their shapes."""
     env, algo, zero = run.env, run.algo, jnp.int32(0)
     noise = rollout.draw(env, algo, random.split(key), algo.num_steps, algo.num_envs, zero)
-    clock = Clock(zero, zero, jnp.float32(0))
-    _, trajectory = rollout.collect(env, algo, agent, actor, noise, clock, "sample", run.unroll)
+    how = clock_at(run, zero), "sample", run.unroll, algo.whole_rollouts
+    _, trajectory = rollout.collect(env, algo, agent, actor, noise, *how)
     return prepare(algo, agent, rollout.without_report(trajectory)[0])
 
 
@@ -158,20 +159,26 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array,
 # Small iterations (a step, one update) draw several at a time; larger ones gain nothing by it.
 DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
+DRAW_ON_A_GPU_BYTES = 2**20  # there a draw is a few launches, and a loop around it more
 
 
 def drawn_together(run: Run, count: int) -> int:
     """Return how many of `count` iterations draw together: a divisor, for few one above."""
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
-    if sum(x.size * 4 for x in jax.tree.leaves(shapes)) > DRAW_AHEAD_BYTES:
+    size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
+    if size > DRAW_AHEAD_BYTES:
         return 1
-    divisors = [b for b in range(1, min(count, 2 * DRAW_AHEAD_ITERATIONS) + 1) if count % b == 0]
+    on_gpu = lowering.reaches_a_gpu()
+    limit = DRAW_ON_A_GPU_BYTES // max(size, 1) if on_gpu else 2 * DRAW_AHEAD_ITERATIONS
+    divisors = [b for b in range(1, min(count, limit) + 1) if count % b == 0]
+    if on_gpu:
+        return max(divisors, default=1)
 
     def most(found: list[int]) -> int:
         few = max((b for b in found if b <= DRAW_AHEAD_ITERATIONS), default=1)
         return few if few >= DRAW_AHEAD_ITERATIONS // 2 else max(found, default=1)
 
-    even = most([b for b in divisors if b % 2 == 0])  # two go in a row
+    even = most([b for b in divisors if b % 2 == 0])
     return even if even >= DRAW_AHEAD_ITERATIONS // 4 else most(divisors)
 
 
@@ -193,7 +200,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
     def several(state, first):
         ts = first + jnp.arange(block, dtype=jnp.int32)
         draws = jax.vmap(lambda t: draw(run, state.key, t))(ts)
-        return scan_sum(one, state, (draws, ts), apart, most=2, stores=run.memory().replays)
+        return scan_sum(one, state, (draws, ts), apart)
 
     def single(state, t):
         return iteration(run, state, draw(run, state.key, t), t, learn)

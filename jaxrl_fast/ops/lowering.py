@@ -172,9 +172,8 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
     return on_gpu(unrolled, plain, carry, xs)
 
 
-def scan_sum(
-    step: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1, stores: bool = False
-) -> tuple[Any, jax.Array]:
+def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
+             most: int = 1) -> tuple[Any, jax.Array]:
     """Return (carry, sum of y) of a `jax.lax.scan` of step(carry, x) -> (carry, y [n]).
 
     A GPU's loop writes each leaf of its carry by a launch of its own, and reads a slice for
@@ -182,9 +181,8 @@ def scan_sum(
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
-      most: steps in a row: the second writes where the first has read, so no carry is copied.
-      stores: whether a part that is not `apart` is written in places. A barrier between steps then
-        orders reads and writes, as it does for what stays apart: else XLA would copy a store.
+      most: steps in a row: the second writes where the first has read, so no carry is copied. XLA
+        would copy a part that is written in places, so there it is one.
     """
 
     def plain(carry, xs):
@@ -194,14 +192,15 @@ def scan_sum(
     if known.value not in (None, *GPUS):
         return plain(carry, xs)
     step = jax.jit(step)  # traced once for both
+    length = jax.tree.leaves(xs)[0].shape[0]
     jaxpr = step.trace(carry, tree.take(xs, 0)).jaxpr.jaxpr
     given = {*map(id, jaxpr.invars)}
     same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
     apart = jax.tree.leaves(jax.tree.broadcast(apart, carry))
-    stores |= any(out and not kept for out, kept in zip(apart, same, strict=True))
+    stores = any(out and not kept for out, kept in zip(apart, same, strict=True))
+    unroll = 1 if stores else steps_in_a_row(length, operations(jaxpr), most)
     apart = [out or kept for out, kept in zip(apart, same, strict=True)]
     zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
-    unroll = steps_in_a_row(jax.tree.leaves(xs)[0].shape[0], operations(jaxpr), most)
     pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
 
     def packed(packed, x):
@@ -210,27 +209,14 @@ def scan_sum(
         return pack((carry, *sums.add(total, lost, y))), ()
 
     def on_vectors(carry, xs):
-        loop = _with_barriers if stores and unroll > 1 else jax.lax.scan
-        return unpack(loop(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])[:2]
+        if length == 1:
+            return step(carry, tree.take(xs, 0))
+        return unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])[:2]
 
     return on_gpu(on_vectors, plain, carry, xs)
 
 
-def _with_barriers(step: Callable, carry: Any, xs: Any, unroll: int) -> tuple[Any, tuple[()]]:
-    """Return `jax.lax.scan` of a step without outputs, with a barrier after each step."""
-    # XLA compiles equal kernels once: each step reads arrays of its own, at equal indices
-    apart = lambda i: lambda x: jax.lax.optimization_barrier(x[i::unroll])
-    each = [jax.tree.map(apart(i), xs) for i in range(unroll)]
-
-    def turn(carry, each):
-        for x in each:
-            carry = jax.lax.optimization_barrier(step(carry, x)[0])
-        return carry, ()
-
-    return jax.lax.scan(turn, carry, each)
-
-
-SMALL = 4096  # numbers of a leaf that is packed: it is written and read once more
+SMALL = 4095  # numbers of a leaf that is packed, and written and read once more; 64 x 64 are not
 VECTOR = 8192  # the same without a product that would read it, as of an optimizer's
 INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 

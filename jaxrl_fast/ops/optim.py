@@ -67,7 +67,11 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
         clips = max_grad_norm is not None and len(packed) > 1
         one_vector = clips and sum(x.size for x in packed) <= VECTOR
         if one_vector:
-            way, state = lowering.on_gpu(_joined(tx.update), tx.update, packed, state)
+            (clip,), (empty, state) = _clip(max_grad_norm), state
+            plain = lambda grads: clip.update(grads, empty)[0]
+            packed = lowering.on_gpu(_joined(plain), plain, packed)
+            way, state = direction.update(packed, state)
+            state = empty, state
         else:
             way, state = tx.update(packed, state)
         apart = lambda params, way: jax.tree.map(moved, params, unpack(way, grads))
@@ -81,16 +85,12 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
 
-def _joined(update: Callable) -> Callable:
-    """Return an elementwise `update`(vectors, state) on one vector: one norm instead of several."""
-    vectors = lambda x: isinstance(x, list)
-    joined = lambda x: [jnp.concatenate(x)] if vectors(x) else x
+def _joined(clip: Callable) -> Callable:
+    """Return `clip`(vectors) on one vector: one norm instead of several."""
 
-    def at_once(grads: list[jax.Array], state: Any) -> tuple[list[jax.Array], Any]:
+    def at_once(grads: list[jax.Array]) -> list[jax.Array]:
         ends = [*itertools.accumulate(x.size for x in grads)][:-1]
-        apart = lambda x: jnp.split(x[0], ends) if vectors(x) else x
-        way, state = update(joined(grads), jax.tree.map(joined, state, is_leaf=vectors))
-        return apart(way), jax.tree.map(apart, state, is_leaf=vectors)
+        return jnp.split(*clip([jnp.concatenate(grads)]), ends)
 
     return at_once
 

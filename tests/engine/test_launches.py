@@ -146,31 +146,44 @@ def test_a_packed_carry_has_gradients(both_forms):
     assert float(ours) == float(gpus) == 3 * (3 * 1 + 2 * 1 + 1 * 2 + 0 * 6)
 
 
-@pytest.mark.parametrize("stores", [False, True])
-def test_sums_of_two_steps_a_turn_are_the_scans(stores, both_forms):
+def test_sums_of_two_steps_a_turn_are_the_scans(both_forms):
     def step(carry, x):
         number = jnp.floor(8 * jax.random.uniform(x["key"]))  # sums of whole numbers are exact
         return {"a": carry["a"] * x["n"], "b": carry["b"] + number}, carry["b"]
 
     def run(a):
         xs = {"n": jnp.arange(1.0, 7.0), "key": jax.random.split(jax.random.key(0), 6)}
-        carry = {"a": a, "b": jnp.zeros(2)}
-        return lowering.scan_sum(step, carry, xs, most=2, stores=stores)
+        return lowering.scan_sum(step, {"a": a, "b": jnp.zeros(2)}, xs, most=2)
 
     tools.assert_same(*both_forms(run, jnp.float32(2)))
 
 
-def test_steps_with_a_store_differ_in_no_constant():
-    """XLA for a GPU compiles the kernels of such steps once."""
-    step = lambda c, x: (c.at[x["at"]].set(x["y"]), c.sum()[None])
-    xs = {"at": jnp.arange(6), "y": jnp.ones(6)}
-    total = functools.partial(lowering.scan_sum, step, most=2, stores=True)
-    with lowering.known("cuda"):
-        jaxpr = jax.make_jaxpr(total)(jnp.zeros(9), xs)
-    loop, = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "scan")
-    named = [(eqn.primitive.name, str(eqn.params)) for eqn in loop.params["jaxpr"].eqns]
-    first, second = named[:len(named) // 2], named[len(named) // 2:]
-    assert first == second and first[-1][0] == "optimization_barrier"
+@pytest.mark.parametrize(("apart", "steps"), [((False, True), 1), (False, 2)])
+def test_steps_that_write_to_a_store_go_one_a_turn(apart, steps, both_forms):
+    """XLA would copy the store between two of them."""
+    step = lambda c, x: ((c[0] + x, c[1].at[x].set(c[0])), c[1].sum()[None].astype(jnp.float32))
+    total = lambda a: lowering.scan_sum(step, (a, jnp.zeros(9, jnp.int32)), jnp.arange(6), apart,
+                                        most=2)
+    assert unrolled(jax.make_jaxpr(total)(jnp.int32(1)).jaxpr, "cuda") == {6: {steps}}
+    tools.assert_same(*both_forms(total, jnp.int32(1)))
+
+
+def test_one_step_is_no_loop_on_a_gpu(both_forms):
+    total = lambda a: lowering.scan_sum(lambda c, x: (c + x, c[None]), a, jnp.arange(3.0, 4.0))
+    jaxpr = jax.make_jaxpr(total)(jnp.float32(1)).jaxpr
+    assert unrolled(jaxpr, "cuda") == {} and unrolled(jaxpr, "cpu") == {1: {1}}
+    tools.assert_same(*both_forms(total, jnp.float32(1)))
+
+
+@pytest.mark.parametrize(("envs", "barriers"), [(1, 0), (4, 1)])
+def test_ends_of_several_environments_are_written_on_a_gpu(envs, barriers):
+    """Else the kernel of each sum over them steps them again."""
+    row = log_row("dqn", num_envs=envs, num_steps=1)
+    ends = lambda platform: sum(
+        [str(x.aval.dtype) for x in eqn.outvars] == ["bool"] * 2
+        for eqn in equations(row, platform) if eqn.primitive.name == "optimization_barrier"
+    )
+    assert ends("cuda") == barriers and ends("cpu") == 0
 
 
 def test_resets_of_a_network_stay_a_branch():
@@ -258,8 +271,8 @@ def test_an_evaluation_waits_for_nothing(name, members):
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric is equal to rounding: XLA fuses otherwise.
 
-    All but TD3 also begin in both forms: weights, warm-up. DQN has two iterations in a row,
-    on-policy learners four steps.
+    All but TD3 also begin in both forms: weights, warm-up. On-policy learners have four steps
+    in a row.
     """
     # one learner compiles the physics twice
     env = tools.environment("sac" if name == "crossq" else name)
@@ -295,29 +308,27 @@ def test_a_rollout_of_up_to_eight_steps_is_no_loop_on_a_gpu():
     assert unrolled(log_row("ppo", num_steps=8), "cuda")[8] == {8}
 
 
-@pytest.mark.parametrize("settings", [{}, {"prioritized": True}])
-def test_updates_and_iterations_go_in_a_row(settings):
-    """Updates that write to a store go in a row too, in order."""
-    iterations = log_row("dqn", **settings)
-    updates = log_row("dqn", updates_per_iteration=6, **settings)
-    cuda = unrolled(updates, "cuda")
-    if settings:  # with barriers: three turns of two updates
-        assert 6 not in cuda and 1 in cuda[3]
-    else:
-        assert cuda[6] == {2}
-    assert unrolled(updates, "cpu")[6] == {1}
-    assert unrolled(iterations, "cuda")[2] == {2} and unrolled(iterations, "cpu")[2] == {1}
+@pytest.mark.parametrize(("updates", "settings", "steps"), [
+    (2, {}, {1, 2}), (6, {}, {1}), (24, {}, {4}), (24, {"prioritized": True}, {1}),
+])  # fmt: skip
+def test_many_updates_go_in_a_row(updates, settings, steps):
+    """Few compile faster one by one; priorities are a store. The row's loop has two turns too."""
+    row = log_row("dqn", updates_per_iteration=updates, **settings)
+    assert unrolled(row, "cuda")[updates] == steps and unrolled(row, "cpu")[updates] == {1}
 
 
 @pytest.mark.parametrize(
-    ("count", "together"),
-    [(1, 1), (10, 10), (64, 64), (490, 98), (97, 97), (134, 67), (131, 1), (90, 90), (194, 97)]
-)
-def test_iterations_of_a_log_row_that_draw_together(count, together):
-    """A divisor up to 64, or a larger one if these are small; even, as two go in a row."""
+    ("count", "cpu", "cuda"),
+    [(1, 1, 1), (10, 10, 10), (64, 64, 64), (490, 98, 490), (97, 97, 97), (134, 67, 134),
+     (131, 1, 131), (90, 90, 90), (194, 97, 194), (10_000, 50, 2500)],
+)  # fmt: skip
+def test_iterations_of_a_log_row_that_draw_together(count, cpu, cuda):
+    """On a CPU a divisor up to 64, or a larger one if these are small; on a GPU 1 MiB of draws."""
     run = build_run(tools.algorithm("dqn"), tools.environment("dqn"),
                     RunConfig(total_steps=tools.TOTAL))
-    assert iteration.drawn_together(run, count) == together
+    for platform, together in (("cpu", cpu), ("cuda", cuda)):
+        with lowering.known(platform):
+            assert iteration.drawn_together(run, count) == together
 
 
 @pytest.mark.parametrize("unroll", [1, 3])

@@ -60,7 +60,9 @@ def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
         return algo.prepare(agent, trajectory)
 
 
-FEW_UPDATES = 16  # up to which compile time counts for more than a GPU's launches of each turn
+# Updates up to which a GPU's program takes them one a turn: its compile time counts for more than
+# launches between turns. Two are no loop.
+FEW_UPDATES = 16
 
 
 def update_all(algo: Any, agent: PyTree, mem: PyTree,
@@ -83,18 +85,17 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree,
     if count == 1:
         (agent, mem), metrics = one((agent, mem), tree.take(xs, 0))
     else:  # a replay may be divided over devices, an agent is whole
-        most = 2 if count <= FEW_UPDATES else 4
+        most = 4 if count > FEW_UPDATES else 2 if count == 2 else 1
         (agent, mem), metrics = scan_sum(one, (agent, mem), xs, apart=(False, True), most=most)
     return agent, mem, metrics
 
 
-def scan_sum(
-    f: Callable, carry: Any, xs: Any, apart: Any = False, most: int = 1, stores: bool = False
-) -> tuple[Any, Metrics]:
+def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False,
+             most: int = 1) -> tuple[Any, Metrics]:
     """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
 
     Metrics leave the loop as one vector: scalars would be an array each to write every step.
-    apart, most, stores: see `lowering.scan_sum`.
+    apart, most: see `lowering.scan_sum`.
     """
     structure = None
 
@@ -104,5 +105,5 @@ def scan_sum(
         leaves, structure = jax.tree.flatten(metrics)
         return carry, jnp.stack(leaves)
 
-    carry, total = lowering.scan_sum(body, carry, xs, apart, most, stores)
+    carry, total = lowering.scan_sum(body, carry, xs, apart, most)
     return carry, jax.tree.unflatten(structure, list(total))
