@@ -76,10 +76,18 @@ def alone():
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """A run of three seeds in a folder."""
-    run = train(out=tmp_path_factory.mktemp("whole") / "run")
-    gc.collect()
-    gc.freeze()  # every seed ends with a look for garbage, which passes over what is frozen
-    yield run
+    return train(out=tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture(autouse=True)
+def _freeze():
+    """Every seed ends with a look for garbage, which passes over what is frozen."""
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _unfreeze():
+    yield
     gc.unfreeze()
 
 
