@@ -154,12 +154,10 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:3])
-    return (
-        f"jaxrl-fast {command} {COMMANDS[command].takes} [flags]\n\n"
-        f"algorithms: {', '.join(list_algorithms())}\n\n"
-        f"environments: {known}, ...\n\n"
-        "`jaxrl-fast list` shows them. With ALGO and ENV, the help has the flags of both."
-    )
+    return (f"jaxrl-fast {command} {COMMANDS[command].takes} [flags]\n\n"
+            f"algorithms: {', '.join(list_algorithms())}\n\n"
+            f"environments: {known}, ...\n\n"
+            "`jaxrl-fast list` shows them. With ALGO and ENV, the help has the flags of both.")
 
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:

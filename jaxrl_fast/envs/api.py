@@ -40,10 +40,8 @@ from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
-_RESETS = (
-    "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: "
-    "`jf.envs.Pool(size)`, ..."
-)
+_RESETS = ("`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: "
+           "`jf.envs.Pool(size)`, ...")
 _RESET = "reset(noise): `state, obs = env.init(key, num_envs)` begins episodes"
 _STEP = (
     "step(noise, state, action): noise is one row of `env.draw(key, num_steps, num_envs, t)`, and "

@@ -113,10 +113,8 @@ def legend_beside(axes: Any) -> None:
 def name_ticks(axes: Any, names: Sequence[str]) -> None:
     """Name the places 0, 1, ... of the x axis, slanted without room."""
     room = 80 / max(len(names), 1)  # characters
-    slanted = (
-        {} if max(map(len, names), default=0) <= room
-        else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    )
+    slanted = ({} if max(map(len, names), default=0) <= room
+               else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"})
     axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
 
 

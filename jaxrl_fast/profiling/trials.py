@@ -30,10 +30,8 @@ class Trial:
     def text(self) -> str:
         """Return the result in words."""
         if not self.suggestion.timed:
-            return (
-                f"at most {self.suggestion.bound:.1f} times, not measured: single calls do not "
-                "show it"
-            )
+            return (f"at most {self.suggestion.bound:.1f} times, not measured: single calls do not "
+                    "show it")
         if self.gain is None:
             return f"refused ({self.refused})"
         return f"{self.gain:.2f} times, measured ({self.before:,.0f} to {self.after:,.0f} steps/s)"

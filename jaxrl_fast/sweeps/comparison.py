@@ -28,10 +28,8 @@ class Entry:
     scores: np.ndarray
 
     def __repr__(self) -> str:
-        return (
-            f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, "
-            f"{self.env_steps:,} steps, {self.path})"
-        )
+        return (f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, "
+                f"{self.env_steps:,} steps, {self.path})")
 
     @property
     def iqm(self) -> float:

@@ -87,10 +87,8 @@ def _ranking(result: SweepResult, table: list[dict[str, Any]]) -> str:
 
 def _curves(result: SweepResult) -> str:
     runs = shown.best_rows(result)
-    told = (
-        "Mean over the seeds with its interval; dots are evaluations. Point at a line for its "
-        "values."
-    )
+    told = ("Mean over the seeds with its interval; dots are evaluations. Point at a line for its "
+            "values.")
     return grid([figure(svg.learning_curve(runs), told)], "whole") if runs else ""
 
 

@@ -221,10 +221,8 @@ class GymnasiumEnv(HostEnv):
         lost = EOFError, BrokenPipeError, ConnectionResetError
         if self.vectorization != "async" or not isinstance(error, lost):
             return ""
-        return (
-            'the process of one of its environments died (a script needs `if __name__ == '
-            f'"__main__":`): {error!r}'
-        )
+        return ('the process of one of its environments died (a script needs `if __name__ == '
+                f'"__main__":`): {error!r}')
 
     @guarded
     def _open(self, num_envs, seed, training, render):

@@ -125,10 +125,8 @@ class Saver:
         if number is not None:
             good = checkpoints.folder / "last" / str(number)
             return f"; the last good checkpoint is {good} (go on with {resuming(run.out.path)})"
-        none = (
-            "; no checkpoint was due before it (checkpoint_minutes = "
-            f"{run.config.checkpoint_minutes:g})"
-        )
+        none = ("; no checkpoint was due before it (checkpoint_minutes = "
+                f"{run.config.checkpoint_minutes:g})")
         best = checkpoints.newest("best") is not None
         return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best
                        else "")
@@ -168,7 +166,5 @@ def standing(path: Path) -> str:
 def resuming(path: Path) -> str:
     """Return the command that resumes a run, or the run that a seed belongs to."""
     path = whole_run(path)
-    return (
-        f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, "
-        f"jf.resume({str(path)!r})"
-    )
+    return (f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, "
+            f"jf.resume({str(path)!r})")

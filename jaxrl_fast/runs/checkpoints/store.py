@@ -148,10 +148,8 @@ class Checkpoints:
                     continue
                 for bad in failures:
                     instead = self.folder / which / str(number)
-                    text = (
-                        f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: "
-                        f"{instead}"
-                    )
+                    text = (f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: "
+                            f"{instead}")
                     warnings.warn(text, SubstituteWarning, stacklevel=3)
                 return found
         if not failures:
