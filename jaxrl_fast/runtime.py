@@ -125,15 +125,15 @@ def traced_options(platform: str) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[None]:
-    """Pause Python's garbage collector until `started()`: imports and traces leave little."""
+def pause_gc() -> Iterator[None]:
+    """Pause Python's garbage collector until `resume_gc()`: imports and traces leave little."""
     enabled = gc.isenabled() or any(_paused)  # another thread may have paused it
     try:
         _paused.append(enabled)
         gc.disable()
         yield
     finally:
-        started()
+        resume_gc()
         if enabled:
             gc.enable()
 
@@ -141,8 +141,8 @@ def starting() -> Iterator[None]:
 _paused: list[bool] = []  # whether the collector ran when it was paused
 
 
-def started() -> None:
-    """End the pause of `starting()`."""
+def resume_gc() -> None:
+    """End the pause of `pause_gc()`."""
     if any(_paused):
         gc.enable()
     _paused.clear()

@@ -40,7 +40,7 @@ class Prepared:
     population: Population
     # keys of config.json beside the settings
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # the content of config.json, for a run to write (`runs.description.described`)
+    # the content of config.json, for a run to write (`runs.description.describe_run`)
     content: Mapping[str, Any] | None = None
 
     @functools.cached_property

@@ -34,7 +34,7 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
+from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, run_reset
 from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
 from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
@@ -129,7 +129,8 @@ class Env(Environment):
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
         random.check_key("key", key)
         check_int("num_envs", num_envs)
-        return begun(self, self.draw_reset(key, (num_envs,), LAST if t is None else t), num_envs)
+        noise = self.draw_reset(key, (num_envs,), LAST if t is None else t)
+        return run_reset(self, noise, num_envs)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
         """Like `reset`, after episodes that ended in `state` [B], with its `types.Lasting` parts.

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from jaxrl_fast.errors import UserError, one_line
 from jaxrl_fast.profiling.advice import Suggestion
-from jaxrl_fast.profiling.timing import Started, take_turns
+from jaxrl_fast.profiling.timing import TimedRun, take_turns
 
 ROUNDS = 5
 
@@ -38,7 +38,7 @@ class Trial:
 
 
 def try_suggestion(
-    suggestion: Suggestion, base: Started, opened: Callable[[], AbstractContextManager[Started]],
+    suggestion: Suggestion, base: TimedRun, opened: Callable[[], AbstractContextManager[TimedRun]],
     seconds: float,
 ) -> Trial:  # fmt: skip
     """Run a suggestion for about `seconds`, and `base` as long, in `ROUNDS` turns.

@@ -27,8 +27,8 @@ from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
-from jaxrl_fast.runs.description import described, device_name
-from jaxrl_fast.values import expanded
+from jaxrl_fast.runs.description import describe_run, device_name
+from jaxrl_fast.values import expand_home
 
 SEED = "seed-"
 AUTO = "auto"  # an `out` that is numbered
@@ -65,7 +65,7 @@ class RunDir:
     def create(cls, path: Path, prepared: Prepared) -> RunDir:
         """Make a new directory with its config.json, locked. Raises ConfigError for files."""
         check_free(path)
-        content = described(prepared).content  # refuses values before any write
+        content = describe_run(prepared).content  # refuses values before any write
         new, lock = not path.exists(), None
         try:
             lock = folders.hold("out", path, create=True)
@@ -195,7 +195,7 @@ def run_path(argument: str, path: Any) -> Path:
     """Return the path of an existing directory. Raises ConfigError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise expected(argument, "the path of a run directory", repr(path)[:100])
-    path = expanded(path)
+    path = expand_home(path)
     if not os.fspath(path) or not Path(path).is_dir():
         raise ConfigError(argument, str(path), "an existing run directory")
     return Path(path)

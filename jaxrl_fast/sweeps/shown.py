@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.logs.terminal import align_columns
 from jaxrl_fast.ops.aggregate import few
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _cells(result: SweepResult) -> tuple[list[list[str]], list[str]]:
 def as_text(result: SweepResult) -> str:
     """Return the table as text, its best rows."""
     lines, notes = _cells(result)
-    return "\n".join(aligned(lines) + notes)
+    return "\n".join(align_columns(lines) + notes)
 
 
 def as_html(result: SweepResult) -> str:

@@ -31,7 +31,7 @@ from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import require_equal, require_strong
 from jaxrl_fast.testing.priorities import check_priorities
-from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, differing
+from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, find_difference
 from jaxrl_fast.types import Clock, Sequence, Window
 
 
@@ -246,7 +246,7 @@ def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) ->
     run = _compile(memory, rows, stacked, fetches, ready, population=True)
     turn = np.array([2, 0, 1])
     lanes, turned = run(stacked), run(tree.take(stacked, turn))
-    where = differing(tree.take(lanes, turn), turned)
+    where = find_difference(tree.take(lanes, turn), turned)
     assert where is None, (
         f"population: under `vmap` a member's {where} depends on its neighbours or on the call. "
         "Keys of a kind that draws a whole batch from one lane, or something kept between calls?"

@@ -201,7 +201,7 @@ class GymnasiumEnv(HostEnv):
         mode = AutoresetMode.NEXT_STEP if filmed else AutoresetMode.SAME_STEP
         if self.vectorization == "sync":
             return self._vector(num_envs, arguments, {"autoreset_mode": mode})
-        with side.uninterrupted():  # a process forked off JAX's threads may never wake up
+        with side.block_signals():  # a process forked off JAX's threads may never wake up
             kwargs = {"autoreset_mode": mode, "context": "spawn", "worker": side.worker}
             return self._vector(num_envs, arguments, kwargs)
 
