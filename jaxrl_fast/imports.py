@@ -130,10 +130,8 @@ def check_libraries(folder: Path | None = None) -> None:
     for root in LOADED:
         for package in () if root in _named_roots() else _places(root):
             parent = package.resolve().parent
-            foreign = (
-                parent == here or (parent.is_relative_to(here) and parent in ahead)
-                or (run and parent.is_relative_to(run))
-            )
+            foreign = (parent == here or (parent.is_relative_to(here) and parent in ahead)
+                       or (run and parent.is_relative_to(run)))
             if foreign and not is_installed(package):
                 valid = (
                     f"the installed one, not {package}: move that away or, where you trust it, add "
@@ -197,10 +195,8 @@ def _absent(path: str, argument: str, scope: dict[str, Any]) -> ConfigError:
     valid = f"a name in {name}{nearest(attribute, scope)}"
     if name == "__main__":  # --import cannot help
         own = "move it from your script or notebook to a module of its own, such as nets.py"
-        valid = (
-            f"a name of a module; this one is only where it was trained: {own}, and write "
-            f"'nets:{attribute}' into config.json"
-        )
+        valid = (f"a name of a module; this one is only where it was trained: {own}, and write "
+                 f"'nets:{attribute}' into config.json")
     return ConfigError(argument, path, valid)
 
 

@@ -58,7 +58,7 @@ class Registry(Generic[T]):
         """Return the object of a name; raises ConfigError if it is unknown or fails to load."""
         for found in (self.added, self.ours, self.loaded):
             if name in found:
-                return imported(found[name])
+                return import_object(found[name])
         entry = self.packages().get(name)
         if entry is None:
             raise ConfigError(self.kind, name,
@@ -122,7 +122,7 @@ def _place(value: Any) -> tuple[Any, Any]:
     return getattr(value, "__module__", None), getattr(value, "__qualname__", value)
 
 
-def imported(value: Any) -> Any:
+def import_object(value: Any) -> Any:
     """Return the object behind a path "module:attribute"; any other object unchanged."""
     if not isinstance(value, str):
         return value

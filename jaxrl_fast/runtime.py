@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import shutil
@@ -25,8 +26,17 @@ _MEMORY = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION",
            "XLA_PYTHON_CLIENT_PREALLOCATE")
 
 
+@functools.cache  # a package's metadata are parsed anew each time
+def version(name: str) -> str:
+    """Return the installed version of a package, "" if it is not there."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
 def jaxlib_version(text: str | None = None) -> tuple[int, int]:
-    return tuple(int(x) for x in (text or metadata.version("jaxlib")).split(".")[:2])
+    return tuple(int(x) for x in (text or version("jaxlib")).split(".")[:2])
 
 
 def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
@@ -115,15 +125,15 @@ def traced_options(platform: str) -> dict[str, Any] | None:
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[None]:
-    """Pause Python's garbage collector until `started()`: imports and traces leave little."""
+def pause_gc() -> Iterator[None]:
+    """Pause Python's garbage collector until `resume_gc()`: imports and traces leave little."""
     enabled = gc.isenabled() or any(_paused)  # another thread may have paused it
     try:
         _paused.append(enabled)
         gc.disable()
         yield
     finally:
-        started()
+        resume_gc()
         if enabled:
             gc.enable()
 
@@ -131,8 +141,8 @@ def starting() -> Iterator[None]:
 _paused: list[bool] = []  # whether the collector ran when it was paused
 
 
-def started() -> None:
-    """End the pause of `starting()`."""
+def resume_gc() -> None:
+    """End the pause of `pause_gc()`."""
     if any(_paused):
         gc.enable()
     _paused.clear()
@@ -266,7 +276,7 @@ def idle_card(platform: str, chosen: str | None,
     """
     if platform != "cpu" or chosen or not probe():
         return None
-    package = f"'jax[cuda12]=={metadata.version('jax')}'"
+    package = f"'jax[cuda12]=={version('jax')}'"
     return f"an NVIDIA card is here, but JAX runs on the CPU: pip install {package}"
 
 
@@ -289,10 +299,6 @@ def enable_compile_cache() -> str | None:
 
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in ("jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            pass
-    return found
+    names = "jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"
+    found = {name: version(name) for name in names if version(name)}
+    return {"python": ".".join(map(str, sys.version_info[:3]))} | found

@@ -38,7 +38,7 @@ def settings(cls: type[T]) -> type[T]:
     cls.__signature__ = found.replace(parameters=list(found.parameters.values())[1:],
                                       return_annotation=found.empty)
     if "__repr__" not in cls.__dict__:
-        cls.__repr__ = changed
+        cls.__repr__ = describe_changes
     data, meta = [], []
     for f in dataclasses.fields(cls):
         static = f.metadata.get("static", type_name(f) not in _DYNAMIC)
@@ -181,7 +181,7 @@ def summary(value: Any) -> str:
     return f"{type(value).__name__}({shown})"
 
 
-def changed(value: Any) -> str:
+def describe_changes(value: Any) -> str:
     """Return `Name(setting=..., ...)` of the settings that differ from their defaults."""
     shown = ", ".join(f"{name}={describe(one)}" for name, one in changed_settings(value).items())
     return f"{type(value).__name__}({shown})"

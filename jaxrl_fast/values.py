@@ -92,7 +92,7 @@ def naming_path(argument: str) -> Iterator[None]:
         raise ConfigError(argument, error.value, error.valid) from None
 
 
-def expanded(path: str | os.PathLike) -> str:
+def expand_home(path: str | os.PathLike) -> str:
     """Return the text of a path, with ~ as the home folder: a shell leaves `--out=~/x` as it is."""
     text = os.fspath(path)
     return os.path.expanduser(text) if text.startswith("~") and "\0" not in text else text
@@ -102,7 +102,7 @@ def path(name: str, text: str) -> str:
     """Return the path of a file or folder that may be new, if the system can hold it; ~ is home."""
     if not text.strip():
         raise ConfigError(name, text, "the path of a file or a folder, not an empty text")
-    text = expanded(text)
+    text = expand_home(text)
     if any(len(os.fsencode(part)) > NAME_MAX for part in text.split(os.sep)):
         raise ConfigError(name, text, f"a path whose names have at most {NAME_MAX} bytes each")
     try:

@@ -17,7 +17,7 @@ from jaxrl_fast.envs.native.source import SOURCE
 from jaxrl_fast.envs.wrappers import Common
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import check_settings, help_of, setting, type_name
-from jaxrl_fast.registry import imported
+from jaxrl_fast.registry import import_object
 from jaxrl_fast.sweeps.selection import PBT, Halving
 
 
@@ -186,8 +186,8 @@ def test_errors_have_their_exit_codes():
     assert "pip install 'jaxrl_fast[wandb]'" in str(missing) and isinstance(missing, ImportError)
 
 
-CLASSES = [*map(algorithm_class, list_algorithms()), *map(imported, SOURCE.names.values()), Common,
-           RunConfig, PBT, Halving]
+CLASSES = [*map(algorithm_class, list_algorithms()), *map(import_object, SOURCE.names.values()),
+           Common, RunConfig, PBT, Halving]
 
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)

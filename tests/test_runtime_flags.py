@@ -99,14 +99,14 @@ def test_the_collector_pauses_until_a_run_has_started(enabled):
     was = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        with runtime.starting(), runtime.starting():
+        with runtime.pause_gc(), runtime.pause_gc():
             assert not gc.isenabled()
-            runtime.started()
+            runtime.resume_gc()
             assert gc.isenabled() == enabled
-        with contextlib.suppress(ValueError), runtime.starting():
+        with contextlib.suppress(ValueError), runtime.pause_gc():
             raise ValueError
         assert gc.isenabled() == enabled
-        with runtime.starting():
+        with runtime.pause_gc():
             runtime._paused.clear()  # as a run in another thread does
         assert gc.isenabled() == enabled
     finally:

@@ -110,10 +110,8 @@ def end(algo: Algorithm, start: Actor, actor: Actor, steps: Timestep,
 def begin(algo: Algorithm, obs: Any, first: int = 0, of: int | None = None) -> Actor:
     """Begin episodes with first frames `obs` [B, ...], environments from `first` among `of`."""
     batch = jax.tree.leaves(obs)[0].shape[0]
-    carry = (
-        algo.evaluation_carry(batch) if of is None
-        else tree.take(algo.init_carry(of), slice(first, first + batch))
-    )
+    carry = (algo.evaluation_carry(batch) if of is None
+             else tree.take(algo.init_carry(of), slice(first, first + batch)))
     return Actor((), stacking.start(obs, algo.spec.stack), carry)
 
 

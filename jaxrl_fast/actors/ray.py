@@ -208,10 +208,8 @@ def _begin_cluster(actors: int) -> None:
     import ray
 
     address = os.environ.get("RAY_ADDRESS")
-    given = (
-        {"address": address} if address
-        else {"address": "local", "num_cpus": max(actors, os.cpu_count() or 1)}
-    )
+    given = ({"address": address} if address
+             else {"address": "local", "num_cpus": max(actors, os.cpu_count() or 1)})
     with warnings.catch_warnings(), _own_signals():
         warnings.simplefilter("ignore")
         try:

@@ -80,10 +80,8 @@ class A2C(PolicyGradient):
             obs = normalize_obs(self.spec.observation, agent.moments, batch.obs)
             dist, value = networks.policy_and_value(params, obs)
             log_prob = dist.log_prob(batch.action)
-            advantage = (
-                returns.standardize(batch.advantage) if self.normalize_advantage
-                else batch.advantage
-            )
+            advantage = (returns.standardize(batch.advantage) if self.normalize_advantage
+                         else batch.advantage)
             policy_loss = losses.policy_gradient(log_prob, advantage)
             value_loss = losses.value_loss(value, batch.advantage + batch.value)
             policy_loss, value_loss = policy_loss.mean(), value_loss.mean()

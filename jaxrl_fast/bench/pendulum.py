@@ -35,7 +35,7 @@ def rejax_pendulum(rejax, name, settings, steps, notes):
         program = theirs.rejax_program(peers.rejax(rejax), name, "Pendulum-v1", steps, settings)
         return Contestant("rejax", steps, lambda: program, typed_key)
 
-    return theirs.present(notes, peer)
+    return theirs.load_or_note(notes, peer)
 
 
 def pendulum(jf, rejax, steps, notes):

@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxrl_fast.bench.rows import Row
 from jaxrl_fast.logs import plots
-from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.logs.terminal import align_columns
 
 Line = dict[str, Any]
 
@@ -66,7 +66,7 @@ def table(found: Sequence[Line]) -> str:
         theirs = (peer, f"{one['peer_value']:,}", f"{one['ratio']:g}") if peer else ("", "", "")
         compiled = f"{one['compile']:.1f} s", f"{one['peer_compile']:.1f} s" if peer else ""
         shown.append((one["what"], speed, *theirs, *compiled))
-    return "\n".join(aligned(shown, left=len(shown[0])))
+    return "\n".join(align_columns(shown, left=len(shown[0])))
 
 
 def write(found: Sequence[Line], path: Path) -> None:
@@ -80,7 +80,7 @@ def draw(found: Sequence[Line], path: str | Path) -> Path:
     compared = [one for one in found if one["peer"] is not None]
     canvas, axes = plots.figure()
     canvas.set_size_inches(8.4, 1.4 + 0.32 * len(compared))
-    labels = [plots.folded(f"{one['what']} / {one['peer']}", 52) for one in compared]
+    labels = [plots.fold_text(f"{one['what']} / {one['peer']}", 52) for one in compared]
     speeds = [one["ratio"] for one in compared]
     colours = [plots.PALETTE[0 if speed >= 1 else 1] for speed in speeds]
     plots.bars(axes, labels, speeds, ["" for _ in compared], colours, start=1.0)

@@ -45,7 +45,7 @@ def library() -> Any:
     return jaxrl_fast
 
 
-def installed(module: str, notes: Notes, make: Callable[[], Any]) -> list[Any]:
+def try_make(module: str, notes: Notes, make: Callable[[], Any]) -> list[Any]:
     """Return [make()], or [] and a note with the remedy if a package is not there or fails."""
     if importlib.util.find_spec(module) is None:
         notes.append(f"{module} is not installed: pip install {PIP[module]}")
@@ -89,7 +89,7 @@ def sac_updates(options: Options, notes: Notes) -> list[Contestant | Loop]:
         *(
             one
             for name, module in (("SBX", "sbx"), ("SB3", "stable_baselines3"))
-            for one in installed(module, notes, partial(updates.peer, name, module, count))
+            for one in try_make(module, notes, partial(updates.peer, name, module, count))
         ),
     ]
 
@@ -100,7 +100,7 @@ def memory(name: str) -> Callable[[Options, Notes], list[Contestant]]:
         count = options.scaled(work.iterations // 4, replay.BLOCK) // replay.BLOCK * replay.BLOCK
         part = lambda who, parts: replay.contestant(who, work, count, parts)[0]
         peer = lambda: part("flashbax", replay.flashbax(work))
-        return [part("jaxrl_fast", replay.ours(work)), *installed("flashbax", notes, peer)]
+        return [part("jaxrl_fast", replay.ours(work)), *try_make("flashbax", notes, peer)]
 
     return make
 
@@ -115,15 +115,15 @@ def physics(options: Options, notes: Notes) -> list[Contestant]:
     mine = lambda: stepping.ours(f"brax/{name}", envs, steps, backend="spring")
     peer = lambda: stepping.brax(name, envs, steps)
     if importlib.util.find_spec("brax") is None:
-        return installed("brax", notes, peer)
-    return [mine(), *installed("brax", notes, peer)]
+        return try_make("brax", notes, peer)
+    return [mine(), *try_make("brax", notes, peer)]
 
 
 def host(options: Options, notes: Notes) -> list[Loop]:
     envs, steps = 1024, options.scaled(500, 20)
-    found = installed("gymnasium", notes, lambda: stepping.gymnasium(envs, steps))
+    found = try_make("gymnasium", notes, lambda: stepping.gymnasium(envs, steps))
     mine = [stepping.exported(envs, steps)] if found else []  # our export needs the package
-    return [*mine, *found, *installed("envpool", notes, lambda: stepping.envpool(envs, steps))]
+    return [*mine, *found, *try_make("envpool", notes, lambda: stepping.envpool(envs, steps))]
 
 
 ROWS = {

@@ -164,7 +164,7 @@ def old_key(turn):
     return (jax.random.PRNGKey(turn),)
 
 
-def present(notes, load):
+def load_or_note(notes, load):
     """`[load()]`, or [] and a note where the peer is absent."""
     try:
         return [load()]
@@ -182,7 +182,7 @@ def purejaxrl(path, program, config, notes):
         score = lambda out: final_return(out["metrics"])
         return Contestant("PureJaxRL", steps, lambda: make_train(dict(config)), typed_key, score)
 
-    return present(notes, load)
+    return load_or_note(notes, load)
 
 
 def rejax(path, algorithm, config, notes):
@@ -194,7 +194,7 @@ def rejax(path, algorithm, config, notes):
         steps = config["TOTAL_TIMESTEPS"]
         return Contestant("rejax", steps, lambda: build(package, config), typed_key)
 
-    return present(notes, load)
+    return load_or_note(notes, load)
 
 
 def purejaxql(path, program, config, notes):
@@ -206,4 +206,4 @@ def purejaxql(path, program, config, notes):
         score = lambda out: final_return(out["metrics"])
         return Contestant("purejaxql", purejaxrl_steps(config), build, old_key, score)
 
-    return present(notes, load)
+    return load_or_note(notes, load)

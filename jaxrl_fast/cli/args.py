@@ -218,7 +218,7 @@ def peek(argv: Sequence[str], flag: str) -> list[str]:
     return after + [a.partition("=")[2] for a in argv if a.startswith(flag + "=")]
 
 
-def replaced(flags: Sequence[str], others: Sequence[str]) -> list[str]:
+def drop_replaced(flags: Sequence[str], others: Sequence[str]) -> list[str]:
     """Return flags without those that `others` give anew, in either form, and their values."""
     bare = lambda token: token.partition("=")[0].replace("--no-", "--", 1)
     names, kept, skips = {bare(token) for token in others if is_flag(token)}, [], False

@@ -117,7 +117,7 @@ def _dispatch(words: list[str]) -> None:
 
 def _call(name: str, argv: list[str]) -> None:
     command = COMMANDS[name]
-    with runtime.starting():  # the attribute imports the file
+    with runtime.pause_gc():  # the attribute imports the file
         function = command.function
     if not command.plans:
         return function(argv)

@@ -14,7 +14,7 @@ import jax
 
 from jaxrl_fast import runtime
 from jaxrl_fast.algorithms import ALGORITHMS, list_algorithms
-from jaxrl_fast.cli.args import BUSY, Option, replaced
+from jaxrl_fast.cli.args import BUSY, Option, drop_replaced
 from jaxrl_fast.cli.train import Plan, read_plan, resolve
 from jaxrl_fast.doctor import machine
 from jaxrl_fast.doctor.limits import measure_device
@@ -27,7 +27,7 @@ from jaxrl_fast.logs.terminal import is_terminal
 from jaxrl_fast.profiling import ablation, report
 from jaxrl_fast.profiling.advice import Case, Suggestion, advise
 from jaxrl_fast.profiling.measure import check, measure, with_scopes
-from jaxrl_fast.profiling.timing import started
+from jaxrl_fast.profiling.timing import start_timed_run
 from jaxrl_fast.profiling.trials import Trial, try_suggestion
 from jaxrl_fast.runs.config_json import write_text
 
@@ -62,7 +62,7 @@ def as_config(argv: Sequence[str]) -> list[str]:
 def profile(argv: Sequence[str]) -> None:
     """Measure, print the table and the advice, and write profile.json and profile.png."""
     argv = as_config(argv)
-    again = lambda more: [*replaced(argv, more), *more]
+    again = lambda more: [*drop_replaced(argv, more), *more]
     with_flags = lambda more: read_plan(again(more), "profile")
     plan, given = with_flags(())
     seconds = given.get("seconds", 3.0)
@@ -91,7 +91,7 @@ def profile(argv: Sequence[str]) -> None:
     print(report.table(found), flush=True)
     trials = _trials(with_flags, suggestions, seconds) if given.get("try") else []
     own = [option.flag for option in OPTIONS]
-    typed = lambda flags: shlex.join(["jaxrl-fast", "train", *replaced(again(flags), own)])
+    typed = lambda flags: shlex.join(["jaxrl-fast", "train", *drop_replaced(again(flags), own)])
     print(report.advice_lines(suggestions, trials, typed))
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / "profile.json", report.as_json(found, suggestions, trials))
@@ -125,7 +125,7 @@ def _trials(
     with_flags: Described, suggestions: Sequence[Suggestion], seconds: float
 ) -> list[Trial]:
     """Run each suggestion in turns with the settings without it; the best first."""
-    opened = lambda flags: started(_prepared(*with_flags(flags)))
+    opened = lambda flags: start_timed_run(_prepared(*with_flags(flags)))
     with with_scopes(), opened(()) as base:
         found = [try_suggestion(one, base, lambda one=one: opened(one.flags), seconds)
                  for one in suggestions]

@@ -22,7 +22,7 @@ from jaxrl_fast.cli.output import logs_of, print_end, sinks_of
 from jaxrl_fast.engine.config import RunConfig, by_group
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.engine.tuned import taken
+from jaxrl_fast.engine.tuned import add_tuned
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.wrappers import COMMON, Common
 from jaxrl_fast.errors import ConfigError, expected
@@ -53,7 +53,7 @@ class Plan:
     about: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-@runtime.starting()
+@runtime.pause_gc()
 def start(argv: list[str]) -> None:
     """Train a new run, or go on with the one of --resume."""
     argv = _wandb_project(argv)
@@ -154,12 +154,10 @@ def _overview(cls: type | None, names: list[str], command: str) -> str:
     if len(names) == 2:
         return (cls.__doc__ or "").strip()
     known = ", ".join(list(registry.list_environments())[:3])
-    return (
-        f"jaxrl-fast {command} {COMMANDS[command].takes} [flags]\n\n"
-        f"algorithms: {', '.join(list_algorithms())}\n\n"
-        f"environments: {known}, ...\n\n"
-        "`jaxrl-fast list` shows them. With ALGO and ENV, the help has the flags of both."
-    )
+    return (f"jaxrl-fast {command} {COMMANDS[command].takes} [flags]\n\n"
+            f"algorithms: {', '.join(list_algorithms())}\n\n"
+            f"environments: {known}, ...\n\n"
+            "`jaxrl-fast list` shows them. With ALGO and ENV, the help has the flags of both.")
 
 
 def _hint(plan: Plan, found: dict[str, Any], name: str) -> str:
@@ -235,7 +233,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     algo, env, config = resolve(plan, given)
     prepared, tuned = prepare(algo, env, at_start(config), about_of(plan, given)), None
     if plan.env_object is None:  # a repeated run has the settings of its config.json
-        prepared, tuned = taken(prepared)
+        prepared, tuned = add_tuned(prepared)
     name = plan.environment or env.spec.name
     out = out_of(given, "runs", algo.name, name, f"s{config.seed}")
     distributed.on_first(lambda: check_outside(out))

@@ -11,16 +11,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from jaxrl_fast import runtime
 from jaxrl_fast.doctor.facts import Unmet
 from jaxrl_fast.doctor.known import PLUGINS, VARIABLES
+from jaxrl_fast.runtime import version
 
 PACKAGES = ("jaxrl_fast", "jax", "flax", "optax", "orbax-checkpoint", "gymnax", "brax")
-
-
-def version(name: str) -> str:
-    """Return the installed version of a package, "" if it is not there."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def versions() -> dict[str, str]:

@@ -36,11 +36,9 @@ class Evaluation(NamedTuple):
             return summary(self)
         ret, length, finished = map(np.asarray, self)
         cut = int(np.sum(~finished))
-        return (
-            f"Evaluation({len(ret)} episodes: return {ret.mean():.4g} ({ret.min():.4g} to "
-            f"{ret.max():.4g}), length "
-            f"{length.mean():.4g}{f', {cut} cut at the step limit' if cut else ''})"
-        )
+        return (f"Evaluation({len(ret)} episodes: return {ret.mean():.4g} ({ret.min():.4g} to "
+                f"{ret.max():.4g}), length "
+                f"{length.mean():.4g}{f', {cut} cut at the step limit' if cut else ''})")
 
 
 def evaluate(

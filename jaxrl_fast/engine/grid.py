@@ -53,10 +53,8 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     row = max(1, planned // 100 if config.log_every is None
               else min(config.log_every // steps, planned))
     rows = max(1, -(-(total - warmup) // row))
-    per_eval = (
-        max(1, planned // row // 10) if config.eval_every is None
-        else -(-config.eval_every // (row * steps))
-    )
+    per_eval = (max(1, planned // row // 10) if config.eval_every is None
+                else -(-config.eval_every // (row * steps)))
     iterations = warmup + rows * row
     counted = {"updates": algo.updates}
     if not config.offline:

@@ -182,10 +182,8 @@ def leaf_names(run: Run) -> list[str]:
 def configurations(algo: Algorithm, env: Environment, config: RunConfig) -> tuple[list[Run], Grid]:
     """Return a population's configurations, experience outlined, and their grid."""
     if config.configurations > 1 and not backend_of(env).one_program:
-        reason = (
-            "None: the environments are on the host, so members train one after another: "
-            "`jf.sweep(grid=...)`"
-        )
+        reason = ("None: the environments are on the host, so members train one after another: "
+                  "`jf.sweep(grid=...)`")
         raise ConfigError("population", sorted(config.population), reason)
     built = lambda own: build(*configure(algo, env, own), config, outline=True)
     settings = [config.settings_of(c * config.seeds) for c in range(config.configurations)]

@@ -266,10 +266,8 @@ def cells(plan: MemoryPlan) -> tuple[str, list[tuple[str, ...]], list[str]]:
     note = "with the larger of"
     if plan.temporaries is not None:
         note = "with the compiled temporaries for"
-    disk = (
-        f"checkpoints: at most {gib(plan.disk)} on the disk (keep_checkpoints = "
-        f"{plan.config.keep_checkpoints})"
-    )
+    disk = (f"checkpoints: at most {gib(plan.disk)} on the disk (keep_checkpoints = "
+            f"{plan.config.keep_checkpoints})")
     used = precision.in_force(plan.run.algo.precision, p.devices[0].platform)
     notes = [f"({note} training and evaluation, which take turns)", fits, used, disk]
     head, total = ("", "one", "times", "all"), ("total", "", "", gib(plan.need))

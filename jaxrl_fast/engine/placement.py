@@ -105,10 +105,8 @@ def population_of(config: RunConfig, size: int | None = None) -> Population:
 def _more_on_a_cpu(devices: Sequence[Any]) -> str:
     if devices[0].platform != "cpu":
         return ""
-    return (
-        "; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, "
-        "makes N of it"
-    )
+    return ("; on a CPU XLA_FLAGS=--xla_force_host_platform_device_count=N, before Python starts, "
+            "makes N of it")
 
 
 def plan_population(size: int, mode: str = "auto", devices: Any = None,

@@ -51,15 +51,11 @@ class Population:
         """Return the text `3 members on 2 devices, 2 on each, 1 of them padding`."""
         if len(self.devices) == 1:
             return f"{self.size} member{'s' * (self.size > 1)} on one device"
-        each = (
-            f", {self.padded // self.places} on each" if self.env == 1
-            else f", each divided over {self.env}"
-        )
+        each = (f", {self.padded // self.places} on each" if self.env == 1
+                else f", each divided over {self.env}")
         padding = f", {self.padded - self.size} of them padding" if self.padded > self.size else ""
-        return (
-            f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} "
-            f"devices{each}{padding}"
-        )
+        return (f"{self.size} member{'s' * (self.size > 1)} on {len(self.devices)} "
+                f"devices{each}{padding}")
 
     @property
     def platform(self) -> str:
@@ -91,10 +87,8 @@ class Population:
     def state_sharding(self) -> RunState:
         """Return a RunState's shardings, a prefix: agent and key whole, environments divided."""
         own = self.sharding
-        by_env = (
-            own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1
-            else self._laid(AXIS, ENV_AXIS)
-        )
+        by_env = (own if self.env == 1 else self._laid(ENV_AXIS) if self.size == 1
+                  else self._laid(AXIS, ENV_AXIS))
         return RunState(own, by_env, by_env, by_env, by_env, by_env, own)
 
     def abstract_state(self, shapes: RunState) -> RunState:

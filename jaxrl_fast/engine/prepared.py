@@ -41,7 +41,7 @@ class Prepared:
     population: Population
     # keys of config.json beside the settings
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # the content of config.json, for a run to write (`runs.description.described`)
+    # the content of config.json, for a run to write (`runs.description.describe_run`)
     content: Mapping[str, Any] | None = None
 
     @functools.cached_property
@@ -86,10 +86,8 @@ def prepare(
     if at_once.selection:
         at_once.selection.check(at_once)
         traced = at_once.selection.traced
-    runs, grid = (
-        configurations(algo, env, at_once) if built is None
-        else ([run for run, _ in built], built[0][1])
-    )
+    runs, grid = (configurations(algo, env, at_once) if built is None
+                  else ([run for run, _ in built], built[0][1]))
     members, population = gather(runs, at_once, traced), population_of(at_once, size)
     prepared = Prepared(algo, env, config, members, grid, population, about or {})
     if config.experience is None or outline:

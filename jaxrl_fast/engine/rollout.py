@@ -44,7 +44,7 @@ def init(
 ) -> Actor:  # fmt: skip
     """Begin episodes everywhere; `Lasting` parts of `before` continue. t: None in evaluations."""
     if lasting(before):
-        state, obs = resets.begun_after(env, before, key, num_envs, t)
+        state, obs = resets.reset_after(env, before, key, num_envs, t)
     else:
         state, obs = env.init(key, num_envs) if t is None else env.init(key, num_envs, t)
     carry = algo.evaluation_carry(num_envs) if t is None else algo.init_carry(num_envs)

@@ -34,16 +34,14 @@ import numpy as np
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, begun
+from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, run_reset
 from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
 from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
 LAST = np.int32(2**31 - 1)  # Iteration passed outside training: past the end of every curriculum.
-_RESETS = (
-    "`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: "
-    "`jf.envs.Pool(size)`, ..."
-)
+_RESETS = ("`draw_reset(key, shape, t)` draws all resets, and `resets` names a strategy: "
+           "`jf.envs.Pool(size)`, ...")
 _RESET = "reset(noise): `state, obs = env.init(key, num_envs)` begins episodes"
 _STEP = (
     "step(noise, state, action): noise is one row of `env.draw(key, num_steps, num_envs, t)`, and "
@@ -131,7 +129,8 @@ class Env(Environment):
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
         random.check_key("key", key)
         check_int("num_envs", num_envs)
-        return begun(self, self.draw_reset(key, (num_envs,), LAST if t is None else t), num_envs)
+        noise = self.draw_reset(key, (num_envs,), LAST if t is None else t)
+        return run_reset(self, noise, num_envs)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
         """Like `reset`, after episodes that ended in `state` [B], with its `types.Lasting` parts.

@@ -28,10 +28,8 @@ TRACED = (
     "and jnp.where, jax.lax.cond or jax.lax.fori_loop in place of Python's `if` and `while` on them"
 )
 
-WIDE = (
-    "jax_enable_x64 is on, and the environment may be written for 32 bits: give its arrays a "
-    "dtype, or switch it off"
-)
+WIDE = ("jax_enable_x64 is on, and the environment may be written for 32 bits: give its arrays a "
+        "dtype, or switch it off")
 
 
 @contextlib.contextmanager

@@ -50,10 +50,8 @@ def name_of(source: Any) -> str:
         raise ConfigError("environment", type(source).__name__, valid)
     if not is_foreign(source) and not callable(source):
         raise ConfigError("environment", source, VALID)
-    made_by = (
-        source if inspect.isroutine(source) or isinstance(source, type)
-        else type(getattr(source, "unwrapped", source))
-    )
+    made_by = (source if inspect.isroutine(source) or isinstance(source, type)
+               else type(getattr(source, "unwrapped", source)))
     name = f"{made_by.__module__}:{getattr(made_by, '__qualname__', made_by)}"
     source = _canonical(source, name)
     read = _read(source)

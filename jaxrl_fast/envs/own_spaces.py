@@ -177,10 +177,8 @@ class OwnDict:
         if not isinstance(values, dict) or len(values) != len(keys) or not all(
             key in values for key in keys
         ):
-            got = (
-                f"a dict with {', '.join(map(str, values))}" if isinstance(values, dict)
-                else type(values).__name__
-            )
+            got = (f"a dict with {', '.join(map(str, values))}" if isinstance(values, dict)
+                   else type(values).__name__)
             raise expected(name, f"a {'tuple' if self.is_tuple else 'dict'} with "
                                  f"{', '.join(map(str, keys))}", got)
         parts = {}

@@ -77,7 +77,7 @@ class EveryStep(Resets):
         return env.draw_reset(key, (num_steps, num_envs), t), self
 
     def apply(self, env, row, done, after):
-        return tree.where(done, restarted(env, row, after[0]), after)
+        return tree.where(done, run_restart(env, row, after[0]), after)
 
 
 @tree.struct
@@ -117,7 +117,7 @@ class Pool(Resets):
         else:  # many, as a step's resets
             noise = tree.take(env.draw_reset(pool_key, (1, size), t), 0)
         with scope(RESET):
-            entries = noise, begun(env, noise, size)
+            entries = noise, run_reset(env, noise, size)
         # Environments that end together take neighbouring entries, from a place drawn each step.
         # A running index t * B + b would repeat an environment's entry if the size divides B.
         places = random.randint(offset_key, (num_steps, 1), 0, size)
@@ -150,19 +150,19 @@ class Frozen(Resets):
         return tree.where(done, (keep_lasting(after[0], fresh), obs), after)
 
 
-def begun(env: Any, noise: PyTree, num_envs: int) -> Episode:
+def run_reset(env: Any, noise: PyTree, num_envs: int) -> Episode:
     """Return `env.reset` of noise [B] in its spec's dtypes; raises ConfigError for other forms."""
     with checks.noted(env.spec, "reset"):
         state, obs = checks.pair(env.spec, "reset", env.reset(noise))
     return tree.strong((state, checks.observation(env.spec, "reset", obs, num_envs)))
 
 
-def begun_after(env: Any, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> Episode:
+def reset_after(env: Any, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> Episode:
     """Return new episodes after those in `state` [B], with its `types.Lasting` parts."""
-    return tree.strong(restarted(env, env.draw_reset(key, (num_envs,), t), state))
+    return tree.strong(run_restart(env, env.draw_reset(key, (num_envs,), t), state))
 
 
-def restarted(env: Any, noise: PyTree, state: PyTree) -> Episode:
+def run_restart(env: Any, noise: PyTree, state: PyTree) -> Episode:
     """Return `env.restart` in the dtypes of its spec and of `state` [B]."""
     with checks.noted(env.spec, "reset"):
         fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))

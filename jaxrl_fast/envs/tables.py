@@ -10,7 +10,7 @@ from jaxrl_fast.envs import own, wrappers
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.registry import imported
+from jaxrl_fast.registry import import_object
 
 
 def table(prefix: str, factories: Mapping[str, Any],
@@ -25,7 +25,7 @@ def table(prefix: str, factories: Mapping[str, Any],
     """
 
     def factory(name: str) -> Any:
-        found = imported(factories[name]) if name in factories else find(name)
+        found = import_object(factories[name]) if name in factories else find(name)
         if found is None:
             raise ConfigError("environment", name,
                               "a known environment (`jaxrl-fast list "

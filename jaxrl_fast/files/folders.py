@@ -21,7 +21,7 @@ from pathlib import Path
 
 from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, expected, writing
-from jaxrl_fast.values import expanded
+from jaxrl_fast.values import expand_home
 
 LOCK = ".lock"
 DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
@@ -42,7 +42,7 @@ def folder_path(argument: str, path: str | Path) -> Path:
     except UnicodeEncodeError as error:
         valid = "a name in UTF-8: checkpoints take no other; PYTHONUTF8=1 reads it as UTF-8"
         raise ConfigError(argument, text, valid) from error
-    path = Path(expanded(path))
+    path = Path(expand_home(path))
     try:
         path.exists()  # raises for a name that is too long
         if ".." not in path.parts:
@@ -195,7 +195,7 @@ def hold(argument: str, folder: Path, create: bool = False) -> Lock:
 
 
 @contextlib.contextmanager
-def held(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
+def hold_lock(argument: str, folder: Path, create: bool = False) -> Iterator[None]:
     """Hold the folder's lock for a block, in the first process; create: make the folder."""
     taken = distributed.on_first(lambda: (create and not folder.exists(),
                                           hold(argument, folder, create)))

@@ -16,7 +16,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import plan_grid
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import prepare
-from jaxrl_fast.engine.tuned import taken
+from jaxrl_fast.engine.tuned import add_tuned
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.forecast.energy import Meter
 from jaxrl_fast.profiling.timing import short_row
@@ -78,7 +78,7 @@ def calibrate(
     )  # fmt: skip
     watch = Watch(seconds)
     with tempfile.TemporaryDirectory() as folder, _saved() as saved:
-        prepared, _ = taken(prepare(algo, env, short))  # as `train` does
+        prepared, _ = add_tuned(prepare(algo, env, short))  # as `train` does
         run = begin(prepared, Path(folder) / "run", Around((watch,)))
         return watch.calibration(run, sum(saved))
 

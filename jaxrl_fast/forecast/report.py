@@ -10,7 +10,7 @@ from typing import Any
 from jaxrl_fast.doctor.quantities import gib, si
 from jaxrl_fast.forecast.amounts import Forecast, Range
 from jaxrl_fast.logs import plots
-from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.logs.terminal import align_columns
 
 
 def duration(seconds: float) -> str:
@@ -72,7 +72,7 @@ def table(title: str, found: Sequence[Forecast]) -> str:
         cost = ("", "") if one.cost is None else show_range(one.cost, money)
         room = "fits" if one.fits else "does not fit"
         shown.append((one.device, *show_range(one.seconds), *cost, room))
-    return "\n".join([title, *(f"  {line}" for line in aligned(shown, left=len(shown[0])))])
+    return "\n".join([title, *(f"  {line}" for line in align_columns(shown, left=len(shown[0])))])
 
 
 def as_json(title: str, found: Sequence[Forecast]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def draw(title: str, found: Sequence[Forecast], path: str | Path) -> Path:
         low, middle, high = (x / size for x in dataclasses.astuple(one.seconds))
         ends = [[middle - low], [high - middle]]
         axes.errorbar(middle, place, xerr=ends, color="#2b2d33", capsize=4, linewidth=1.2)
-    axes.set_yticks(range(len(found)), [plots.folded(one.device, 22) for one in found])
+    axes.set_yticks(range(len(found)), [plots.fold_text(one.device, 22) for one in found])
     axes.invert_yaxis()
     plots.style(axes, unit, "", title)
     plots.legend_below(canvas, axes)

@@ -13,7 +13,7 @@ from jaxrl_fast import _moved
 from jaxrl_fast.errors import ConfigError, writing
 from jaxrl_fast.logs.rows import Row
 from jaxrl_fast.logs.sinks import Clip, LoggedRun, Sink
-from jaxrl_fast.values import expanded
+from jaxrl_fast.values import expand_home
 
 _MEMBERS = 64  # single members logged beside the mean; metrics.jsonl holds all
 
@@ -37,7 +37,7 @@ class TensorBoardSink(Sink):
 
     @classmethod
     def of(cls, target: str, run: LoggedRun) -> TensorBoardSink:
-        folder = run.own(expanded(target)) if target else run.path / "tensorboard"
+        folder = run.own(expand_home(target)) if target else run.path / "tensorboard"
         if folder.exists() and not folder.is_dir():
             raise ConfigError("path", target, "the name of a folder; a file of this name is there")
         return cls(folder)

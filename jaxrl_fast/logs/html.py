@@ -44,7 +44,7 @@ def table(rows: Sequence[Sequence[Any]], head: Sequence[str] = (), left: int = 1
     return f"<table>{top}<tbody>{''.join(row('td', texts) for texts in rows)}</tbody></table>"
 
 
-def folded(summary: str, *parts: str) -> str:
+def fold(summary: str, *parts: str) -> str:
     """Return parts of HTML that a click on `summary` shows."""
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 
@@ -58,7 +58,7 @@ def settings(value: Any) -> str:
     head = ("setting", "value", "default", "meaning")
     some = [row for row in rows if row[0] in changed]
     shown = table(some, head, left=4) if some else lines("all settings have their defaults")
-    return shown + (folded(f"all {len(rows)} settings", table(rows, head, left=4)) if rows else "")
+    return shown + (fold(f"all {len(rows)} settings", table(rows, head, left=4)) if rows else "")
 
 
 def values(pairs: Mapping[str, Any]) -> str:

@@ -51,8 +51,6 @@ def meaning(name: str) -> str:
     if name.startswith(("algo.", "env.")):
         return "A setting that the selection changes."
     if name.endswith("_end"):
-        return (
-            f"Mean of {name[:-4]}, as the environment reports it, over the steps that end an "
-            "episode."
-        )
+        return (f"Mean of {name[:-4]}, as the environment reports it, over the steps that end an "
+                "episode.")
     return "Reported by the environment (a mean over the steps), by the algorithm or by a hook."

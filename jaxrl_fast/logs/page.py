@@ -100,13 +100,11 @@ for (const svg of document.querySelectorAll('svg[data-axes]')) {
 def page(title: str, parts: Iterable[str], refresh: int | None = None) -> str:
     """Return an HTML document. refresh: seconds until a browser loads it again; None: never."""
     again = f'<meta http-equiv="refresh" content="{refresh}">' if refresh else ""
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, '
-        f'initial-scale=1">{again}<title>{escape(title)}</title>'
-        f"<style>{STYLE}</style></head>\n<body><main>{''.join(parts)}</main>\n"
-        f"<script>{SCRIPT}</script></body></html>\n"
-    )
+    return ('<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+            '<meta name="viewport" content="width=device-width, '
+            f'initial-scale=1">{again}<title>{escape(title)}</title>'
+            f"<style>{STYLE}</style></head>\n<body><main>{''.join(parts)}</main>\n"
+            f"<script>{SCRIPT}</script></body></html>\n")
 
 
 def section(title: str, *parts: str) -> str:
@@ -146,10 +144,8 @@ def picture(path: Path, alt: str) -> str:
     """Return a PNG, GIF or MP4 as part of the page."""
     if path.suffix == ".mp4":
         source = f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
-        return (
-            f'<video title="{escape(alt)}" autoplay loop muted playsinline controls '
-            f'src="{source}"></video>'
-        )
+        return (f'<video title="{escape(alt)}" autoplay loop muted playsinline controls '
+                f'src="{source}"></video>')
     return html.image(path.read_bytes(), path.suffix[1:], alt)
 
 

@@ -98,7 +98,7 @@ def legend_below(canvas: Any, axes: Any) -> None:
     """Put the legend below a figure that grows by its height; long labels are folded."""
     handles, labels = axes.get_legend_handles_labels()
     columns = 2 if max(map(len, labels)) <= _WIDE // 2 - 4 else 1
-    labels = [folded(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
+    labels = [fold_text(label, _WIDE if columns == 1 else _WIDE // 2) for label in labels]
     lines = sum(label.count("\n") + 1 for label in labels) / columns
     canvas.set_figheight(canvas.get_figheight() + 0.18 * max(0.0, lines - 1))
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns,
@@ -113,14 +113,12 @@ def legend_beside(axes: Any) -> None:
 def name_ticks(axes: Any, names: Sequence[str]) -> None:
     """Name the places 0, 1, ... of the x axis, slanted without room."""
     room = 80 / max(len(names), 1)  # characters
-    slanted = (
-        {} if max(map(len, names), default=0) <= room
-        else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
-    )
-    axes.set_xticks(range(len(names)), [folded(name, 30) for name in names], **slanted)
+    slanted = ({} if max(map(len, names), default=0) <= room
+               else {"rotation": 30, "ha": "right", "rotation_mode": "anchor"})
+    axes.set_xticks(range(len(names)), [fold_text(name, 30) for name in names], **slanted)
 
 
-def folded(text: str, width: int) -> str:
+def fold_text(text: str, width: int) -> str:
     """Fold text to lines of at most `width` characters, at spaces, commas and slashes."""
     words, lines = re.findall(r"[^\s,/]*[\s,/]*", text), [""]
     for piece in (word[k : k + width] for word in words for k in range(0, len(word), width)):
@@ -168,7 +166,7 @@ def _draw_run(axes: Any, label: str, looks: dict, steps: Any,
             thin = {"color": colour, "alpha": alpha, "linewidth": 0.7, "zorder": 2}
             axes.plot(steps[has], member[has], **thin, label="members" if alone
                       and members > 1 and j == 0 else None)
-    mean, low, high = smoothed(values, window)
+    mean, low, high = smooth_members(values, window)
     has = np.isfinite(mean)
     if members > 1:
         text = None
@@ -201,7 +199,7 @@ def style(axes: Any, x: str, y: str, title: str | None = None, grid: bool = True
     axes.set_xlabel(x, color=_INK)
     axes.set_ylabel(y, color=_INK)
     if title:
-        axes.set_title(folded(title, _TITLE), color=_INK, fontsize=11, loc="left")
+        axes.set_title(fold_text(title, _TITLE), color=_INK, fontsize=11, loc="left")
     if grid:
         axes.grid(True, color=_FAINT, linewidth=0.8)
         axes.set_axisbelow(True)
@@ -239,7 +237,7 @@ def columns(rows: Rows, metric: str) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.where(np.isfinite(values), values, np.nan)
 
 
-def smoothed(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def smooth_members(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean, low and high over members [R, K], of each member's mean over `window` rows."""
     return intervals(held_means(values, window))
 

@@ -81,10 +81,8 @@ def summary(values: np.ndarray) -> str:
 
 
 def _short(value: float) -> str:
-    return (
-        f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e5
-        else f"{value:,.0f}"
-    )
+    return (f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}" if abs(value) < 1e5
+            else f"{value:,.0f}")
 
 
 def _rounded(value: float) -> str:

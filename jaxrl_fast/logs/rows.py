@@ -42,10 +42,8 @@ class Row(NamedTuple):
     def __repr__(self) -> str:
         named = ", ".join(f"{name}: {describe(self.metrics[name])}"
                           for name in SHOWN if name in self.metrics)
-        return (
-            f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} "
-            "metrics)"
-        )
+        return (f"Row(env_steps={self.env_steps:,}, {named or 'no episode'}; {len(self.metrics)} "
+                "metrics)")
 
 
 class Measured(NamedTuple):

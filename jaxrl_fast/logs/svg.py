@@ -13,7 +13,7 @@ from html import escape
 import numpy as np
 
 from jaxrl_fast.logs import html
-from jaxrl_fast.logs.plots import PALETTE, Rows, columns, held_means, smoothed
+from jaxrl_fast.logs.plots import PALETTE, Rows, columns, held_means, smooth_members
 from jaxrl_fast.ops.aggregate import SURE, spread
 
 WIDTH, HEIGHT = 640, 260
@@ -43,11 +43,11 @@ def learning_curve(
     for label, rows in rows_by_run.items():
         steps, values = columns(rows, metric)
         window = max(1, len(steps) // 100)
-        lines[label] = steps, *smoothed(values, window), values.shape[1]
+        lines[label] = steps, *smooth_members(values, window), values.shape[1]
         thin[label] = held_means(values, window)[:, : len(members)]
         evaluated = [row for row in rows if row.get("eval_return") is not None]
         steps, values = columns(evaluated if shown else [], "eval_return")
-        dots[label] = steps, *smoothed(values, 1)
+        dots[label] = steps, *smooth_members(values, 1)
     known = [x[np.isfinite(x)] for _, *curves, _ in lines.values() for x in curves]
     known += [x[np.isfinite(x)] for _, *curves in dots.values() for x in curves]
     known += [x[np.isfinite(x)] for x in thin.values()]

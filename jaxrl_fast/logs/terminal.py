@@ -196,7 +196,7 @@ def shows(progress: bool | None) -> bool:
     return is_watched(sys.stderr) if progress is None else progress
 
 
-def aligned(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+def align_columns(lines: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Align lines of cells in columns: the first `left` flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     cell = lambda i, text: text.ljust(widths[i]) if i < left else text.rjust(widths[i])

@@ -33,10 +33,8 @@ class Moments(NamedTuple):
         """Merge a batch with leaves [*batch, *feature], or its rows `use`, bool [*batch]."""
         first_batch, first_mean = jax.tree.leaves(batch)[0], jax.tree.leaves(self.mean)[0]
         axes = tuple(range(first_batch.ndim - first_mean.ndim))
-        n = (
-            jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None
-            else jnp.sum(use, dtype=jnp.float32)
-        )
+        n = (jnp.float32(first_batch.size / max(first_mean.size, 1)) if use is None
+             else jnp.sum(use, dtype=jnp.float32))
         total = self.count + n
         count = jnp.minimum(total, longest)
         forgotten = (total - count) / total

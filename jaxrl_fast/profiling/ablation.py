@@ -23,7 +23,7 @@ from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import scopes, stacking
 from jaxrl_fast.profiling import hlo
 from jaxrl_fast.profiling.parts import LEARN, Profile
-from jaxrl_fast.profiling.timing import Started
+from jaxrl_fast.profiling.timing import TimedRun
 from jaxrl_fast.types import RunState
 
 ENVIRONMENT, POLICY, STORING, SAMPLING, LEARNING, RANDOM = (
@@ -174,7 +174,7 @@ def check(prepared: Prepared) -> None:
                           "left out with several members: a piece is one member's")
 
 
-def time_pieces(one: Started, budget: float = 0.5) -> dict[str, float]:
+def time_pieces(one: TimedRun, budget: float = 0.5) -> dict[str, float]:
     """Return the seconds of each piece of an iteration alone; see `check`."""
     found = pieces(tree.as_float32(one.prepared.members.first), one.state, one.iterations)
     taken = {name: seconds(piece, budget) for name, piece in found.items()}

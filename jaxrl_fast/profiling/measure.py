@@ -35,7 +35,7 @@ from jaxrl_fast.profiling.parts import (
     Profile,
     with_roof,
 )  # fmt: skip
-from jaxrl_fast.profiling.timing import Started, Timing, started
+from jaxrl_fast.profiling.timing import TimedRun, Timing, start_timed_run
 
 TRACED = 0.05  # seconds of training in a trace
 TRACES = 4
@@ -79,7 +79,7 @@ def check(config: RunConfig) -> None:
 
 def measure(
     prepared: Prepared, limits: Limits | None, seconds: float = 3.0, folder: Path | None = None
-) -> tuple[Profile, Started]:
+) -> tuple[Profile, TimedRun]:
     """Return the profile of a run and the run itself, for more measurements.
 
     Args:
@@ -88,13 +88,13 @@ def measure(
         folder: of the trace that is kept, for Perfetto; None: no trace is kept.
     """
     check(prepared.config)
-    with with_scopes(), started(prepared) as one:
+    with with_scopes(), start_timed_run(prepared) as one:
         if backend_of(prepared.env).one_program:
             return on_device(one, limits, seconds, folder), one
         return on_host(one, limits, seconds, folder), one
 
 
-def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path | None) -> Profile:
+def on_device(one: TimedRun, limits: Limits | None, seconds: float, folder: Path | None) -> Profile:
     """Return the profile of environments in the program, from traces of its instructions."""
     timing = one.timing(seconds)
     whole = one.rows
@@ -120,14 +120,14 @@ def on_device(one: Started, limits: Limits | None, seconds: float, folder: Path 
     return _profile(one, "ablation", timing, parts, limits, note)
 
 
-def _alone(one: Started, timing: Timing) -> dict[str, Sum]:
+def _alone(one: TimedRun, timing: Timing) -> dict[str, Sum]:
     """Return the pieces of an iteration alone, and the rest of its time."""
     pieces = {ablation.PARTS[name]: Sum(taken) for name, taken in ablation.time_pieces(one).items()}
     rest = timing.iteration - sum(piece.seconds for piece in pieces.values())
     return pieces | {hlo.OTHER: Sum(max(0.0, rest))}
 
 
-def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | None) -> Profile:
+def on_host(one: TimedRun, limits: Limits | None, seconds: float, folder: Path | None) -> Profile:
     """Return the profile of environments on the host: the run's own clock, as in `time.png`.
 
     The learner's updates are divided by a trace of its program.
@@ -159,7 +159,7 @@ def on_host(one: Started, limits: Limits | None, seconds: float, folder: Path | 
 
 
 def _profile(
-    one: Started, source: str, timing: Timing, parts: Sequence[Part],
+    one: TimedRun, source: str, timing: Timing, parts: Sequence[Part],
     limits: Limits | None, note: str = ""
 ) -> Profile:
     prepared, population = one.prepared, one.programs.population
@@ -173,7 +173,7 @@ def _profile(
     return Profile(prepared.algo.name, name, kind, source, timing, tuple(parts), limits, note=note)
 
 
-def _record(one: Started, folder: Path | None) -> tuple[list[trace.Trace], float]:
+def _record(one: TimedRun, folder: Path | None) -> tuple[list[trace.Trace], float]:
     """Return traces of calls, and the seconds of the shortest."""
     walls, found = [], []
     for i in range(TRACES):
@@ -233,7 +233,7 @@ def attribute(
     return found
 
 
-def _overhead(one: Started, spent: Mapping[trace.Key, trace.Spent]) -> trace.Overhead:
+def _overhead(one: TimedRun, spent: Mapping[trace.Key, trace.Spent]) -> trace.Overhead:
     """Return what recording adds to events: on accelerators nothing, whose clocks are hardware."""
     on_cpu = one.programs.population.devices[0].platform == "cpu"
     return _overhead_here() if on_cpu and spent else trace.Overhead()
@@ -245,7 +245,7 @@ def _overhead_here() -> trace.Overhead:
     return trace.overhead()
 
 
-def _iterations_between_syncs(one: Started, timing: Timing) -> int:
+def _iterations_between_syncs(one: TimedRun, timing: Timing) -> int:
     """Return the iterations of a run between two waits for its device."""
     row = one.prepared.grid.row
     rows = int(one.prepared.config.chunk_seconds / max(timing.iteration * row, 1e-9))

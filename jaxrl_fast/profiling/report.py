@@ -113,7 +113,7 @@ def picture(profile: Profile, path: Path) -> Path:
     timing = profile.timing
     rate = f"{si(timing.iteration, 's')} an iteration, {timing.steps_per_second:,.0f} steps/s"
     title = f"{profile.algo} on {profile.environment} ({profile.device}): {rate}"
-    panels[0].set_title(plots.folded(title, 84), fontsize=10, loc="left")
+    panels[0].set_title(plots.fold_text(title, 84), fontsize=10, loc="left")
     panels[-1].set_xlabel("share of an iteration's time; behind it, how near to a limit of the "
                           "device")
     return plots.save(canvas, path)

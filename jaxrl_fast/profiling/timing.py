@@ -52,7 +52,7 @@ class Timing:
         return self.steps / self.iteration
 
 
-class Started:
+class TimedRun:
     """The programs of a run and its state; `warm` them, then `call` trains on."""
 
     def __init__(self, prepared: Prepared, clock: Clock):
@@ -116,7 +116,7 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[Started]:
+def start_timed_run(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[TimedRun]:
     """Compile the programs of a run and train through its warm-up and some calls.
 
     Seeds that take turns (host environments): the first one. Log rows are those of `short_row`.
@@ -129,7 +129,7 @@ def started(prepared: Prepared, clock: Clock = time.perf_counter) -> Iterator[St
     if in_turn(prepared.env, prepared.config):
         prepared = prepared.seed(0)
     prepared.plan.check()
-    one = Started(with_short_rows(prepared), clock)
+    one = TimedRun(with_short_rows(prepared), clock)
     try:
         one.warm()
         yield one
@@ -155,7 +155,7 @@ def short_row(grid: Grid, members: int) -> int:
 
 def time_run(prepared: Prepared, seconds: float = 3.0, clock: Clock = time.perf_counter) -> Timing:
     """Compile, warm and time a run for about `seconds` of training; see `started`."""
-    with started(prepared, clock) as one:
+    with start_timed_run(prepared, clock) as one:
         return one.timing(seconds)
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from jaxrl_fast.errors import UserError, one_line
 from jaxrl_fast.profiling.advice import Suggestion
-from jaxrl_fast.profiling.timing import Started, take_turns
+from jaxrl_fast.profiling.timing import TimedRun, take_turns
 
 ROUNDS = 5
 
@@ -30,17 +30,15 @@ class Trial:
     def text(self) -> str:
         """Return the result in words."""
         if not self.suggestion.timed:
-            return (
-                f"at most {self.suggestion.bound:.1f} times, not measured: single calls do not "
-                "show it"
-            )
+            return (f"at most {self.suggestion.bound:.1f} times, not measured: single calls do not "
+                    "show it")
         if self.gain is None:
             return f"refused ({self.refused})"
         return f"{self.gain:.2f} times, measured ({self.before:,.0f} to {self.after:,.0f} steps/s)"
 
 
 def try_suggestion(
-    suggestion: Suggestion, base: Started, opened: Callable[[], AbstractContextManager[Started]],
+    suggestion: Suggestion, base: TimedRun, opened: Callable[[], AbstractContextManager[TimedRun]],
     seconds: float,
 ) -> Trial:  # fmt: skip
     """Run a suggestion for about `seconds`, and `base` as long, in `ROUNDS` turns.

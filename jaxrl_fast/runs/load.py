@@ -23,7 +23,7 @@ from jaxrl_fast.memory import Filled
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs import hub
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.checkpoints.metadata import saved
+from jaxrl_fast.runs.checkpoints.metadata import read_saved
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.export import safetensors
 from jaxrl_fast.runs.reading import read_member
@@ -34,7 +34,7 @@ from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, sinks_of_each
 from jaxrl_fast.runs.signals import run_so_far
 from jaxrl_fast.runs.train import Around, begin, run_prepared
 from jaxrl_fast.types import RunState
-from jaxrl_fast.values import expanded
+from jaxrl_fast.values import expand_home
 
 HOST = ("actors", "actors_on", "host_timeout", "restarts")  # settings that a resume may change
 
@@ -52,8 +52,8 @@ def load(path: str | Path, which: str = "auto", member: int | None = None,
     check_choice("which", which, ("auto", "best", "last"))
     order = ("best", "last") if which == "auto" else (which,)
     path = hub.fetch("path", path) if hub.is_remote(path) else path
-    if isinstance(path, (str, Path)) and safetensors.is_exported(Path(expanded(path))):
-        return Agent(*safetensors.load(Path(expanded(path)), which, member, modules))
+    if isinstance(path, (str, Path)) and safetensors.is_exported(Path(expand_home(path))):
+        return Agent(*safetensors.load(Path(expand_home(path)), which, member, modules))
     run, env, config, agent, row, _, score = read_member(path, order, member, modules)
     whole = isinstance(agent, RunState)
     return Agent(run.algo, env, config, agent.agent if whole else agent, row, score)
@@ -126,7 +126,7 @@ def resume_run(
         distributed.check_shared(Path(path) / "config.json")
     path = run_path(argument, path)
     configs.read_config(path)  # before anything is made in another folder
-    with folders.held(argument, path):
+    with folders.hold_lock(argument, path):
         return _resume(path, around, argument, part, **settings)
 
 
@@ -158,7 +158,7 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
             raise ConfigError(argument, str(path),
                               "a run that has saved a checkpoint; start it again instead")
         with checkpoints.reading("last", number):
-            last = saved(number, checkpoints.meta("last", number), grid)
+            last = read_saved(number, checkpoints.meta("last", number), grid)
     if total_steps is not None and all(last.progress.reached):
         new = dataclasses.replace(new, target_return=None)
     prepared = prepare(algo, env, new, size=len(last.members))

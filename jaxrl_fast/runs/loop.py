@@ -63,7 +63,7 @@ class Trainer:
         """Train. given: the new agents' start. saved: the checkpoint to resume from."""
         with self.videos, self.pictures:
             self.prepare(given, saved)
-            runtime.started()  # compiled: from here on a user's environment may run
+            runtime.resume_gc()  # compiled: from here on a user's environment may run
             while not self.run.over:
                 self.turn()
             if self.pending:
@@ -90,7 +90,7 @@ class Trainer:
         self.saver.begin(new)
         self.mark = self.trained()  # seconds of training at the last checked chunk
         if warmup:
-            runtime.started()
+            runtime.resume_gc()
             self.warm_up(NEW if new else AS_IT_WAS)
 
     def warm_up(self, where: str) -> None:

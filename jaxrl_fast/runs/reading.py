@@ -90,10 +90,8 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
     def score(i: int) -> float:
         # without it another seed is the best
         result = _result(RunDir(folders[i]), SubstituteWarning)
-        found = (
-            result.get("best_eval_return") if order[0] == "best"
-            else next(iter(result.get("eval_return", ())), None)
-        )
+        found = (result.get("best_eval_return") if order[0] == "best"
+                 else next(iter(result.get("eval_return", ())), None))
         return found if isinstance(found, (int, float)) else -math.inf
 
     return max(here, key=score) if member is None else member

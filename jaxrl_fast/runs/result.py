@@ -41,10 +41,8 @@ class AnyResult:
     def _repr_html_(self) -> str:
         title, *facts = self._told()
         scores, rows = self.eval_return, list(map(shown, self.history))
-        several = (
-            [] if scores is None or not span(scores)
-            else [f"final return of {len(scores)} members{span(scores)}"]
-        )
+        several = ([] if scores is None or not span(scores)
+                   else [f"final return of {len(scores)} members{span(scores)}"])
         picture = svg.image(svg.learning_curve({"": rows})) if rows else ""
         run = html.block("run", html.settings(self.config))
         parts = self.algo._repr_html_(), self.env._repr_html_(), run
@@ -205,10 +203,8 @@ class Result(AnyResult):
         """
         if member is None:
             known = self.eval_return is not None
-            member = (
-                int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known
-                else int(self.lanes.members[0])
-            )
+            member = (int(np.argmax(np.nan_to_num(self.eval_return, nan=-np.inf))) if known
+                      else int(self.lanes.members[0]))
         state = jax.device_put(jax.jit(tree.copy)(self.lanes.agent(member)), jax.local_devices()[0])
         score = None if self.eval_return is None else float(self.eval_return[member])
         return Agent(*self.setup(member), self.config, state, self.rows, score)

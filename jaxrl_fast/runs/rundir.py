@@ -27,8 +27,8 @@ from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
-from jaxrl_fast.runs.description import described, device_name
-from jaxrl_fast.values import expanded
+from jaxrl_fast.runs.description import describe_run, device_name
+from jaxrl_fast.values import expand_home
 
 SEED = "seed-"
 AUTO = "auto"  # an `out` that is numbered
@@ -65,7 +65,7 @@ class RunDir:
     def create(cls, path: Path, prepared: Prepared) -> RunDir:
         """Make a new directory with its config.json, locked. Raises ConfigError for files."""
         check_free(path)
-        content = described(prepared).content  # refuses values before any write
+        content = describe_run(prepared).content  # refuses values before any write
         new, lock = not path.exists(), None
         try:
             lock = folders.hold("out", path, create=True)
@@ -152,10 +152,8 @@ class RunDir:
         return int(np.argmax([-np.inf if x is None else x for x in scores])) if scores else 0
 
     def result(self) -> dict[str, Any]:
-        remedy = (
-            f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are "
-            "readable without it"
-        )
+        remedy = (f"`train --resume {self.path}` (jf.resume) rewrites it; checkpoints and log are "
+                  "readable without it")
         return forms.read_json(self.path / "result.json", "result", "a result.json of jaxrl_fast",
                                forms.RESULT, remedy)
 
@@ -197,7 +195,7 @@ def run_path(argument: str, path: Any) -> Path:
     """Return the path of an existing directory. Raises ConfigError for anything else."""
     if not isinstance(path, (str, os.PathLike)):
         raise expected(argument, "the path of a run directory", repr(path)[:100])
-    path = expanded(path)
+    path = expand_home(path)
     if not os.fspath(path) or not Path(path).is_dir():
         raise ConfigError(argument, str(path), "an existing run directory")
     return Path(path)
@@ -222,10 +220,8 @@ def check_free(path: Path) -> None:
 def check_empty(path: Path) -> None:
     """Raise ConfigError for a directory with files, except remains of a run that never began."""
     try:
-        found = (
-            {p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists()
-            else set()
-        )
+        found = ({p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists()
+                 else set())
     except OSError as error:
         raise folders.not_writable("out", path, error) from error
     if not found or (folders.LOCK in found and found <= {folders.LOCK, "config.json"}):
@@ -235,11 +231,9 @@ def check_empty(path: Path) -> None:
     begun = (path / "config.json").is_file()
     resume = "; it has no checkpoint to go on from: choose another, or remove this one" * begun
     if RunDir(path).resumable:
-        resume = (
-            f"; to go on with it: train --resume {shlex.quote(str(path))} (from Python: "
-            f"jf.resume({str(path)!r})); "
-            "for a new, numbered one: no --out (from Python: out='auto')"
-        )
+        resume = (f"; to go on with it: train --resume {shlex.quote(str(path))} (from Python: "
+                  f"jf.resume({str(path)!r})); "
+                  "for a new, numbered one: no --out (from Python: out='auto')")
     raise ConfigError("out", str(path),
                       f"a new or empty directory; this one holds another run or files{resume}")
 

@@ -133,7 +133,7 @@ class SeedsInTurn(AnyResult):
             raise ConfigError("run", "over", "one that was interrupted; `jf.resume` gives a run "
                                              "directory a new end")
         self.make_sinks = sinks_of_each(sinks) or self.make_sinks
-        with folders.held("resume", self.out.path) if self.out else contextlib.nullcontext():
+        with folders.hold_lock("resume", self.out.path) if self.out else contextlib.nullcontext():
             return run_so_far(self.train)
 
     def write_log(self) -> None:

@@ -94,10 +94,8 @@ class Sanity:
             return abs(value) > MOST_ENTROPY or (value == 0.0 and self.entropy[member] > 1e-6)
         if name == PARAMETER:
             return value > MOST_PARAMETER
-        return (
-            name.endswith("loss") and math.isfinite(value)
-            and abs(value) > MOST_LOSS * self.returns[member] ** 2
-        )
+        return (name.endswith("loss") and math.isfinite(value)
+                and abs(value) > MOST_LOSS * self.returns[member] ** 2)
 
 
 class EvaluationProgress:

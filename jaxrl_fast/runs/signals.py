@@ -32,10 +32,8 @@ class Interrupted(Stopped):
                  run: Any = None, seed: int | None = None):
         self.env_steps, self.path, self.run = env_steps, path, run
         of = "" if seed is None else f" of seed {seed}"
-        go_on = (
-            f"jaxrl-fast {command} --resume "
-            f"{shlex.quote(str(path))}{' --distributed' * distributed.several()}"
-        )
+        go_on = (f"jaxrl-fast {command} --resume "
+                 f"{shlex.quote(str(path))}{' --distributed' * distributed.several()}")
         how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
         super().__init__(signum, f"at {env_steps:,} environment steps{of}{how}")
 

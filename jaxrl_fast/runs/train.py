@@ -23,7 +23,7 @@ from jaxrl_fast.engine.keywords import RunSettings
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.engine.programs import Context
-from jaxrl_fast.engine.tuned import taken
+from jaxrl_fast.engine.tuned import add_tuned
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import RunError, WriteError
@@ -35,10 +35,10 @@ from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.memory import identity
 from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
-from jaxrl_fast.runs.checkpoints.save import standing
+from jaxrl_fast.runs.checkpoints.save import describe_remains
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.dependencies import DEPENDENCIES, Dependencies
-from jaxrl_fast.runs.description import described
+from jaxrl_fast.runs.description import describe_run
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
 from jaxrl_fast.runs.result import Result
@@ -105,7 +105,8 @@ def start(
     check_hooks(hooks)
     progress = shows(progress)
     algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
-    prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
+    config = at_start(run_config(total_steps, settings))
+    prepared, tuned = add_tuned(prepare(algo, env, config, about))
     if tuned and progress:
         print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
     if out == AUTO:
@@ -164,7 +165,7 @@ def at_start(config: RunConfig) -> RunConfig:
 
 def check_out(out: Path, prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError if `out` cannot hold it."""
-    prepared = described(prepared)
+    prepared = describe_run(prepared)
     distributed.on_first(lambda: check_free(out))
     return prepared
 
@@ -189,12 +190,12 @@ def run_prepared(
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
-        content = described(prepared).content
+        content = describe_run(prepared).content
         distributed.check_same("config", {k: content[k]
                                           for k in ("algorithm", "environment", "run", "versions")})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     given = None if saved else start_of(config, source, prepared.members.first.algo)
-    with runtime.starting(), signals:  # a second signal must not stop `discard`
+    with runtime.pause_gc(), signals:  # a second signal must not stop `discard`
         try:
             with _closing(around, prepared.grid, context.history) as (stack, bar):
                 for sink in bar:
@@ -214,7 +215,7 @@ def run_prepared(
             if rundir and saved is None and distributed.is_first():
                 rundir.discard()
             if rundir and isinstance(error, WriteError):
-                raise RunError(f"{error}{standing(rundir.path)}") from error
+                raise RunError(f"{error}{describe_remains(rundir.path)}") from error
             raise
     return _raise_if_signalled(run, signals)
 
@@ -249,14 +250,14 @@ def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitS
 
 def _go_on(run: Result, around: Around, signals: Signals) -> Result:
     run.lanes.programs.clock.switch("compile")
-    lock = folders.held("resume", run.out.path) if run.out else contextlib.nullcontext()
+    lock = folders.hold_lock("resume", run.out.path) if run.out else contextlib.nullcontext()
     with lock, signals, _closing(around, run.grid, run.history) as (stack, bar):
         run.stop_requested = False
         stack.callback(run.lanes.programs.give_up)
         try:
             _play(run, around, signals, stack, bar)
         except WriteError as error:
-            raise RunError(f"{error}{standing(run.out.path)}") from error
+            raise RunError(f"{error}{describe_remains(run.out.path)}") from error
     return _raise_if_signalled(run, signals)
 
 

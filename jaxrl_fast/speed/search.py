@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxrl_fast.doctor.quantities import gib
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.engine.tuned import CHOICES, SAME, Tuned, choices, chosen, with_settings
+from jaxrl_fast.engine.tuned import CHOICES, SAME, Tuned, choices, describe_settings, with_settings
 from jaxrl_fast.errors import ConfigError, UserError, one_line
 from jaxrl_fast.speed.trials import LEAST, Measure, Trial
 
@@ -16,7 +16,7 @@ Log = Callable[[str], None]
 
 
 @dataclasses.dataclass(frozen=True)
-class Tried:
+class TrialResult:
     """One choice. speed: times the best so far, None if it was left out; reason: why it was.
 
     same_numbers: as the defaults'.
@@ -32,12 +32,12 @@ class Tried:
         kind = "" if self.same_numbers else ", other numbers"
         fast = "" if left_out else f"{self.speed:.2f} times the speed{kind}"
         verdict = f"left out: {self.reason}" if left_out else fast
-        return f"{chosen(self.settings) + ':':29} {verdict}"
+        return f"{describe_settings(self.settings) + ':':29} {verdict}"
 
 
 def search(
     prepared: Prepared, log: Log, other_numbers: bool = False, measure: Measure = Measure()
-) -> tuple[Tuned, list[Tried]]:
+) -> tuple[Tuned, list[TrialResult]]:
     """Return the best settings and all that were tried.
 
     Two runs are held at a time. other_numbers: take also what rounds or draws otherwise. Raises
@@ -60,7 +60,7 @@ def search(
                     check_room(best.prepared, run)
                     trial = measure.begin(run, best)
                 except UserError as error:  # too large, or environments that cannot be had so
-                    tried.append(Tried(tries, reason=one_line(str(error))))
+                    tried.append(TrialResult(tries, reason=one_line(str(error))))
                     log(str(tried[-1]))
                     continue
                 held.add(trial)
@@ -89,11 +89,11 @@ def check_room(one: Prepared, other: Prepared) -> None:
 def compare(
     measure: Measure, best: Trial, trial: Trial, tries: Mapping[str, Any], same: bool,
     other_numbers: bool,
-) -> Tried:
+) -> TrialResult:
     """Return a trial's result beside the best. same: the best has the defaults' numbers."""
     if not measure.equal(best, trial) and not other_numbers:
-        return Tried(tries, reason="other numbers")
+        return TrialResult(tries, reason="other numbers")
     faster = measure.ratio(best, trial)
     if not measure.equal(best, trial) and not other_numbers:
-        return Tried(tries, reason="other numbers")
-    return Tried(tries, faster, same_numbers=same and measure.equal(best, trial))
+        return TrialResult(tries, reason="other numbers")
+    return TrialResult(tries, faster, same_numbers=same and measure.equal(best, trial))

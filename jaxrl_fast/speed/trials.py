@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl_fast import random
 from jaxrl_fast.engine.grid import ROWS as MOST_ROWS
 from jaxrl_fast.engine.prepared import Prepared
-from jaxrl_fast.profiling.timing import Started, take_turns, with_short_rows
+from jaxrl_fast.profiling.timing import TimedRun, take_turns, with_short_rows
 
 TURNS = 8
 LEAST = 1.03  # times as fast: less is noise
@@ -31,7 +31,7 @@ class Trial:
         self, prepared: Prepared, like: Trial | None = None, clock: Clock = time.perf_counter
     ):
         self.prepared, self.numbers, self.seen = prepared, {}, hashlib.sha256()
-        self.started = Started(with_short_rows(prepared), clock)
+        self.started = TimedRun(with_short_rows(prepared), clock)
         try:
             self._begin(like)
         except BaseException:

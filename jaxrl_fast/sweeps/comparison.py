@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.logs.terminal import align_columns
 from jaxrl_fast.ops.aggregate import bootstrap, few, iqm, probability_of_improvement
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.rundir import RunDir
@@ -28,10 +28,8 @@ class Entry:
     scores: np.ndarray
 
     def __repr__(self) -> str:
-        return (
-            f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, "
-            f"{self.env_steps:,} steps, {self.path})"
-        )
+        return (f"Entry({self.label}: IQM {self.iqm:,.4g} of {self.scores.size} seeds, "
+                f"{self.env_steps:,} steps, {self.path})")
 
     @property
     def iqm(self) -> float:
@@ -102,7 +100,7 @@ def format_comparison(rows: Sequence[dict[str, Any]]) -> str:
             iqm = "nan" if row["iqm"] is None else f"{row['iqm']:.2f}"
             lines.append([row["run"], iqm, span(row["low"], row["high"]),
                           str(row["seeds"]), f"{row['env_steps']:,}", better])
-        text += [environment, *(f"  {line}" for line in aligned(lines, left=1))]
+        text += [environment, *(f"  {line}" for line in align_columns(lines, left=1))]
         text += [f"  {line}"
                  for line in few(min((row["seeds"] for row in own if row["seeds"] > 1), default=1))]
         if len({row["env_steps"] for row in own}) > 1:

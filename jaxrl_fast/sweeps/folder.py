@@ -30,7 +30,7 @@ def folder_of(out: str | Path, algo: Algorithm, env: Environment) -> Path:
 def lock_folder(out: Path) -> Iterator[None]:
     """Lock the folder of a sweep for this process."""
     check_folder(out)
-    with folders.held("out", out, create=True):
+    with folders.hold_lock("out", out, create=True):
         yield
 
 

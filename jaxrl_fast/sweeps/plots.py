@@ -79,7 +79,7 @@ def heat_map(result: SweepResult, first: str, second: str) -> Path:
             table[rows.index(y), columns.index(x)] = s
         shown = axes.imshow(table, origin="lower", aspect="auto", cmap="viridis")
         plots.name_ticks(axes, [str(short(v)) for v in columns])
-        axes.set_yticks(range(len(rows)), [plots.folded(str(short(v)), 30) for v in rows])
+        axes.set_yticks(range(len(rows)), [plots.fold_text(str(short(v)), 30) for v in rows])
         middle = np.nanmean(table)
         for i, j in np.ndindex(*table.shape):
             text = "lost" if math.isnan(table[i, j]) else f"{table[i, j]:.4g}"

@@ -14,7 +14,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.imports import import_user_module
 from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.page import code, figure, grid, page, picture, section, tiles, wide
-from jaxrl_fast.runs.report import AGAIN, Subject, imported, reproduce, run_report
+from jaxrl_fast.runs.report import AGAIN, Subject, import_flags, reproduce, run_report
 from jaxrl_fast.runs.rundir import run_path
 from jaxrl_fast.sweeps import shown
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
@@ -87,10 +87,8 @@ def _ranking(result: SweepResult, table: list[dict[str, Any]]) -> str:
 
 def _curves(result: SweepResult) -> str:
     runs = shown.best_rows(result)
-    told = (
-        "Mean over the seeds with its interval; dots are evaluations. Point at a line for its "
-        "values."
-    )
+    told = ("Mean over the seeds with its interval; dots are evaluations. Point at a line for its "
+            "values.")
     return grid([figure(svg.learning_curve(runs), told)], "whole") if runs else ""
 
 
@@ -118,13 +116,13 @@ def _lineage(result: SweepResult) -> str:
     )
     table = wide(html.table(rows[:MOST_ROWS], ("steps", "member", "goes on with", *result.names)))
     title = f"the {'first ' * (len(rows) > MOST_ROWS)}{min(len(rows), MOST_ROWS)}"
-    return told + html.folded(title, table)
+    return told + html.fold(title, table)
 
 
 def _reproduce(path: Path, content: dict[str, Any]) -> str:
     """Return the commands for the whole sweep (Optuna's has no plan to repeat) and its best."""
     base, where = content["base"], shlex.quote(str(path))
-    imports = imported(base)
+    imports = import_flags(base)
     again = (
         f"mkdir again && cp {where}/sweep.json again && jaxrl-fast sweep --resume again{imports}  "
         "# the whole sweep"

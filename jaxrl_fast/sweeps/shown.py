@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.terminal import aligned
+from jaxrl_fast.logs.terminal import align_columns
 from jaxrl_fast.ops.aggregate import few
 
 if TYPE_CHECKING:
@@ -18,11 +18,9 @@ MOST, MOST_CURVES = 20, 8  # configurations in a table and in a plot
 def title(result: SweepResult) -> str:
     """Return the sweep's title: algorithm, environment, configurations, seeds, steps."""
     base, seeds = result.content["base"], f"{len(result.seeds)} seed{'s' * (len(result.seeds) > 1)}"
-    return (
-        f"{base['algorithm']['name']} on {base['environment']['name']}, "
-        f"{len(result.configurations)} configurations with {seeds} each, "
-        f"{base['run']['total_steps']:,} steps"
-    )
+    return (f"{base['algorithm']['name']} on {base['environment']['name']}, "
+            f"{len(result.configurations)} configurations with {seeds} each, "
+            f"{base['run']['total_steps']:,} steps")
 
 
 def label(settings: dict[str, Any]) -> str:
@@ -61,10 +59,8 @@ def _cells(result: SweepResult) -> tuple[list[list[str]], list[str]]:
         scores = " ".join("lost" if not math.isfinite(x) else f"{x:.1f}" for x in row["scores"][:5])
         scores += " ..." if len(row["scores"]) > 5 else ""
         better = f"{row['better_than_next']:.2f}" if math.isfinite(row["better_than_next"]) else "-"
-        middle = (
-            f"{row['iqm']:.2f}" if math.isfinite(row["iqm"])
-            else row["lost"].split(" at ")[0] or "-"
-        )
+        middle = (f"{row['iqm']:.2f}" if math.isfinite(row["iqm"])
+                  else row["lost"].split(" at ")[0] or "-")
         lines.append([str(row["rank"]), *(short(row[n]) for n in names),
                       middle, interval, scores, better])
     more = [f"... {len(table) - MOST} more in table.csv"] if len(table) > MOST else []
@@ -74,7 +70,7 @@ def _cells(result: SweepResult) -> tuple[list[list[str]], list[str]]:
 def as_text(result: SweepResult) -> str:
     """Return the table as text, its best rows."""
     lines, notes = _cells(result)
-    return "\n".join(aligned(lines) + notes)
+    return "\n".join(align_columns(lines) + notes)
 
 
 def as_html(result: SweepResult) -> str:

@@ -172,7 +172,7 @@ def reopen(
     algo, env, config, about = decode_base(content, modules, out)
     config = elsewhere(config, **place)
     spread_members(env, config, members * config.seeds)
-    with folders.held(argument, out):
+    with folders.hold_lock(argument, out):
         yield Sweep(algo, env, config, about, content["configurations"], hooks)
 
 

@@ -22,7 +22,7 @@ from jaxrl_fast.envs.resets import Noise
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import zeros
 from jaxrl_fast.testing import host, rollout
-from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, differing
+from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, find_difference
 from jaxrl_fast.types import EnvSpec, Outcome
 
 _CHANCE = 1e-4  # an event less probable by chance counts as a mistake
@@ -209,7 +209,7 @@ def _play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> Any:
     check_purity(traced.jaxpr, _program(num_envs, num_steps).trace(env, keys).jaxpr)
     compiled = compile_for_one_call(traced)
     run, swapped = compiled(env, keys), compiled(env, keys[::-1])
-    where = differing(run, jax.tree.map(lambda x: x[::-1], swapped))
+    where = find_difference(run, jax.tree.map(lambda x: x[::-1], swapped))
     assert where is None, (
         f"purity: under `vmap` over a population the result {where} of a member depends on its "
         "neighbours or on the call"

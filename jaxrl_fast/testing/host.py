@@ -133,10 +133,8 @@ def _check_obs(space: Space, obs: Any, num_envs: int, what: str) -> None:
     assert (obs.shape, obs.dtype) == (like.shape, like.dtype), (
         f"{what}: it is {found}, not {like.dtype}{list(like.shape)}"
     )
-    low, high = (
-        space.bounds() if isinstance(space, Box)
-        else (0, np.array(getattr(space, "nvec", getattr(space, "n", 1))) - 1)
-    )
+    low, high = (space.bounds() if isinstance(space, Box)
+                 else (0, np.array(getattr(space, "nvec", getattr(space, "n", 1))) - 1))
     assert np.isfinite(obs).all() and (obs >= low).all() and (obs <= high).all(), (
         f"bounds: {what} lies outside the spec's"
     )

@@ -31,7 +31,7 @@ from jaxrl_fast.memory.grouped import Grouped
 from jaxrl_fast.testing import ends, numbered
 from jaxrl_fast.testing.conformance import require_equal, require_strong
 from jaxrl_fast.testing.priorities import check_priorities
-from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, differing
+from jaxrl_fast.testing.purity import check_purity, compile_for_one_call, find_difference
 from jaxrl_fast.types import Clock, Sequence, Window
 
 
@@ -71,10 +71,8 @@ def check_memory(
     assert isinstance(memory, Memory), (
         f"protocol: {type(memory).__name__} is not a jaxrl_fast.memory.Memory"
     )
-    rows = (
-        _example(memory) if rows is None
-        else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows)
-    )
+    rows = (_example(memory) if rows is None
+            else jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), rows))
     one = memory.memory if isinstance(memory, Grouped | StartFrom) else memory  # one group's
     num_blocks = getattr(one, "num_blocks", 1)
     blocks = blocks or 2 * num_blocks + 2
@@ -248,7 +246,7 @@ def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) ->
     run = _compile(memory, rows, stacked, fetches, ready, population=True)
     turn = np.array([2, 0, 1])
     lanes, turned = run(stacked), run(tree.take(stacked, turn))
-    where = differing(tree.take(lanes, turn), turned)
+    where = find_difference(tree.take(lanes, turn), turned)
     assert where is None, (
         f"population: under `vmap` a member's {where} depends on its neighbours or on the call. "
         "Keys of a kind that draws a whole batch from one lane, or something kept between calls?"
@@ -262,10 +260,8 @@ def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life,
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(alone),
                             jax.tree.leaves(lanes), strict=True):
         a, b = np.asarray(a), np.asarray(b[2])
-        close = (
-            np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f"
-            else np.array_equal(a, b)
-        )
+        close = (np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f"
+                 else np.array_equal(a, b))
         assert close, (
             f"population: a member's {jax.tree_util.keystr(path)} differs from that of its single "
             "run"

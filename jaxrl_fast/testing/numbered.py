@@ -108,10 +108,8 @@ def judge(rows: Any, plain: Any, moved: Any, ready: int) -> Seen:
         if str(a.dtype) not in EXACT or axes not in (1, 2) or not came.any():
             continue  # narrow, or computed from rows
         lead = a.shape[: 2 + axes]
-        counted = (
-            np.ones(lead, bool) if real is None else real if axes == 1
-            else np.broadcast_to(real[:, :, None], lead)
-        )
+        counted = (np.ones(lead, bool) if real is None else real if axes == 1
+                   else np.broadcast_to(real[:, :, None], lead))
         complete = np.arange(lead[0]) >= ready - 1
         counted = counted & complete.reshape((-1,) + (1,) * (len(lead) - 1))
         lost = counted & ~came.reshape((*lead, -1)).all(axis=-1)
@@ -174,10 +172,8 @@ def _check_rows(found: list[_Leaf], batch: Any, num_envs: int, stored: bool) -> 
                 f"{pair[1]}, which is not the next one of its environment ({pair[0] + num_envs}). "
                 "A window never crosses the write head"
             )
-    start = lambda leaf: (
-        (leaf.number, leaf.counted) if leaf.axes == 1
-        else (leaf.number[:, :, 0], leaf.counted[:, :, 0])
-    )
+    start = lambda leaf: ((leaf.number, leaf.counted) if leaf.axes == 1
+                          else (leaf.number[:, :, 0], leaf.counted[:, :, 0]))
     steps = batch.steps if isinstance(batch, Window) else 1
     reference = next(leaf for leaf in found if leaf.own)
     first, counted = start(reference)

@@ -54,7 +54,7 @@ def check_purity(first: Any, second: Any, what: str = "environment") -> None:
         f"purity: the {what} calls back into Python from inside the program"
     )
     one, two = first.consts, second.consts
-    alike = len(one) == len(two) and differing(one, two) is None
+    alike = len(one) == len(two) and find_difference(one, two) is None
     assert digest(first.jaxpr, {}) == digest(second.jaxpr, {}) and alike, (
         f"purity: tracing the {what} twice gives two programs; it draws from NumPy or Python's "
         "random, or keeps something between calls. All randomness comes from the key, all memory "
@@ -68,7 +68,7 @@ def compile_for_one_call(traced: Any) -> Any:
     return traced.lower().compile(compiler_options=options)
 
 
-def differing(a: Any, b: Any) -> str | None:
+def find_difference(a: Any, b: Any) -> str | None:
     """Return the path of the first leaf in which two trees of one structure differ, or None."""
     for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         x, y = np.asarray(random.as_data(x)), np.asarray(random.as_data(y))

@@ -94,10 +94,8 @@ def play(env: Env, key: jax.Array, num_envs: int, num_steps: int) -> dict[str, A
         action = random_action(spec.action, obs, key, num_envs)
         next_state, next_obs, out = env.step(noise.with_rows(rows), state, action)
         done, length = out.terminated | out.truncated, length + 1
-        legal = (
-            obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs
-            else jnp.bool_(True)
-        )
+        legal = (obs["action_mask"].any(axis=-1) if isinstance(obs, dict) and "action_mask" in obs
+                 else jnp.bool_(True))
         left = ~_inside(narrow, out.next_obs)  # the successor lies where no episode starts
         had = done & ~same(lasting(state), lasting(begun))
         flags = {

@@ -225,7 +225,8 @@ def test_value_hidden_sets_the_value_torso():
         jf.PPO(value_hidden=(8,), shared_torso=True).bind(env.spec)
 
 
-TOLD_BY_OTHERS = ("box, normalised", "multi-discrete, shared", "a value of its own width")
+TOLD_BY_OTHERS = ("discrete", "box, normalised", "multi-discrete, shared",
+                  "a value of its own width")
 
 
 @pytest.mark.parametrize(

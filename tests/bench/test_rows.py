@@ -44,7 +44,7 @@ def test_a_peer_that_fails_is_left_out():
         raise RuntimeError("no card")
 
     notes = []
-    assert rows.installed("jax", notes, broken) == []
+    assert rows.try_make("jax", notes, broken) == []
     assert notes == ["jax does not run here: RuntimeError: no card"]
 
 

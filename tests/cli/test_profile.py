@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from jaxrl_fast.cli.args import replaced
+from jaxrl_fast.cli.args import drop_replaced
 from jaxrl_fast.cli.profile import as_config
 
 SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8",
@@ -93,5 +93,5 @@ def test_a_run_is_profiled_with_its_settings_beside_its_files(tmp_path):
 def test_flags_of_a_suggestion_replace_the_users():
     given = ["ppo", "X", "--algo.hidden", "64", "64", "--no-algo.dueling", "--seed=3", "--unroll",
              "2"]
-    assert replaced(given, ["--algo.hidden", "8"]) == ["ppo", "X", *given[5:]]
-    assert replaced(given, ["--algo.dueling", "--seed", "--unroll"]) == given[:5]
+    assert drop_replaced(given, ["--algo.hidden", "8"]) == ["ppo", "X", *given[5:]]
+    assert drop_replaced(given, ["--algo.dueling", "--seed", "--unroll"]) == given[:5]

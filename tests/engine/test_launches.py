@@ -266,8 +266,8 @@ def test_an_evaluation_waits_for_nothing(name, members):
     assert control(jaxpr, "cpu") == {"while": 1}
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3", "ppo", "apg", "crossq", "es",
-                                  *map(SLOW, ("c51", "pqn", "impala"))])
+@pytest.mark.parametrize("name", ["dqn", "td3", "ppo", "apg", "es",
+                                  *map(SLOW, ("c51", "pqn", "impala", "crossq"))])
 def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     """Every leaf of the state and every metric is equal to rounding: XLA fuses otherwise.
 

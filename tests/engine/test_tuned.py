@@ -33,15 +33,15 @@ def prepared(algo=None, **settings):
 
 def test_a_new_run_takes_kept_settings(cache):
     run = prepared()
-    assert tuned.taken(run) == (run, None)
+    assert tuned.add_tuned(run) == (run, None)
     file = tuned.keep(run, FOUND)
     assert file.parent == cache / "tuned"
-    after, found = tuned.taken(run)
+    after, found = tuned.add_tuned(run)
     assert found == FOUND and after.config.unroll == 4 and after.members.first.unroll == 4
     assert dataclasses.replace(after.config, unroll=None) == run.config
     tuned.forget(run)
     tuned.forget(run)
-    assert tuned.taken(run)[1] is None
+    assert tuned.add_tuned(run)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_another_learning_rate_shares_kept_settings_and_another_width_does_not(c
 
 def test_the_length_of_a_chunk_is_no_part_of_the_program(cache):
     tuned.keep(prepared(chunk_seconds=0.5), Tuned(FOUND.settings | {"chunk_seconds": 4.0}, 1.25))
-    assert tuned.taken(prepared())[0].config.chunk_seconds == 4
-    after, found = tuned.taken(prepared(chunk_seconds=0.1))
+    assert tuned.add_tuned(prepared())[0].config.chunk_seconds == 4
+    after, found = tuned.add_tuned(prepared(chunk_seconds=0.1))
     assert found == FOUND and (after.config.unroll, after.config.chunk_seconds) == (4, 0.1)
 
 
@@ -76,39 +76,39 @@ def test_another_device_shares_no_kept_settings(cache, cores):
 
 def test_the_users_settings_win(cache):
     tuned.keep(prepared(), FOUND)
-    assert tuned.taken(prepared(unroll=2))[0].config.unroll == 2
-    assert tuned.taken(prepared(tuned=False))[0].config.unroll is None
+    assert tuned.add_tuned(prepared(unroll=2))[0].config.unroll == 2
+    assert tuned.add_tuned(prepared(tuned=False))[0].config.unroll is None
 
 
 def test_settings_of_an_environment_are_taken_too(cache):
     algo = jf.A2C(num_envs=2, num_steps=8, hidden=(8,))
     config = RunConfig(total_steps=10_000, horizon=10_000)
     tuned.keep(run := prepare(algo, jf.make("gym:CartPole-v1"), config), ASYNC)
-    after, found = tuned.taken(run)
+    after, found = tuned.add_tuned(run)
     assert found == ASYNC and after.env.vectorization == "async"
     own = prepare(algo, jf.make("gym:CartPole-v1", vectorization="sync"), config)
-    assert tuned.taken(own) == (own, None)
+    assert tuned.add_tuned(own) == (own, None)
 
 
 def test_settings_of_an_algorithm_are_taken_too(cache):
     tuned.keep(run := prepared(jf.PPO(num_envs=4, num_steps=8, hidden=(8,))), OTHER)
-    after, found = tuned.taken(run)
+    after, found = tuned.add_tuned(run)
     assert found == OTHER and after.bound.memory().shuffle == "swap"
     own = prepared(jf.PPO(num_envs=4, num_steps=8, hidden=(8,), shuffle="sort"))
-    assert tuned.taken(own) == (own, None)
+    assert tuned.add_tuned(own) == (own, None)
 
 
 def test_settings_that_do_not_fit_this_process_are_left_out(cache):
     run = prepared(seeds=2)
     tuned.keep(run, Tuned({"devices": 2}, 1.5))  # of one that JAX has
-    assert tuned.taken(run) == (run, None)
+    assert tuned.add_tuned(run) == (run, None)
 
 
 def test_several_processes_take_nothing(cache, monkeypatch):
     run = prepared()
     tuned.keep(run, FOUND)
     monkeypatch.setattr(tuned.distributed, "several", lambda: True)
-    assert tuned.taken(run) == (run, None)
+    assert tuned.add_tuned(run) == (run, None)
 
 
 OTHERS = '{"settings": {"seed": 7}, "speed": 2, "date": ""}'

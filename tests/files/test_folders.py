@@ -171,7 +171,7 @@ def test_a_run_beside_a_copy_of_a_config_is_accepted(runs):
         check_outside(Path(out))
     # it begins
     refused = pytest.raises(jf.ConfigError, match="is that of a run")
-    with folders.held("out", runs / "copy"), refused:
+    with folders.hold_lock("out", runs / "copy"), refused:
         check_outside(Path("copy/new"))
 
 
@@ -205,7 +205,7 @@ def test_a_killed_process_leaves_no_lock(other):
     # it was compiling: there is neither a row nor a checkpoint
     (folder / "config.json").write_text("{}")
     check_free(folder)
-    with folders.held("out", folder):
+    with folders.hold_lock("out", folder):
         assert folders.holder(folder) == "this process"
     assert not (folder / folders.LOCK).exists()
     # a config.json alone may be anybody's

@@ -11,7 +11,7 @@ import jaxrl_fast as jf
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.profiling.timing import short_row, started, time_run, with_short_rows
+from jaxrl_fast.profiling.timing import short_row, start_timed_run, time_run, with_short_rows
 
 PPO = jf.PPO(num_envs=4, num_steps=8, hidden=(8,), num_minibatches=1, num_epochs=1)
 DQN = jf.DQN(num_envs=2, hidden=(8,), buffer_size=64, batch_size=4, learning_starts=16)
@@ -30,7 +30,7 @@ def test_a_run_is_timed_per_iteration_without_its_compilation():
 
 
 def test_training_goes_on_after_the_warm_up_of_a_replay():
-    with started(run_of(DQN)) as one:
+    with start_timed_run(run_of(DQN)) as one:
         before = one.iterations
         assert before > one.prepared.grid.warmup == 8 and one.warmup > 0
         taken, chunk = one.call()

@@ -76,7 +76,7 @@ def test_the_page_of_a_run_in_training_loads_again(run, tmp_path):
     shutil.copytree(run, going)
     (going / "result.json").unlink()
     assert "not finished" in texts(report(going))
-    with folders.held("run", going):
+    with folders.hold_lock("run", going):
         assert "in training" in texts(report(going)) and "http-equiv" not in report(going)
         assert '<meta http-equiv="refresh" content="10">' in report(going, refresh=True)
     (going / "metrics.jsonl").unlink()

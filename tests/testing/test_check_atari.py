@@ -19,7 +19,7 @@ from jaxrl_fast.testing import atari, check_atari
 
 GAMES = ("Pong", "Breakout", "SpaceInvaders", "Freeway", "Seaquest", "BeamRider")
 SEEDS = (0, 1)
-FRAMES = 60
+FRAMES = 20
 
 
 def _programs(folder: Path, **images: bytes) -> dict[str, Path]:
@@ -52,8 +52,8 @@ def test_random_programs_equal_ale(tmp_path):
 def test_pitfall_2_and_random_programs_of_its_chip_equal_ale(tmp_path):
     files = _programs(tmp_path, **{f"chip{i}": atari_programs.chip(i) for i in range(4)})
     files |= {name: games.rom_path(name) for name in ("pitfall2", "pong")}
-    report = check_atari(tuple(files), SEEDS, 20, images=files)
-    assert sum(report.equal.values()) == len(files) * len(SEEDS) * 20
+    report = check_atari(tuple(files), SEEDS, 8, images=files)
+    assert sum(report.equal.values()) == len(files) * len(SEEDS) * 8
 
 
 def test_a_wrong_controller_is_a_difference():

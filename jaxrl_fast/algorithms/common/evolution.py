@@ -83,10 +83,8 @@ class Evolution(PolicySearch):
             out = tree.merge_axes(jax.vmap(self.outputs)(agent.candidates, own))
         if not isinstance(space, Box):
             return carry, distributions.from_outputs(space, out, mask=mask).mode(), ()
-        action = (
-            space.from_unit(jnp.clip(out, -1.0, 1.0)) if space.bounded
-            else out.reshape(-1, *space.shape)
-        )
+        action = (space.from_unit(jnp.clip(out, -1.0, 1.0)) if space.bounded
+                  else out.reshape(-1, *space.shape))
         return carry, action, ()
 
     def learn(self, agent, mem, iteration):

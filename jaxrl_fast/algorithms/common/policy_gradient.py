@@ -107,10 +107,8 @@ class PolicyGradient(Algorithm):
         check_not_zero("reward_scale", self.reward_scale)
         rows = self.num_envs * self.num_steps
         if self.normalize_advantage and rows == getattr(self, "num_minibatches", 1):
-            why = (
-                "advantages normalised over one row are zero. Use fewer minibatches, or more "
-                "environments or steps"
-            )
+            why = ("advantages normalised over one row are zero. Use fewer minibatches, or more "
+                   "environments or steps")
             raise ConfigError("normalize_advantage", True,
                               f"False with one row in a minibatch: {why}")
 

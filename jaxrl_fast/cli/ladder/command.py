@@ -128,10 +128,8 @@ def progress(every: float = 60.0) -> Callable[[Climb], None]:
 
 
 def head() -> str:
-    columns = (
-        f"{'rung':<8} {'steps/s':>8} {'frames/s':>9} {'times':>6} {'score':>6} {'steps':>9} "
-        f"{'minutes':>8}"
-    )
+    columns = (f"{'rung':<8} {'steps/s':>8} {'frames/s':>9} {'times':>6} {'score':>6} {'steps':>9} "
+               f"{'minutes':>8}")
     return f"{columns}   {'the book':<18} what"
 
 
@@ -139,12 +137,10 @@ def line(climb: Climb, first: Climb) -> str:
     show = lambda x, spec: format(x, spec) if math.isfinite(x) else "-"
     minutes = f"> {climb.seconds / 60:.1f}" if climb.solved is None else f"{climb.solved / 60:.1f}"
     book = "{} steps/s, {} min".format(*climb.rung.published) if climb.rung.published else ""
-    return (
-        f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} "
-        f"{show(FRAMES * climb.rate, '9.0f'):>9} {show(climb.rate / first.rate, '6.1f'):>6} "
-        f"{show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<18} "
-        f"{climb.rung.what}"
-    )
+    return (f"{climb.rung.name:<8} {show(climb.rate, '8.0f'):>8} "
+            f"{show(FRAMES * climb.rate, '9.0f'):>9} {show(climb.rate / first.rate, '6.1f'):>6} "
+            f"{show(climb.score, '6.1f'):>6} {climb.steps:>9,} {minutes:>8}   {book:<18} "
+            f"{climb.rung.what}")
 
 
 def draw(climbs: Sequence[Climb], path: Path) -> Path:

@@ -220,10 +220,10 @@ def register() -> None:
     import gymnasium
 
     if WRAPPED not in gymnasium.registry:
-        gymnasium.register(WRAPPED, entry_point=wrapped)
+        gymnasium.register(WRAPPED, entry_point=make_wrapped_pong)
 
 
-def wrapped(render_mode: str | None = None) -> Any:
+def make_wrapped_pong(render_mode: str | None = None) -> Any:
     """Return Pong with the preprocessing of Mnih et al. (2015) in Python: uint8 [84, 84]."""
     import gymnasium
     from gymnasium.wrappers import AtariPreprocessing
@@ -237,4 +237,4 @@ def wrapped(render_mode: str | None = None) -> Any:
 def _wrapped_stack() -> Any:
     from gymnasium.wrappers import FrameStackObservation
 
-    return FrameStackObservation(wrapped(), 4)
+    return FrameStackObservation(make_wrapped_pong(), 4)

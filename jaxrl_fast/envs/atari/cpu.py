@@ -60,10 +60,8 @@ def execute(
     d, i = cpu.d, cpu.i
 
     pulled = has("to_flags")
-    n, v, d, i, z, c = (
-        jnp.where(pulled, _bit(memory, at), old)
-        for at, old in ((7, n), (6, v), (3, d), (2, i), (1, z), (0, c))
-    )
+    n, v, d, i, z, c = (jnp.where(pulled, _bit(memory, at), old)
+                        for at, old in ((7, n), (6, v), (3, d), (2, i), (1, z), (0, c)))
     flag, value = field("flag"), field("flag_value")
     c = jnp.where(flag == op.CARRY, value, c)
     i = jnp.where(flag == op.INTERRUPT, value, i)

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.envs.api import LAST, Env, played, steps_by_base
-from jaxrl_fast.envs.resets import begun_after
+from jaxrl_fast.envs.resets import reset_after
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import lasting
 
@@ -63,7 +63,7 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
 
     def restart(carry, seen, obs, words, mask):
         if lasting(carry.state):
-            state, frame = begun_after(env, carry.state, _key(words), num_envs, jnp.int32(LAST))
+            state, frame = reset_after(env, carry.state, _key(words), num_envs, jnp.int32(LAST))
             ended = jax.tree.map(jnp.zeros_like, carry.ended)
             fresh, first = Carry(state, ended, carry.at), stacking.start(frame, stack)
         else:

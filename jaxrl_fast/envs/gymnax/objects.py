@@ -71,10 +71,8 @@ class OwnGymnaxEnv(GymnaxEnv):
             terminated, truncated = done, checks.array(f"{name}: truncated", truncated, (), bool)
         else:
             limit = _limit(self.env, new, params, self.spec.max_episode_steps)
-            goes_on = (
-                jnp.asarray(info["discount"]) != 0 if self.ends == "discount"
-                else limit & (self.ends == "limit")
-            )
+            goes_on = (jnp.asarray(info["discount"]) != 0 if self.ends == "discount"
+                       else limit & (self.ends == "limit"))
             terminated, truncated = done & ~goes_on, done & goes_on | limit
         new, reward = checks.like(self.spec, new, state), checks.number(f"{name}: reward", reward)
         return new, obs, reward, terminated, truncated, _numbers(info) or ()

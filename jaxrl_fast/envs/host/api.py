@@ -83,7 +83,7 @@ class HostEnv(Environment):
     reward_scale: float = 1.0
     reward_clip: float | None = None
 
-    __repr__ = tree.changed  # the spec opens an environment
+    __repr__ = tree.describe_changes  # the spec opens an environment
 
     @property
     def evaluated(self) -> int:

@@ -201,7 +201,7 @@ class GymnasiumEnv(HostEnv):
         mode = AutoresetMode.NEXT_STEP if filmed else AutoresetMode.SAME_STEP
         if self.vectorization == "sync":
             return self._vector(num_envs, arguments, {"autoreset_mode": mode})
-        with side.uninterrupted():  # a process forked off JAX's threads may never wake up
+        with side.block_signals():  # a process forked off JAX's threads may never wake up
             kwargs = {"autoreset_mode": mode, "context": "spawn", "worker": side.worker}
             return self._vector(num_envs, arguments, kwargs)
 
@@ -221,10 +221,8 @@ class GymnasiumEnv(HostEnv):
         lost = EOFError, BrokenPipeError, ConnectionResetError
         if self.vectorization != "async" or not isinstance(error, lost):
             return ""
-        return (
-            'the process of one of its environments died (a script needs `if __name__ == '
-            f'"__main__":`): {error!r}'
-        )
+        return ('the process of one of its environments died (a script needs `if __name__ == '
+                f'"__main__":`): {error!r}')
 
     @guarded
     def _open(self, num_envs, seed, training, render):

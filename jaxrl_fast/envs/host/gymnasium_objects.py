@@ -86,9 +86,9 @@ class OwnGymnasiumEnv(GymnasiumEnv):
         return dict(self.own)
 
     def _single(self):
-        from jaxrl_fast.envs.host.gymnasium_worker import made
+        from jaxrl_fast.envs.host.gymnasium_worker import make_env
 
-        env = made(self.create, self._arguments(), self.max_episode_steps)
+        env = make_env(self.create, self._arguments(), self.max_episode_steps)
         return env, time_limit(env)
 
     def _is_drawn(self) -> bool:
@@ -98,10 +98,11 @@ class OwnGymnasiumEnv(GymnasiumEnv):
     def _vector(self, num_envs, arguments, kwargs):
         from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
-        from jaxrl_fast.envs.host.gymnasium_worker import made
+        from jaxrl_fast.envs.host.gymnasium_worker import make_env
 
         kind = AsyncVectorEnv if self.vectorization == "async" else SyncVectorEnv
-        make = functools.partial(made, self.create, arguments, self.max_episode_steps, checks=True)
+        make = functools.partial(make_env, self.create, arguments, self.max_episode_steps,
+                                 checks=True)
         return kind([make] * num_envs, **kwargs)
 
 

@@ -126,7 +126,7 @@ class GymnasiumVector(Vector):
 
     def failed(self, error):
         apart = self.steps_apart and isinstance(error, (EOFError, OSError))
-        return self.side.died(self.vector) if apart else ""
+        return self.side.describe_death(self.vector) if apart else ""
 
     def kill(self):
         if self.steps_apart:

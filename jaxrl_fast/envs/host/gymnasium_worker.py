@@ -100,7 +100,7 @@ def _scalar(value: Any, kind: type, name: str) -> Any:
     return exact(value, kind, name).item()
 
 
-def made(
+def make_env(
     create: Callable[..., Any], arguments: dict[str, Any], limit: int | None, checks: bool = False
 ) -> gymnasium.Env:
     """Return the environment of a user's class or function; limit: steps until truncation."""
@@ -137,7 +137,7 @@ def worker(*args: Any) -> None:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
+def block_signals() -> Iterator[None]:
     """Block signals in processes from their start, not only from `worker` on."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -168,7 +168,7 @@ def kill(processes: list[Any], patience: float = 1.0) -> None:
         process.join(max(0.0, deadline - time.monotonic()))
 
 
-def died(vector: Any) -> str:
+def describe_death(vector: Any) -> str:
     """Describe the dead process of a vector, if any: Gymnasium only knows its closed pipe."""
     deadline = time.monotonic() + 5.0
     while time.monotonic() < deadline:  # the pipe closes before the process ends

@@ -96,12 +96,10 @@ class Acrobot(Env):
         d1 = m1 * lc1**2 + m2 * (l1**2 + lc2**2 + 2 * l1 * lc2 * cos2) + moi + moi
         d2 = m2 * (lc2**2 + l1 * lc2 * cos2) + moi
         phi2 = m2 * lc2 * g * jnp.cos(theta1 + theta2 - math.pi / 2)
-        phi1 = (
-            -m2 * l1 * lc2 * vel2**2 * sin2
-            - 2 * m2 * l1 * lc2 * vel2 * vel1 * sin2
-            + (m1 * lc1 + m2 * l1) * g * jnp.cos(theta1 - math.pi / 2)
-            + phi2
-        )
+        phi1 = (-m2 * l1 * lc2 * vel2**2 * sin2
+                - 2 * m2 * l1 * lc2 * vel2 * vel1 * sin2
+                + (m1 * lc1 + m2 * l1) * g * jnp.cos(theta1 - math.pi / 2)
+                + phi2)
         acc2 = (torque + d2 / d1 * phi1 - m2 * l1 * lc2 * vel1**2 * sin2
                 - phi2) / (m2 * lc2**2 + moi - d2**2 / d1)
         acc1 = -(d2 * acc2 + phi1) / d1

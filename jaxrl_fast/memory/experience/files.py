@@ -64,7 +64,7 @@ def save_memory(path: str | Path, filled: Filled) -> None:
         about["priorities"] = {name: float(getattr(filled.memory, name)) for name in EXPONENTS}
     folders.check_writable("path", path)
     part = path.with_name(f".{path.name}.unfinished")
-    with folders.held("path", part, create=True):
+    with folders.hold_lock("path", part, create=True):
         shutil.rmtree(part / "store", ignore_errors=True)  # of an interrupted call
         # else orbax's threads hang
         here = ocp.AsyncOptions(create_directories_asynchronously=False)
@@ -112,7 +112,7 @@ def open_memory(path: str | Path, outline: bool = False) -> Filled:
     """Read a saved memory in its own layout, with batches of 1; outline: shapes alone."""
     if not isinstance(path, (str, os.PathLike)):
         raise ConfigError("path", path, "the folder of a saved memory")
-    path = Path(values.expanded(path)).absolute()
+    path = Path(values.expand_home(path)).absolute()
     about = _read(path)
     sizes = {name: value for name, value in about["layout"].items() if name != "class"}
     sizes |= {name: about[name] for name in ("truncation_interval",) if name in about}

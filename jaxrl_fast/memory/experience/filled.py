@@ -69,10 +69,8 @@ def check_batch(argument: str, batch_size: int, filled: Filled) -> None:
     """Raise ConfigError for a batch larger than the windows that can be drawn."""
     memory, rows = filled.memory, filled.rows
     size = min(filled.w, memory.num_blocks) * memory.num_steps
-    count = (
-        size * memory.num_envs if isinstance(rows, Transition)
-        else int(jnp.sum(~rows.truncated[:size]))
-    )
+    count = (size * memory.num_envs if isinstance(rows, Transition)
+             else int(jnp.sum(~rows.truncated[:size])))
     kept = successors_of(rows)
     count += 0 if kept is None else int(jnp.sum(kept.owner > 0))
     if batch_size > count:

@@ -12,11 +12,11 @@ from jaxrl_fast.memory.ring import successors_of
 from jaxrl_fast.types import RunState
 
 
-def as_written(like: Any, written: Mapping[str, Any]) -> Any:
+def drop_missing(like: Any, written: Mapping[str, Any]) -> Any:
     """Return `like` (shapes) without fields missing in `written`, nested dicts of leaf names."""
     if not isinstance(like, RunState):
-        return _agent_as_written(like, written)
-    like = like._replace(agent=_agent_as_written(like.agent, written["agent"]))
+        return _drop_empty(like, written)
+    like = like._replace(agent=_drop_empty(like.agent, written["agent"]))
     if "lost" not in written["episodes"]:
         like = like._replace(episodes={"ret": like.episodes.ret, "length": like.episodes.length})
     if _lacks_successors(like.memory, written.get("memory")):
@@ -39,7 +39,7 @@ def complete(state: Any, like: Any) -> Any:
     return state
 
 
-def _agent_as_written(like: Any, written: Any) -> Any:
+def _drop_empty(like: Any, written: Any) -> Any:
     """Drop an agent's empty fields without a name in the checkpoint; orbax would miss them."""
     fields = like._asdict() if hasattr(like, "_asdict") else {}
     gained = [name for name, value in fields.items() if name not in (written or {})

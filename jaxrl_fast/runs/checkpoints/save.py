@@ -120,15 +120,14 @@ class Saver:
             self._save_best()
             checkpoints.wait()
         except WriteError as error:  # the run's own error comes first
-            return f"; {error}{standing(run.out.path)}"
+            return f"; {error}{describe_remains(run.out.path)}"
         number = checkpoints.newest("last")
         if number is not None:
             good = checkpoints.folder / "last" / str(number)
-            return f"; the last good checkpoint is {good} (go on with {resuming(run.out.path)})"
-        none = (
-            "; no checkpoint was due before it (checkpoint_minutes = "
-            f"{run.config.checkpoint_minutes:g})"
-        )
+            again = resume_command(run.out.path)
+            return f"; the last good checkpoint is {good} (go on with {again})"
+        none = ("; no checkpoint was due before it (checkpoint_minutes = "
+                f"{run.config.checkpoint_minutes:g})")
         best = checkpoints.newest("best") is not None
         return none + (f", the best agent until then is in {checkpoints.folder / 'best'}" if best
                        else "")
@@ -147,14 +146,12 @@ def _warn_of_holes(run: Result) -> None:
         )
 
 
-def standing(path: Path) -> str:
+def describe_remains(path: Path) -> str:
     """Return a text about the remains of a run that cannot write its directory, and the remedy."""
     again = "start the run again"
     if whole_run(path) != path:
-        again = (
-            f"once it can be written again, go on with {resuming(path)}, which begins {path.name} "
-            "anew"
-        )
+        again = (f"once it can be written again, go on with {resume_command(path)}, which begins "
+                 f"{path.name} anew")
     if not (path / "config.json").is_file():  # orbax recreates the folders of a checkpoint
         return f"; {path} is gone: {again}"
     with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
@@ -162,13 +159,11 @@ def standing(path: Path) -> str:
     if number is None:
         return f"; there is no whole checkpoint: {again}"
     good = checkpoints.folder / "last" / str(number)
-    return f"; {good} is whole: once it can be written again, go on with {resuming(path)}"
+    return f"; {good} is whole: once it can be written again, go on with {resume_command(path)}"
 
 
-def resuming(path: Path) -> str:
+def resume_command(path: Path) -> str:
     """Return the command that resumes a run, or the run that a seed belongs to."""
     path = whole_run(path)
-    return (
-        f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, "
-        f"jf.resume({str(path)!r})"
-    )
+    return (f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, "
+            f"jf.resume({str(path)!r})")

@@ -148,10 +148,8 @@ class Checkpoints:
                     continue
                 for bad in failures:
                     instead = self.folder / which / str(number)
-                    text = (
-                        f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: "
-                        f"{instead}"
-                    )
+                    text = (f"checkpoint {bad.path} is damaged ({bad.why}); read in its place: "
+                            f"{instead}")
                     warnings.warn(text, SubstituteWarning, stacklevel=3)
                 return found
         if not failures:
@@ -196,7 +194,7 @@ class Checkpoints:
 
         with self.reading(which, iteration):
             manager = self._manager(which)
-            form = older_states.as_written(like, manager.item_metadata(iteration)["state"].tree)
+            form = older_states.drop_missing(like, manager.item_metadata(iteration)["state"].tree)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
             state = older_states.complete(
                 _with_empty(manager.restore(iteration, args=args)["state"], form), like

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxrl_fast.errors import ConfigError, check_choice, expected
 from jaxrl_fast.files import folders
-from jaxrl_fast.values import expanded
+from jaxrl_fast.values import expand_home
 
 if TYPE_CHECKING:
     from jaxrl_fast.runs.agent import Agent
@@ -24,7 +24,7 @@ def export(agent: Agent, path: str | Path, format: str = "stablehlo") -> Path:
     if not isinstance(path, (str, os.PathLike)):
         raise expected("path", "the name of a file, or of a folder for safetensors",
                        repr(path)[:100])
-    path, is_folder = Path(expanded(path)), format == "safetensors"
+    path, is_folder = Path(expand_home(path)), format == "safetensors"
     if path.exists() and (not is_folder or any(path.iterdir() if path.is_dir() else [path])):
         raise ConfigError("path", str(path), "a new file" if not is_folder
                           else "a new or empty folder")
