@@ -30,7 +30,7 @@ def timed(self, *args, **named):
     return found
 
 NotebookSink._update = timed
-LivePictures.__exit__ = lambda self, *args: (leave(self, *args), drawn.append(self.spent))[0]
+LivePictures.__exit__ = lambda self, *args: (leave(self, *args), drawn.append(self.share.spent))[0]
 NotebookSink.picture = lambda self, *args: (picture(self, *args), shown.append(args))[0]
 env, algo = jf.make("CartPole-v1"), jf.preset("ppo", "CartPole-v1")
 train = lambda progress: jf.train(algo, env, STEPS, progress=progress, eval_every=0,
@@ -56,14 +56,19 @@ print(f"CPU time, {cpu:.1f} s: updates {100 * updates / cpu:.2f}%, {len(shown)} 
 """
 
 
+def cell(rounds: int, steps: int) -> str:
+    """Return the code of the kernel's cell."""
+    return CELL.replace("ROUNDS", str(rounds)).replace("STEPS", str(steps))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=2_000_000, help="environment steps a run")
     args = parser.parse_args()
-    notebook, code = nbformat.v4.new_notebook(), CELL.replace("ROUNDS", str(args.rounds))
-    notebook.cells = [nbformat.v4.new_code_cell(code.replace("STEPS", str(args.steps)))]
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(cell(args.rounds, args.steps))]
     NotebookClient(notebook, timeout=1800, kernel_name="python3").execute()
     outputs = notebook.cells[0].outputs
     print(*(out.text for out in outputs if out.output_type == "stream" and out.name == "stdout"))

@@ -9,6 +9,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+import bench_notebook
 import nbformat
 import pytest
 import repository
@@ -183,3 +184,13 @@ def test_the_newest_picture_has_one_output_below_the_curve(kernel):
             len(shown) - 1)
     assert len(seen[picture]) > 2 and all("data:image/png;base64," in html
                                           for _, html in seen[picture])
+
+
+@pytest.mark.timeout(240)
+def test_the_benchmark_of_the_cell_measures_both_ways(kernel):
+    _, client, folder = kernel
+    execute(client, FRESH.format(str(folder / "benchmark")))
+    texts = []
+    execute(client, bench_notebook.cell(rounds=1, steps=20_000),
+            lambda message: texts.append(message["content"].get("text", "")))
+    assert re.search(r"with / without: [\d.]+; updates: [\d.]+%", "".join(texts))

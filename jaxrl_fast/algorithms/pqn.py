@@ -87,17 +87,29 @@ class PQN(ValueBased):
     observe = normalize.observe_rewards
     seam = normalize.seam_rewards
 
+    def act(self, agent, carry, obs, noise, clock, mode):
+        """Act as other value-based algorithms; extras: max_a Q(s, a) [B], for the targets."""
+        carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)
+        # XLA finds these values already computed
+        return carry, action, self.best_value(agent, obs)
+
+    def best_value(self, agent: Agent, obs: Any) -> jax.Array:
+        """Return max_a Q(s, a) [B]."""
+        return self.action_values(agent.params, obs).max(axis=-1)
+
     def prepare(self, agent, trajectory):
         """Return rows with the greedy policy's lambda returns (eq. 16, Peng's Q(lambda))."""
         steps, stack = trajectory.steps, self.spec.stack
-        obs = stacking.observations(trajectory, stack)
-        best = lambda obs: self.action_values(agent.params, obs).max(axis=-1)
-        _, next_value = returns.rollout_values(best, trajectory, obs, stack)
+        best = lambda obs: self.best_value(agent, obs)
+        next_value = returns.bootstrap_values(
+            steps.extras, best(trajectory.last_obs), steps.truncated, best,
+            lambda t: stacking.successors(trajectory, stack, t),
+        )
         reward = normalize.normalize_rewards(self, agent, steps.reward)
         target = returns.lambda_returns(
             reward, steps.terminated, steps.done, next_value, self.discount, self.return_lambda
         )
-        return Rows(obs, steps.action, target)
+        return Rows(stacking.observations(trajectory, stack), steps.action, target)
 
     def update(self, agent, batch, key, clock):
         def loss_fn(params):

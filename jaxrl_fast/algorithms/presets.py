@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import build_algorithm, import_named
 from jaxrl_fast.algorithms.preset_table import PRESETS, Preset
 from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError
 
 # EnvPool's tasks with "-v5" that are not Atari's.
@@ -39,8 +41,8 @@ def find_preset(algorithm: str, environment: str) -> Preset | None:
 def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     """Return an algorithm with tuned settings, such as `jf.preset("ppo", "CartPole-v1")`.
 
-    `settings` override; without a preset the defaults are used. The tuned steps of the run and
-    settings of the environment are `.run` and `.env` of `presets.find_preset`.
+    `settings` override; without a preset the defaults are used. A preset may also hold steps of the
+    run and settings of the environment: `jf.train("ppo", "ale:Pong")` takes all of them.
     """
     if not isinstance(environment, str):
         raise ConfigError("environment", environment, "a name, such as 'CartPole-v1'")
@@ -49,3 +51,37 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
         registry.check_known(environment)
     import_named(cls, settings.items())
     return build_algorithm(cls, {**(found.algo if found else {}), **settings})
+
+
+class Asked(NamedTuple):
+    """Arguments of a run: names are replaced by objects."""
+
+    algo: Algorithm
+    env: Environment
+    total_steps: int | None  # None: the default
+    settings: Mapping[str, Any]
+    about: Any
+
+
+def by_name(
+    algo: Algorithm | str, env: Environment | str, total_steps: int | None,
+    settings: Mapping[str, Any], about: Any = None,
+) -> Asked:  # fmt: skip
+    """Replace the names of an environment and of an algorithm as `jaxrl-fast train` does.
+
+    Two names take the preset whole: of the algorithm, the run and the environment. What is given
+    overrides the preset's run. Other values pass as they are.
+    """
+    if not isinstance(env, str):
+        return Asked(algo, env, total_steps, settings, about)
+    if not isinstance(algo, str):
+        return Asked(algo, registry.make(env), total_steps, settings, about)
+    found = find_preset(algo, env)
+    if found is None:
+        return by_name(preset(algo, env), env, total_steps, settings, about)
+    run = found.run | settings
+    steps = run.pop("total_steps", None)
+    if about is None or isinstance(about, Mapping):  # others are refused where config.json is made
+        about = {"preset": found.name, **(about or {})}
+    return Asked(preset(algo, env), registry.make(env, **found.env),
+                 steps if total_steps is None else total_steps, run, about)

@@ -291,9 +291,10 @@ def check_names(names: Iterable[str], settings: Mapping[str, Any],
             raise ConfigError(prefix + name, value, valid + near)
 
 
-def run_config(total_steps: int, settings: Mapping[str, Any]) -> RunConfig:
+def run_config(total_steps: int | None, settings: Mapping[str, Any]) -> RunConfig:
     """Make a RunConfig of `train`'s keywords. Raises ConfigError for an unknown or bad setting."""
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = {**settings, "start_from": IN_MEMORY}
-    return RunConfig(total_steps=total_steps, **settings)
+    steps = {} if total_steps is None else {"total_steps": total_steps}
+    return RunConfig(**steps, **settings)

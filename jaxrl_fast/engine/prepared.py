@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.presets import by_name
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.footprint import metric_names
 from jaxrl_fast.engine.grid import Grid
@@ -111,11 +112,12 @@ def check_metric(prepared: Prepared) -> None:
                           f"a metric of the log ({', '.join(found)}){nearest(metric, found)}")
 
 
-def plan(algo: Algorithm, env: Environment, total_steps: int = 500_000,
+def plan(algo: Algorithm | str, env: Environment | str, total_steps: int | None = None,
          **settings: Unpack[RunSettings]) -> MemoryPlan:
     """Forecast the memory that `jf.train` needs with the same arguments.
 
     Print it, or read `need`, `have` and `remedies()`. Seeds of environments on the host take turns:
     the plan is one seed's.
     """
+    algo, env, total_steps, settings, _ = by_name(algo, env, total_steps, settings)
     return prepare(algo, env, run_config(total_steps, settings), outline=True).plan

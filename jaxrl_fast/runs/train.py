@@ -16,6 +16,7 @@ import jax
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.algorithms.presets import by_name
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.keywords import RunSettings
@@ -49,8 +50,9 @@ from jaxrl_fast.values import naming_path
 
 
 def train(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, *, out: str | Path | None = None,
-    hooks: Sequence[Hook] = (), sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
+    algo: Algorithm | str, env: Environment | str, total_steps: int | None = None, *,
+    out: str | Path | None = None, hooks: Sequence[Hook] = (),
+    sinks: Sequence[Sink] | Sinks = (), tensorboard: bool = True,
     progress: bool | None = None, about: dict[str, Any] | None = None,
     **settings: Unpack[RunSettings],
 ) -> Result | SeedsInTurn:  # fmt: skip
@@ -61,7 +63,9 @@ def train(
     reads like a `Result`.
 
     Args:
-        total_steps: environment steps of one member.
+        algo, env: objects, or names as of `jaxrl-fast train`: `jf.train("ppo", "CartPole-v1")`
+            takes the preset of both, with its steps and settings of the run and the environment.
+        total_steps: environment steps of one member; None: the preset's, else 500,000.
         out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory;
             "auto": a new one in `runs/`, named after algorithm, environment and seed and numbered.
         hooks: `hook(run, rows)` after every chunk, with the `Result` so far.
@@ -89,7 +93,7 @@ def train(
 
 
 def start(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000,
+    algo: Algorithm | str, env: Environment | str, total_steps: int | None = None,
     out: Path | str | None = None, hooks=(), sinks=(),
     tensorboard: bool = True, progress: bool | None = None, about: dict[str, Any] | None = None,
     dependencies: Dependencies = DEPENDENCIES, **settings: Any,
@@ -100,6 +104,7 @@ def start(
     """
     check_hooks(hooks)
     progress = shows(progress)
+    algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
     prepared, tuned = taken(prepare(algo, env, at_start(run_config(total_steps, settings)), about))
     if tuned and progress:
         print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)

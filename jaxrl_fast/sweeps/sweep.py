@@ -23,6 +23,7 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
+from jaxrl_fast.algorithms.presets import by_name
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
@@ -54,7 +55,7 @@ from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
 
 
 def sweep(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, *,
+    algo: Algorithm | str, env: Environment | str, total_steps: int | None = None, *,
     grid: Mapping[str, Sequence[Any]] | None = None, sample: Mapping[str, str] | None = None,
     members: int | None = None, selection: Any = None, wave: int | None = None,
     out: str | Path = "auto",
@@ -64,6 +65,7 @@ def sweep(
     """Train every configuration with every seed, and compare them.
 
     Args:
+        algo, env, total_steps: as in `jf.train`, names too.
         grid: {"algo.learning_rate": [1e-4, 1e-3], "env.gravity": [9.8]}, all combinations.
         sample: {"algo.discount": "uniform:0.95,0.999"}, `members` draws, crossed with the grid.
         selection: `jf.PBT` (draws its own settings for `members` members) or `jf.Halving`.
@@ -77,6 +79,7 @@ def sweep(
     configuration, before the first one trains.
     """
     check_hooks(hooks)
+    algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
     out, about = folder_of(out, algo, env), about or {}
     config = run_config(total_steps, {"on_nan": "mark", **settings, "selection": selection})
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"

@@ -18,6 +18,7 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
+from jaxrl_fast.algorithms.presets import by_name
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
@@ -39,17 +40,17 @@ JOURNAL = "optuna.log"
 
 
 def tune(
-    algo: Algorithm, env: Environment, total_steps: int = 500_000, *, sample: Mapping[str, str],
-    trials: int, members: int, out: str | Path = "auto", sampler: Any = None,
-    progress: bool | None = None, about: dict[str, Any] | None = None, hooks: Sequence[Any] = (),
-    **settings: Unpack[SweepSettings],
+    algo: Algorithm | str, env: Environment | str, total_steps: int | None = None, *,
+    sample: Mapping[str, str], trials: int, members: int, out: str | Path = "auto",
+    sampler: Any = None, progress: bool | None = None, about: dict[str, Any] | None = None,
+    hooks: Sequence[Any] = (), **settings: Unpack[SweepSettings],
 ) -> SweepResult:  # fmt: skip
     """Search settings with Optuna, a population of `members` trials at a time.
 
-    Each of `trials` configurations is trained with every seed; their IQM is maximised. sample,
-    out, hooks, progress: as in `sweep`.  sampler: of `optuna.samplers`, by default TPE with a
-    constant liar. The folder of the same search is resumed; trials that never trained are queued
-    again.
+    Each of `trials` configurations is trained with every seed; their IQM is maximised. algo,
+    env, total_steps, sample, out, hooks, progress: as in `sweep`.  sampler: of `optuna.samplers`,
+    by default TPE with a constant liar. The folder of the same search is resumed; trials that never
+    trained are queued again.
     """
     optuna = import_optuna()
     check_hooks(hooks)
@@ -58,6 +59,7 @@ def tune(
     if not sample:
         raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": '
                                             '"loguniform:1e-5,1e-2"}')
+    algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
     config = run_config(total_steps, {"on_nan": "mark", **settings})
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:

@@ -340,9 +340,9 @@ def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng):
 
 
 @pytest.mark.parametrize("stack", [1, 2])
-def test_targets_of_pqn_equal_numpy(stack, rng):
+def test_targets_of_pqn_equal_numpy(stack, clock, rng):
     """Peng's Q(lambda), backwards by hand: nothing after a termination, the true successor's value
-    after a truncation."""
+    after a truncation. The values of the rollout's observations come from acting."""
     steps, envs, gamma, mix = 9, 5, 0.9, 0.6
     spec = dataclasses.replace(SPEC, stack=stack)
     algo = jf.PQN(hidden=(), num_envs=envs, num_steps=steps, num_minibatches=1, discount=gamma,
@@ -370,8 +370,12 @@ def test_targets_of_pqn_equal_numpy(stack, rng):
                         np.where(ends[t] == 2, value, (1 - mix) * value + mix * after))
         expected[t] = after = reward[t] + gamma * rest
     action = rng.integers(0, ACTIONS, (steps, envs))
+    noise = algo.draw(jax.random.key(2), steps, envs)
+    acted = jax.vmap(lambda obs, noise: algo.act(agent, (), obs, noise, clock(), "sample")[2])(
+        jnp.asarray(np.stack(seen[:-1])), noise)
+    np.testing.assert_allclose(acted, best(np.stack(seen[:-1])), rtol=1e-4, atol=1e-5)
     step = Timestep(
-        *map(jnp.asarray, (frame[:-1], action, successor, reward, ends == 1, ends == 2)))
+        *map(jnp.asarray, (frame[:-1], action, successor, reward, ends == 1, ends == 2)), acted)
     rows = jax.jit(algo.prepare)(agent,
                                  Trajectory(step, (), jnp.asarray(first), jnp.asarray(seen[-1])))
     np.testing.assert_allclose(rows.target, expected, rtol=1e-4, atol=1e-5)
