@@ -104,9 +104,9 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
 @pytest.mark.parametrize(
     "name",
     [
-        "ppo", "dqn", "rainbow", "impala", "sac", "apg", "es", "td3",
+        "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
         *(pytest.param(x, marks=pytest.mark.slow)
-          for x in ("pqn", "ars", "c51", "iqn", "apex", "crossq", "tqc", "qr_dqn")),
+          for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
     ],
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
