@@ -47,14 +47,14 @@ def _is_threefry(key: jax.Array) -> bool:
 
 def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     data = jax.random.key_data(key)
-    # else XLA recomputes the key for every element of a fusion
+    # a CPU would compute the key anew for every element of a fusion; for a GPU see `_wrap_keys`
     data = data if lowering.reaches_a_gpu() else jax.lax.optimization_barrier(data)
     return data[0], data[1]
 
 
-def _keys(words: jax.Array) -> jax.Array:
+def _wrap_keys(words: jax.Array) -> jax.Array:
     """Return keys of their words [..., 2]."""
-    # a GPU computes a key where it is made: a launch copies it out of an array for a barrier
+    # the same on a GPU, where the key is made: at its use each key would be a launch to copy it
     words = jax.lax.optimization_barrier(words) if lowering.reaches_a_gpu() else words
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
@@ -106,7 +106,7 @@ def split(key: jax.Array, num: int | tuple[int, ...] = 2) -> jax.Array:
     shape = (num,) if isinstance(num, int) else tuple(num)
     counter = jax.lax.iota(jnp.uint32, math.prod(shape))
     pair = threefry2x32(*_words(key), jnp.full_like(counter, 1), counter)
-    return _keys(jnp.stack(pair, axis=-1).reshape(*shape, 2))
+    return _wrap_keys(jnp.stack(pair, axis=-1).reshape(*shape, 2))
 
 
 def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
@@ -115,7 +115,7 @@ def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
         return jax.random.fold_in(key, data)
     word = jnp.asarray(data).astype(jnp.uint32) if isinstance(data, jax.Array) else jnp.uint32(data)
     pair = threefry2x32(*_words(key), jnp.full_like(word, 2), word)
-    return _keys(jnp.stack(pair))
+    return _wrap_keys(jnp.stack(pair))
 
 
 def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
@@ -128,7 +128,7 @@ def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
     counter = jax.lax.iota(jnp.uint32, num)
     step = jnp.broadcast_to(jnp.asarray(t).astype(jnp.uint32) | np.uint32(2**31), counter.shape)
     pair = threefry2x32(*_words(root), step, counter)
-    return _keys(jnp.stack(pair, axis=-1))
+    return _wrap_keys(jnp.stack(pair, axis=-1))
 
 
 def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0) -> jax.Array:

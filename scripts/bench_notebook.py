@@ -53,6 +53,7 @@ print(f"with / without: {with_cell / without:.3f}; updates: {100 * wall / second
       f"{seconds:.1f} s")
 print(f"CPU time, {cpu:.1f} s: updates {100 * updates / cpu:.2f}%, {len(shown)} pictures "
       f"{100 * sum(drawn) / cpu:.2f}%")
+NotebookSink._update, LivePictures.__exit__, NotebookSink.picture = update, leave, picture
 """
 
 

@@ -24,7 +24,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.native.source import SOURCE
 from jaxrl_fast.envs.registry import settings_of
 from jaxrl_fast.fields import help_of
-from jaxrl_fast.registry import imported
+from jaxrl_fast.registry import import_object
 
 
 class Editor:
@@ -74,7 +74,7 @@ def program() -> tuple[list[str], list[tuple[int, str, str]]]:
     """Return a user's lines, and (line, name, its help) of settings in them; a class has ""."""
     lines, wanted = ["import jaxrl_fast as jf"], []
     algorithms = [algorithm_class(name) for name in list_algorithms()]
-    environments = [imported(path) for path in SOURCE.names.values()]
+    environments = [import_object(path) for path in SOURCE.names.values()]
     for cls in (*algorithms, *environments):
         lines += [f"from {cls.__module__} import {cls.__name__}", f"def _(x: {cls.__name__}):"]
         wanted.append((len(lines) - 1, cls.__name__, ""))

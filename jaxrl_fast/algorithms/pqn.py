@@ -90,7 +90,7 @@ class PQN(ValueBased):
     def act(self, agent, carry, obs, noise, clock, mode):
         """Act as other value-based algorithms; extras: max_a Q(s, a) [B], for the targets."""
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)
-        # XLA finds these values already computed
+        # XLA computes these values once with those of acting, unless acting is noisy
         return carry, action, self.best_value(agent, obs)
 
     def best_value(self, agent: Agent, obs: Any) -> jax.Array:

@@ -53,8 +53,8 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     return build_algorithm(cls, {**(found.algo if found else {}), **settings})
 
 
-class Asked(NamedTuple):
-    """Arguments of a run: names are replaced by objects."""
+class RunArguments(NamedTuple):
+    """Arguments of a run, with objects in place of names."""
 
     algo: Algorithm
     env: Environment
@@ -63,25 +63,30 @@ class Asked(NamedTuple):
     about: Any
 
 
-def by_name(
+def resolve_names(
     algo: Algorithm | str, env: Environment | str, total_steps: int | None,
     settings: Mapping[str, Any], about: Any = None,
-) -> Asked:  # fmt: skip
-    """Replace the names of an environment and of an algorithm as `jaxrl-fast train` does.
+) -> RunArguments:  # fmt: skip
+    """Replace the names of an algorithm and an environment by objects.
 
-    Two names take the preset whole: of the algorithm, the run and the environment. What is given
-    overrides the preset's run. Other values pass as they are.
+    Two names take their preset whole, as `jaxrl-fast train` does: settings of the algorithm, the
+    run and the environment. What is given overrides the preset's run. Objects pass as they are.
+
+    Raises ConfigError for an unknown name, and for a name beside an environment object.
     """
     if not isinstance(env, str):
-        return Asked(algo, env, total_steps, settings, about)
+        if isinstance(algo, str):
+            raise ConfigError("algo", algo, "an algorithm beside an environment object, such as "
+                              'jf.PPO() or jf.preset("ppo", "CartPole-v1"); or give both by name')
+        return RunArguments(algo, env, total_steps, settings, about)
     if not isinstance(algo, str):
-        return Asked(algo, registry.make(env), total_steps, settings, about)
+        return RunArguments(algo, registry.make(env), total_steps, settings, about)
     found = find_preset(algo, env)
     if found is None:
-        return by_name(preset(algo, env), env, total_steps, settings, about)
+        return resolve_names(preset(algo, env), env, total_steps, settings, about)
     run = found.run | settings
     steps = run.pop("total_steps", None)
     if about is None or isinstance(about, Mapping):  # others are refused where config.json is made
         about = {"preset": found.name, **(about or {})}
-    return Asked(preset(algo, env), registry.make(env, **found.env),
+    return RunArguments(preset(algo, env), registry.make(env, **found.env),
                  steps if total_steps is None else total_steps, run, about)

@@ -59,7 +59,7 @@ def sinks_of(
 def print_end(s: Any) -> None:
     """Print the score and the next commands."""
     from jaxrl_fast.ops.aggregate import interval, span
-    from jaxrl_fast.runs.report import import_flags
+    from jaxrl_fast.runs.report import format_import_flags
 
     mean, *_ = interval(s.eval_return)
     kind = f"mean of {s.eval_episodes} {s.config.eval_mode} episodes"
@@ -86,7 +86,8 @@ def print_end(s: Any) -> None:
     if drawn:
         print("pictures: " + "  ".join(map(str, drawn)))
     print("what comes next:")
-    run, imports = shlex.quote(str(s.out.path)), import_flags(configs.read_config(s.out.path))
+    run = shlex.quote(str(s.out.path))
+    imports = format_import_flags(configs.read_config(s.out.path))
     # past its horizon an annealed rate is 0
     anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
     horizon = f" --horizon {2 * s.env_steps}" if anneals else ""

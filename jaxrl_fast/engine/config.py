@@ -291,8 +291,15 @@ def check_names(names: Iterable[str], settings: Mapping[str, Any],
             raise ConfigError(prefix + name, value, valid + near)
 
 
-def run_config(total_steps: int | None, settings: Mapping[str, Any]) -> RunConfig:
-    """Make a RunConfig of `train`'s keywords. Raises ConfigError for an unknown or bad setting."""
+def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any = None) -> RunConfig:
+    """Make a RunConfig of `train`'s keywords. Raises ConfigError for an unknown or bad setting.
+
+    algo: the run's algorithm; the error for a setting of its own says where it belongs.
+    """
+    for name in settings.keys() - RunConfig.__dataclass_fields__.keys():
+        if name in getattr(algo, "__dataclass_fields__", ()):
+            valid = f"given to the algorithm: jf.{type(algo).__name__}({name}={settings[name]!r})"
+            raise ConfigError(name, settings[name], valid)
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = {**settings, "start_from": IN_MEMORY}

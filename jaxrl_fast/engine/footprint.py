@@ -31,6 +31,7 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
     key = jax.eval_shape(lambda: jax.random.key(0))
     with population.tracing():
         shapes = _shapes.eval_shape(run, key, config.most_episodes, row)
+        together = iteration.drawn_together(run, grid.row)
     state, played, trajectory, batch, evaluation, means = shapes
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}
@@ -38,7 +39,8 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
     share = population.env  # devices that share one member's environments, rollout and replay
     sizes["replay"] = sizes.get("replay", 0) + size(state.memory) // share
     sizes["environments"] = (size(state) - size(agent) - size(state.memory)) // share
-    work = {"rollout": size(played) // share, "batch": size(batch) // share,
+    draws = (together - 1) * size(played[0])  # `played` has those of one iteration
+    work = {"rollout": (size(played) + draws) // share, "batch": size(batch) // share,
             "evaluation": size(evaluation)}
     work["metrics"] = ROWS * size(means) if metrics is None else metrics
     # where rollouts of actors do not lie in the host's memory

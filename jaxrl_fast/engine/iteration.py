@@ -159,11 +159,15 @@ def _iteration(run: Run, state: RunState, draws: Draws, t: jax.Array,
 # Small iterations (a step, one update) draw several at a time; larger ones gain nothing by it.
 DRAW_AHEAD_BYTES = 2**13
 DRAW_AHEAD_ITERATIONS = 64
-DRAW_ON_A_GPU_BYTES = 2**20  # there a draw is a few launches, and a loop around it more
+DRAW_ON_A_GPU_BYTES = 2**20  # of a member: a loop around draws costs more launches
 
 
 def drawn_together(run: Run, count: int) -> int:
-    """Return how many of `count` iterations draw together: a divisor, for few one above."""
+    """Return how many of `count` iterations draw together: a divisor of `count`.
+
+    On a GPU the largest one with up to 1 MiB of draws a member; elsewhere one up to 64, or up to
+    128 if those are few.
+    """
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
     size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
     if size > DRAW_AHEAD_BYTES:
@@ -173,13 +177,8 @@ def drawn_together(run: Run, count: int) -> int:
     divisors = [b for b in range(1, min(count, limit) + 1) if count % b == 0]
     if on_gpu:
         return max(divisors, default=1)
-
-    def most(found: list[int]) -> int:
-        few = max((b for b in found if b <= DRAW_AHEAD_ITERATIONS), default=1)
-        return few if few >= DRAW_AHEAD_ITERATIONS // 2 else max(found, default=1)
-
-    even = most([b for b in divisors if b % 2 == 0])
-    return even if even >= DRAW_AHEAD_ITERATIONS // 4 else most(divisors)
+    few = max((b for b in divisors if b <= DRAW_AHEAD_ITERATIONS), default=1)
+    return few if few >= DRAW_AHEAD_ITERATIONS // 2 else max(divisors, default=1)
 
 
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use

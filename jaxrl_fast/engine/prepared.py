@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.presets import by_name
+from jaxrl_fast.algorithms.presets import resolve_names
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.footprint import metric_names
 from jaxrl_fast.engine.grid import Grid
@@ -41,7 +41,7 @@ class Prepared:
     population: Population
     # keys of config.json beside the settings
     about: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    # the content of config.json, for a run to write (`runs.description.describe_run`)
+    # the content of config.json, for a run to write (`runs.description.add_content`)
     content: Mapping[str, Any] | None = None
 
     @functools.cached_property
@@ -117,5 +117,5 @@ def plan(algo: Algorithm | str, env: Environment | str, total_steps: int | None 
     Print it, or read `need`, `have` and `remedies()`. Seeds of environments on the host take turns:
     the plan is one seed's.
     """
-    algo, env, total_steps, settings, _ = by_name(algo, env, total_steps, settings)
-    return prepare(algo, env, run_config(total_steps, settings), outline=True).plan
+    algo, env, total_steps, settings, _ = resolve_names(algo, env, total_steps, settings)
+    return prepare(algo, env, run_config(total_steps, settings, algo), outline=True).plan

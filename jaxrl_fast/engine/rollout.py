@@ -119,7 +119,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
     with scope(STORE):  # operations outside the other parts write the rows
         if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
             end, row = step(actor, tree.take(rows, 0))
-            row = _ends_written(row[0]), row[1]
+            row = _write_ends(row[0]), row[1]
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
             # inner loops of physics copy slices; elsewhere only observations enter products
@@ -133,8 +133,11 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
 
 
-def _ends_written(row: Timestep) -> Timestep:
-    """Return a row [B]; a GPU writes its ends, else sums over environments step each of them."""
+def _write_ends(row: Timestep) -> Timestep:
+    """Return a row [B]; on a GPU its ends are written to memory.
+
+    Else a kernel that sums over environments would step all of them again.
+    """
     ends = row.terminated, row.truncated
     if ends[0].size > 1:
         ends = lowering.on_gpu(jax.lax.optimization_barrier, lambda ends: ends, ends)

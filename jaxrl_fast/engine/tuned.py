@@ -92,7 +92,7 @@ def _environment(run: Prepared) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     return (origin[1], registry.settings_of(origin[0])) if origin else ({}, {})
 
 
-def user_choices(run: Prepared) -> dict[str, Any]:
+def find_user_choices(run: Prepared) -> dict[str, Any]:
     """Return {name: value} of the `CHOICES` that the user has made."""
     own = {f"env.{name}": value for name, value in _environment(run)[0].items()}
     own |= _changed(run.config, "") | _changed(run.algo, "algo.")
@@ -107,7 +107,7 @@ def _changed(settings: Any, part: str) -> dict[str, Any]:
 
 def choices(run: Prepared, other_numbers: bool = False) -> dict[str, Sequence[Any]]:
     """Return {setting: values to try} beside the run's own; a setting without any is left out."""
-    made = user_choices(run)
+    made = find_user_choices(run)
     tables = CHOICES if other_numbers else SAME
     found = {name: values(run) for name, values in tables.items() if name not in made}
     return {name: values for name, values in found.items() if values}
@@ -155,7 +155,7 @@ def name_of(prepared: Prepared) -> str:
     first, *more = jax.devices()
     many = runtime.cpu_count() if first.platform == "cpu" else 1 + len(more)
     shapes = [(jnp.shape(x), str(jnp.result_type(x))) for x in leaves]
-    made = user_choices(prepared) | {"chunk_seconds": None}  # no part of the program
+    made = find_user_choices(prepared) | {"chunk_seconds": None}  # no part of the program
     known = [run.algo.name, prepared.env.spec.name, static, shapes, config.members, made,
              config.mesh, first.device_kind, many, runtime.versions().get("jaxlib")]  # fmt: skip
     return hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()[:20]
@@ -203,7 +203,7 @@ def add_tuned(prepared: Prepared) -> tuple[Prepared, Tuned | None]:
     """
     wanted = prepared.config.tuned and not distributed.several()
     found = find(prepared) if wanted else None
-    made = user_choices(prepared)
+    made = find_user_choices(prepared)
     settings = {k: v for k, v in found.settings.items() if k not in made} if found else {}
     if found is None or not settings:
         return prepared, None

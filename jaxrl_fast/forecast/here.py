@@ -27,12 +27,12 @@ def forecast(
     env, config, grid = prepared.env, prepared.config, prepared.grid
     turns = config.seeds if in_turn(env, config) else 1
     iterations = grid.rows * grid.row
-    train = iteration_seconds(found.iterations) * iterations + exact_range(found.warmup)
+    train = iteration_seconds(found.iterations) * iterations + make_exact_range(found.warmup)
     evaluate = evaluation_seconds(prepared, found)
     checkpoints = (train + evaluate) * (1 / (60 * config.checkpoint_minutes))
-    write = exact_range(found.end + found.rows * grid.rows) + checkpoints * found.checkpoint
+    write = make_exact_range(found.end + found.rows * grid.rows) + checkpoints * found.checkpoint
     parts = {
-        "start": exact_range(start),
+        "start": make_exact_range(start),
         "compile": compile_seconds(found, turns, same_programs(prepared)),
         "train": train * turns,
         "evaluate": evaluate * turns,
@@ -52,7 +52,7 @@ def forecast(
     )
 
 
-def exact_range(seconds: float) -> Range:
+def make_exact_range(seconds: float) -> Range:
     return Range(seconds, seconds, seconds)
 
 

@@ -47,10 +47,10 @@ def numbers(values: Any) -> list[Any]:
 
 def read_jsonl(path: str | Path) -> list[dict[str, Any]]:
     """Return the rows of a file, metrics as lists; raises ConfigError, but skips a torn end."""
-    return [list_metrics(row) for _, row in _lines(Path(path))]
+    return [metrics_to_lists(row) for _, row in _lines(Path(path))]
 
 
-def list_metrics(row: Mapping[str, Any]) -> dict[str, Any]:
+def metrics_to_lists(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a line's row with its metrics as lists, as `read_jsonl` does."""
     return {name: x if name in FIXED or isinstance(x, list) else [x] for name, x in row.items()}
 

@@ -181,8 +181,8 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
 
     Args:
       apart: bools, a prefix of the carry's tree: parts that stay as they are.
-      most: steps in a row: the second writes where the first has read, so no carry is copied. XLA
-        would copy a part that is written in places, so there it is one.
+      most: steps in a row: the second writes where the first has read, so no carry is copied. One
+        if a part that is `apart` changes: XLA would copy it.
     """
 
     def plain(carry, xs):
@@ -216,7 +216,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
     return on_gpu(on_vectors, plain, carry, xs)
 
 
-SMALL = 4095  # numbers of a leaf that is packed, and written and read once more; 64 x 64 are not
+SMALL = 4095  # numbers of a leaf that is packed; a product would copy a slice of 64 x 64
 VECTOR = 8192  # the same without a product that would read it, as of an optimizer's
 INTEGERS = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32")
 

@@ -66,12 +66,12 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
         moved = lambda p, d: p - (rate * d).astype(p.dtype)
         clips = max_grad_norm is not None and len(packed) > 1
         one_vector = clips and sum(x.size for x in packed) <= VECTOR
-        if one_vector:
-            (clip,), (empty, state) = _clip(max_grad_norm), state
-            plain = lambda grads: clip.update(grads, empty)[0]
-            packed = lowering.on_gpu(_joined(plain), plain, packed)
-            way, state = direction.update(packed, state)
-            state = empty, state
+        if one_vector:  # `tx` in two steps: its state is (the clip's, the direction's)
+            empty, moments = state
+            clip = lambda grads: _clip(max_grad_norm)[0].update(grads, empty)[0]
+            clipped = lowering.on_gpu(_join_vectors(clip), clip, packed)
+            way, moments = direction.update(clipped, moments)
+            state = empty, moments
         else:
             way, state = tx.update(packed, state)
         apart = lambda params, way: jax.tree.map(moved, params, unpack(way, grads))
@@ -85,7 +85,7 @@ def _packed(max_grad_norm: Any, direction: optax.GradientTransformation) -> Opti
     return Optimizer(lambda params, rate=None: tx.init(pack(params)), step)
 
 
-def _joined(clip: Callable) -> Callable:
+def _join_vectors(clip: Callable) -> Callable:
     """Return `clip`(vectors) on one vector: one norm instead of several."""
 
     def at_once(grads: list[jax.Array]) -> list[jax.Array]:

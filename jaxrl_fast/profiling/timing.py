@@ -154,7 +154,7 @@ def short_row(grid: Grid, members: int) -> int:
 
 
 def time_run(prepared: Prepared, seconds: float = 3.0, clock: Clock = time.perf_counter) -> Timing:
-    """Compile, warm and time a run for about `seconds` of training; see `started`."""
+    """Compile, warm and time a run for about `seconds` of training; see `start_timed_run`."""
     with start_timed_run(prepared, clock) as one:
         return one.timing(seconds)
 

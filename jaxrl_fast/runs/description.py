@@ -15,7 +15,7 @@ from jaxrl_fast.ops import precision
 from jaxrl_fast.runs import config_json as configs
 
 
-def describe_run(prepared: Prepared) -> Prepared:
+def add_content(prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError for other values."""
     if prepared.content is not None:
         return prepared

@@ -23,7 +23,7 @@ from jaxrl_fast.memory import Filled
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs import hub
 from jaxrl_fast.runs.agent import Agent
-from jaxrl_fast.runs.checkpoints.metadata import read_saved
+from jaxrl_fast.runs.checkpoints.metadata import parse_metadata
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.export import safetensors
 from jaxrl_fast.runs.reading import read_member
@@ -158,7 +158,7 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
             raise ConfigError(argument, str(path),
                               "a run that has saved a checkpoint; start it again instead")
         with checkpoints.reading("last", number):
-            last = read_saved(number, checkpoints.meta("last", number), grid)
+            last = parse_metadata(number, checkpoints.meta("last", number), grid)
     if total_steps is not None and all(last.progress.reached):
         new = dataclasses.replace(new, target_return=None)
     prepared = prepare(algo, env, new, size=len(last.members))

@@ -20,7 +20,7 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.jsonl import line_of, list_metrics, read_jsonl
+from jaxrl_fast.logs.jsonl import line_of, metrics_to_lists, read_jsonl
 from jaxrl_fast.logs.meanings import meaning
 from jaxrl_fast.logs.page import bar, code, figure, grid, page, picture, section, tiles, wide
 from jaxrl_fast.logs.plots import PALETTE
@@ -127,7 +127,7 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
         section("Memory", memory),
         section("Settings", settings),
         section("How to reproduce",
-                reproduce(subject.content, _commands(path, import_flags(subject.content)))),
+                reproduce(subject.content, _commands(path, format_import_flags(subject.content)))),
     ]
     return page(subject.title, parts, AGAIN if refresh and going else None)
 
@@ -138,7 +138,7 @@ def _rows(rundir: RunDir, run: dict[str, Any], over: bool) -> list[dict[str, Any
     seeds = [seed_folder(rundir.path, seed) for seed in range(first, first + run.get("seeds", 1))]
     if over or not any(folder.is_dir() for folder in seeds):
         return read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
-    return [list_metrics(json.loads(line_of(row)))
+    return [metrics_to_lists(json.loads(line_of(row)))
             for row in side_by_side([RunDir(folder).history() for folder in seeds])]
 
 
@@ -240,6 +240,6 @@ def reproduce(content: dict[str, Any], commands: Sequence[str], file: str = "con
     return code("\n".join([*lines, *commands])) + f"<p>{told}</p>"
 
 
-def import_flags(content: dict[str, Any]) -> str:
+def format_import_flags(content: dict[str, Any]) -> str:
     """Return the flags that import a run's modules."""
     return "".join(f" --import {module}" for module in content.get("imports", ()))

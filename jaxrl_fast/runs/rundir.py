@@ -27,7 +27,7 @@ from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.logs.sinks import Guarded
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.store import UNFINISHED, numbers_in
-from jaxrl_fast.runs.description import describe_run, device_name
+from jaxrl_fast.runs.description import add_content, device_name
 from jaxrl_fast.values import expand_home
 
 SEED = "seed-"
@@ -65,7 +65,7 @@ class RunDir:
     def create(cls, path: Path, prepared: Prepared) -> RunDir:
         """Make a new directory with its config.json, locked. Raises ConfigError for files."""
         check_free(path)
-        content = describe_run(prepared).content  # refuses values before any write
+        content = add_content(prepared).content  # refuses values before any write
         new, lock = not path.exists(), None
         try:
             lock = folders.hold("out", path, create=True)

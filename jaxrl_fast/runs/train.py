@@ -16,7 +16,7 @@ import jax
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.presets import by_name
+from jaxrl_fast.algorithms.presets import resolve_names
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.keywords import RunSettings
@@ -35,10 +35,10 @@ from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.memory import identity
 from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.checkpoints.metadata import Progress, Saved
-from jaxrl_fast.runs.checkpoints.save import describe_remains
+from jaxrl_fast.runs.checkpoints.save import describe_last_good
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.dependencies import DEPENDENCIES, Dependencies
-from jaxrl_fast.runs.description import describe_run
+from jaxrl_fast.runs.description import add_content
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
 from jaxrl_fast.runs.result import Result
@@ -63,8 +63,9 @@ def train(
     reads like a `Result`.
 
     Args:
-        algo, env: objects, or names as of `jaxrl-fast train`: `jf.train("ppo", "CartPole-v1")`
-            takes the preset of both, with its steps and settings of the run and the environment.
+        algo, env: objects or names. Two names, `jf.train("ppo", "CartPole-v1")`, take their preset
+            as `jaxrl-fast train` does: settings of the algorithm, the run and the environment. The
+            name of an environment beside an algorithm object takes no preset.
         total_steps: environment steps of one member; None: the preset's, else 500,000.
         out: run directory (config, metrics, checkpoints, result, pictures); None: all in memory;
             "auto": a new one in `runs/`, named after algorithm, environment and seed and numbered.
@@ -104,8 +105,8 @@ def start(
     """
     check_hooks(hooks)
     progress = shows(progress)
-    algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
-    config = at_start(run_config(total_steps, settings))
+    algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
+    config = at_start(run_config(total_steps, settings, algo))
     prepared, tuned = add_tuned(prepare(algo, env, config, about))
     if tuned and progress:
         print(f"speed: {tuned}; tuned=False leaves it out", file=sys.stderr)
@@ -165,7 +166,7 @@ def at_start(config: RunConfig) -> RunConfig:
 
 def check_out(out: Path, prepared: Prepared) -> Prepared:
     """Return the run with config.json's content. Raises ConfigError if `out` cannot hold it."""
-    prepared = describe_run(prepared)
+    prepared = add_content(prepared)
     distributed.on_first(lambda: check_free(out))
     return prepared
 
@@ -190,7 +191,7 @@ def run_prepared(
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
-        content = describe_run(prepared).content
+        content = add_content(prepared).content
         distributed.check_same("config", {k: content[k]
                                           for k in ("algorithm", "environment", "run", "versions")})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
@@ -215,7 +216,7 @@ def run_prepared(
             if rundir and saved is None and distributed.is_first():
                 rundir.discard()
             if rundir and isinstance(error, WriteError):
-                raise RunError(f"{error}{describe_remains(rundir.path)}") from error
+                raise RunError(f"{error}{describe_last_good(rundir.path)}") from error
             raise
     return _raise_if_signalled(run, signals)
 
@@ -257,7 +258,7 @@ def _go_on(run: Result, around: Around, signals: Signals) -> Result:
         try:
             _play(run, around, signals, stack, bar)
         except WriteError as error:
-            raise RunError(f"{error}{describe_remains(run.out.path)}") from error
+            raise RunError(f"{error}{describe_last_good(run.out.path)}") from error
     return _raise_if_signalled(run, signals)
 
 

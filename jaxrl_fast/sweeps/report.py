@@ -14,7 +14,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.imports import import_user_module
 from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.page import code, figure, grid, page, picture, section, tiles, wide
-from jaxrl_fast.runs.report import AGAIN, Subject, import_flags, reproduce, run_report
+from jaxrl_fast.runs.report import AGAIN, Subject, format_import_flags, reproduce, run_report
 from jaxrl_fast.runs.rundir import run_path
 from jaxrl_fast.sweeps import shown
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
@@ -122,7 +122,7 @@ def _lineage(result: SweepResult) -> str:
 def _reproduce(path: Path, content: dict[str, Any]) -> str:
     """Return the commands for the whole sweep (Optuna's has no plan to repeat) and its best."""
     base, where = content["base"], shlex.quote(str(path))
-    imports = import_flags(base)
+    imports = format_import_flags(base)
     again = (
         f"mkdir again && cp {where}/sweep.json again && jaxrl-fast sweep --resume again{imports}  "
         "# the whole sweep"

@@ -23,7 +23,7 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
-from jaxrl_fast.algorithms.presets import by_name
+from jaxrl_fast.algorithms.presets import resolve_names
 from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
@@ -79,9 +79,10 @@ def sweep(
     configuration, before the first one trains.
     """
     check_hooks(hooks)
-    algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
+    algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
     out, about = folder_of(out, algo, env), about or {}
-    config = run_config(total_steps, {"on_nan": "mark", **settings, "selection": selection})
+    config = run_config(
+        total_steps, {"on_nan": "mark", **settings, "selection": selection}, algo)
     seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
     if pbt:
         if members is None or grid or sample:

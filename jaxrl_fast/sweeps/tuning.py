@@ -18,7 +18,7 @@ import numpy as np
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
-from jaxrl_fast.algorithms.presets import by_name
+from jaxrl_fast.algorithms.presets import resolve_names
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
@@ -59,8 +59,8 @@ def tune(
     if not sample:
         raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": '
                                             '"loguniform:1e-5,1e-2"}')
-    algo, env, total_steps, settings, about = by_name(algo, env, total_steps, settings, about)
-    config = run_config(total_steps, {"on_nan": "mark", **settings})
+    algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
+    config = run_config(total_steps, {"on_nan": "mark", **settings}, algo)
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:
         raise ConfigError("population", config.population, "None: Optuna suggests the settings")

@@ -222,13 +222,16 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("algo", "name"), [
-    ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"),
+    ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"), ("a2c", "CartPole-v1"),
     pytest.param("pqn", "CartPole-v1", marks=pytest.mark.slow),
     pytest.param("td3", "Pendulum-v1", marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
     """Real environments, with the actors' default `ahead`."""
-    settings = tools.SETTINGS["sac" if algo == "td3" else algo]
+    settings = (
+        {"a2c": dict(num_envs=4, num_steps=8, hidden=(4,)), "td3": tools.SETTINGS["sac"]}.get(algo)
+        or tools.SETTINGS[algo]
+    )
     runs = [train(algorithm_class(algo)(**settings), None, jf.make(f"gym:{name}"), eval_episodes=2)
             for _ in range(2)]
     tools.assert_same(runs[0].state, runs[1].state)

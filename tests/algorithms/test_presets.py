@@ -9,7 +9,7 @@ import pytest
 import jaxrl_fast as jf
 from jaxrl_fast.algorithms import algorithm_class, presets
 from jaxrl_fast.algorithms.preset_table import Preset
-from jaxrl_fast.algorithms.presets import PRESETS, by_name, find_preset
+from jaxrl_fast.algorithms.presets import PRESETS, find_preset, resolve_names
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.runs.config_json import build_algorithm
 
@@ -57,31 +57,31 @@ def test_a_preset_holds_environment_settings():
 
 
 @pytest.fixture
-def with_all(monkeypatch):
+def whole_preset(monkeypatch):
     """One preset, with settings of the run and of the environment."""
     row = Preset("ppo/CartPole-v1", {"num_envs": 2, "num_steps": 8, "hidden": (4,)},
                  {"total_steps": 64, "eval_every": 0, "eval_episodes": 2}, {"gravity": 3.0})
     monkeypatch.setattr(presets, "PRESETS", (row,))
 
 
-def test_names_take_the_preset_of_algorithm_run_and_environment(with_all):
-    asked = by_name("ppo", "CartPole-v1", None, {"eval_episodes": 4}, {"imports": ["x"]})
-    assert (asked.algo.num_envs, float(asked.env.gravity), asked.total_steps) == (2, 3.0, 64)
-    assert asked.settings == {"eval_every": 0, "eval_episodes": 4}
-    assert asked.about == {"preset": "ppo/CartPole-v1", "imports": ["x"]}
-    assert by_name("ppo", "CartPole-v1", 10, {}).total_steps == 10
+def test_names_take_the_preset_of_algorithm_run_and_environment(whole_preset):
+    found = resolve_names("ppo", "CartPole-v1", None, {"eval_episodes": 4}, {"imports": ["x"]})
+    assert (found.algo.num_envs, float(found.env.gravity), found.total_steps) == (2, 3.0, 64)
+    assert found.settings == {"eval_every": 0, "eval_episodes": 4}
+    assert found.about == {"preset": "ppo/CartPole-v1", "imports": ["x"]}
+    assert resolve_names("ppo", "CartPole-v1", 10, {}).total_steps == 10
 
 
-def test_objects_pass_as_they_are_and_have_no_preset(with_all):
+def test_objects_pass_as_they_are_and_have_no_preset(whole_preset):
     algo, env = jf.PPO(), jf.make("Pendulum-v1")
-    assert by_name(algo, env, None, {}) == (algo, env, None, {}, None)
-    asked = by_name(algo, "CartPole-v1", None, {})
-    assert asked.algo is algo and float(asked.env.gravity) != 3.0 and asked.about is None
-    asked = by_name("dqn", "CartPole-v1", None, {})
-    assert asked.algo == jf.DQN() and asked.total_steps is None and asked.about is None
+    assert resolve_names(algo, env, None, {}) == (algo, env, None, {}, None)
+    found = resolve_names(algo, "CartPole-v1", None, {})
+    assert found.algo is algo and float(found.env.gravity) != 3.0 and found.about is None
+    found = resolve_names("dqn", "CartPole-v1", None, {})
+    assert found.algo == jf.DQN() and found.total_steps is None and found.about is None
 
 
-def test_train_by_names_is_the_run_of_the_command_line(with_all, tmp_path, run_cli):
+def test_train_by_names_is_the_run_of_the_command_line(whole_preset, tmp_path, run_cli):
     code, _, said = run_cli("train", "ppo", "CartPole-v1", "--no-pictures", "--no-tensorboard",
                             "--out", str(tmp_path / "command"))
     assert code == 0, said
@@ -92,11 +92,27 @@ def test_train_by_names_is_the_run_of_the_command_line(with_all, tmp_path, run_c
     assert run.env_steps == 64
 
 
+def test_plan_and_sweep_take_the_whole_preset(whole_preset, tmp_path):
+    assert jf.plan("ppo", "CartPole-v1").config.total_steps == 64
+    found = jf.sweep("ppo", "CartPole-v1", grid={"algo.discount": [0.9, 0.99]},
+                     out=tmp_path / "x")
+    base = found.content["base"]
+    assert base["preset"] == "ppo/CartPole-v1" and base["run"]["total_steps"] == 64
+    assert base["environment"]["settings"]["gravity"] == 3.0
+
+
+@pytest.mark.optuna
+def test_a_search_takes_the_whole_preset(whole_preset, tmp_path):
+    found = jf.tune("ppo", "CartPole-v1", sample={"algo.discount": "uniform:0.9,0.99"},
+                    trials=2, members=2, out=tmp_path / "x")
+    assert found.content["base"]["preset"] == "ppo/CartPole-v1"
+
+
 @pytest.mark.parametrize(("names", "said"), [
     (("pppo", "CartPole-v1"), "did you mean 'ppo'"), (("ppo", "CartPol-v1"), "'CartPole-v1'"),
     (("ppo", ""), "environment must be "), (("CartPole-v1", "ppo"), "algorithm must be one of "),
 ])
-def test_unknown_names_are_refused_with_the_nearest(names, said, place):
+def test_unknown_names_are_refused_and_nothing_is_written(names, said, place):
     sweep = lambda *names: jf.sweep(*names, grid={"algo.discount": [0.9, 0.99]})
     for call in (jf.plan, jf.train, sweep):
         with pytest.raises(jf.ConfigError, match=said):
@@ -105,5 +121,15 @@ def test_unknown_names_are_refused_with_the_nearest(names, said, place):
 
 
 def test_an_algorithm_by_name_needs_the_name_of_the_environment():
-    with pytest.raises(jf.ConfigError, match="algo must be an algorithm"):
-        jf.plan("ppo", jf.make("CartPole-v1"))
+    sweep = lambda *given: jf.sweep(*given, grid={"algo.discount": [0.9, 0.99]})
+    for call in (jf.plan, jf.train, sweep):
+        with pytest.raises(jf.ConfigError, match="algo must be an algorithm beside an env"):
+            call("ppo", jf.make("CartPole-v1"))
+
+
+@pytest.mark.parametrize("given", [("ppo", "CartPole-v1"), (jf.PPO(), "CartPole-v1")])
+def test_a_setting_of_the_algorithm_is_sent_there(given):
+    sweep = lambda *given, **settings: jf.sweep(*given, grid={"algo.discount": [0.9]}, **settings)
+    for call in (jf.plan, jf.train, sweep):
+        with pytest.raises(jf.ConfigError, match=r"algorithm, got 32: jf\.PPO\(num_envs=32\)"):
+            call(*given, num_envs=32)

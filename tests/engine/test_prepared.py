@@ -23,7 +23,7 @@ from jaxrl_fast.engine.memory_plan import memory_plan
 from jaxrl_fast.engine.placement import population_of
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.memory import load_experience, save_memory
-from jaxrl_fast.runs.description import describe, describe_run
+from jaxrl_fast.runs.description import add_content, describe
 from jaxrl_fast.runs.rundir import RunDir
 
 WORK = (prepare, build, plan_grid, population_of, memory_plan, describe)
@@ -144,8 +144,8 @@ def test_a_seed_differs_in_its_settings_alone():
     assert (one.config.seed, one.config.seeds, one.about) == (7, 1, {"imports": ["x"]})
     assert (
         one.members is both.members and one.grid is both.grid and one.population is both.population)
-    assert describe_run(one).content["run"]["seed"] == 7
-    assert describe_run(both).content["run"]["seeds"] == 3
+    assert add_content(one).content["run"]["seed"] == 7
+    assert add_content(both).content["run"]["seeds"] == 3
 
 
 def test_settings_that_config_json_cannot_hold_train_in_memory_only(tmp_path):

@@ -83,15 +83,15 @@ def command(*line: str):
     return call
 
 
-READERS = {
+READERS = {  # each third holds a reader of each JSON file
     "load": lambda run: jf.load(run),
     "load best": lambda run: jf.load(run, "best"),
-    "load last": lambda run: jf.load(run, "last"),
-    "experience": lambda run: jf.experience(run),
-    "resume": resume,
-    "plot": command("plot", "{run}"),
-    "compare": command("compare", "{run}", "{other}"),
     "report": command("report", "{run}"),
+    "plot": command("plot", "{run}"),
+    "resume": resume,
+    "experience": lambda run: jf.experience(run),
+    "compare": command("compare", "{run}", "{other}"),
+    "load last": lambda run: jf.load(run, "last"),
     "repeat": command("train", "--config", "{run}", "--help"),
 }
 
@@ -158,7 +158,7 @@ def readers(which: str, at: int) -> list[str]:
     """The readers of a file. at: place of file plus damage, so that all pairs of two meet."""
     if which == "json":
         return list(READERS)[at % 3::3]
-    return [("load last", "resume")[at % 2]] if which == "last" else ["load"][at % 2:]
+    return [("load last", "resume")[at % 2]] if which == "last" else ["load"] * (at % 2)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

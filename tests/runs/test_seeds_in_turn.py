@@ -23,7 +23,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.jsonl import JsonlSink, read_jsonl
 from jaxrl_fast.logs.sinks import Row
 from jaxrl_fast.runs import seeds_in_turn
-from jaxrl_fast.runs.checkpoints.save import describe_remains
+from jaxrl_fast.runs.checkpoints.save import describe_last_good
 from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
 from jaxrl_fast.runs.seed_results import overall_rate, side_by_side
@@ -81,12 +81,13 @@ def whole(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _freeze():
-    """Every seed ends with a look for garbage, which passes over what is frozen."""
+    """Freeze living objects: the collection after each seed then passes over them."""
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _unfreeze():
+    gc.collect()
     yield
     gc.unfreeze()
 
@@ -583,8 +584,8 @@ def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatc
     with pytest.raises(RunError, match=message):
         train(out=out)
     assert (
-        "which begins seed-6 anew" in describe_remains(seed_folder(out, 6))
-        and f"--resume {out} " in describe_remains(seed_folder(out, 5))
+        "which begins seed-6 anew" in describe_last_good(seed_folder(out, 6))
+        and f"--resume {out} " in describe_last_good(seed_folder(out, 5))
     )
     monkeypatch.undo()
     assert jf.resume(out, tensorboard=False).over

@@ -61,7 +61,7 @@ def test_choices_with_other_numbers(algo, env, expected):
     assert other == same | expected and not expected.keys() & same.keys()
     for name, values in expected.items():
         for value in values:
-            assert tuned.user_choices(with_settings(run, {name: value})) == {name: value}
+            assert tuned.find_user_choices(with_settings(run, {name: value})) == {name: value}
 
 
 def test_environments_on_the_host_step_in_processes_or_fewer_threads(cores):

@@ -177,6 +177,14 @@ def test_the_best_configuration_is_a_config(swept):
     assert env is tools.environment()
 
 
+def test_members_are_the_single_runs_in_the_code_that_users_run(tmp_path, as_users_have_it):
+    with as_users_have_it():
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": RATES[:2]}, seeds=1)
+        single = tools.train(tools.algorithm("ppo", learning_rate=RATES[1]), seed=0,
+                             total_steps=tools.HALF)
+    assert found.final[1, 0] == single.eval_return[0]
+
+
 def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept):
     same = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2,
                 pictures=True)

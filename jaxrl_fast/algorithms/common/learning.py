@@ -60,8 +60,8 @@ def prepare(algo: Any, agent: PyTree, trajectory: Trajectory) -> PyTree:
         return algo.prepare(agent, trajectory)
 
 
-# Updates up to which a GPU's program takes them one a turn: its compile time counts for more than
-# launches between turns. Two are no loop.
+# A GPU's program takes up to so many updates one a turn: compile time counts for more than the
+# launches of a turn. Two need no loop.
 FEW_UPDATES = 16
 
 

@@ -84,7 +84,7 @@ class Saved(NamedTuple):
     settings: dict[str, np.ndarray]  # [members]
 
 
-def read_saved(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
+def parse_metadata(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
     """Read the metadata of `last`. grid: the run's; a new end moves neither rows nor warm-up."""
     rows = int(meta["rows"])
     progress = Progress(

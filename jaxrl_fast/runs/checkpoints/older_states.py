@@ -25,7 +25,7 @@ def drop_missing(like: Any, written: Mapping[str, Any]) -> Any:
 
 
 def complete(state: Any, like: Any) -> Any:
-    """Return a state of the form of `as_written` in the form of `like`, with zeros for gaps."""
+    """Return a state in the form of `like`, zeros where `drop_missing` dropped a field."""
     if not isinstance(like, RunState):
         return _complete_agent(state, like)
     state = state._replace(agent=_complete_agent(state.agent, like.agent))

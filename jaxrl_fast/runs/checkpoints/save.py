@@ -120,11 +120,11 @@ class Saver:
             self._save_best()
             checkpoints.wait()
         except WriteError as error:  # the run's own error comes first
-            return f"; {error}{describe_remains(run.out.path)}"
+            return f"; {error}{describe_last_good(run.out.path)}"
         number = checkpoints.newest("last")
         if number is not None:
             good = checkpoints.folder / "last" / str(number)
-            again = resume_command(run.out.path)
+            again = format_resume_command(run.out.path)
             return f"; the last good checkpoint is {good} (go on with {again})"
         none = ("; no checkpoint was due before it (checkpoint_minutes = "
                 f"{run.config.checkpoint_minutes:g})")
@@ -146,12 +146,12 @@ def _warn_of_holes(run: Result) -> None:
         )
 
 
-def describe_remains(path: Path) -> str:
+def describe_last_good(path: Path) -> str:
     """Return a text about the remains of a run that cannot write its directory, and the remedy."""
     again = "start the run again"
     if whole_run(path) != path:
-        again = (f"once it can be written again, go on with {resume_command(path)}, which begins "
-                 f"{path.name} anew")
+        again = (f"once it can be written again, go on with {format_resume_command(path)}, which "
+                 f"begins {path.name} anew")
     if not (path / "config.json").is_file():  # orbax recreates the folders of a checkpoint
         return f"; {path} is gone: {again}"
     with Checkpoints(path / "checkpoints", read_only=True) as checkpoints:
@@ -159,10 +159,11 @@ def describe_remains(path: Path) -> str:
     if number is None:
         return f"; there is no whole checkpoint: {again}"
     good = checkpoints.folder / "last" / str(number)
-    return f"; {good} is whole: once it can be written again, go on with {resume_command(path)}"
+    again = format_resume_command(path)
+    return f"; {good} is whole: once it can be written again, go on with {again}"
 
 
-def resume_command(path: Path) -> str:
+def format_resume_command(path: Path) -> str:
     """Return the command that resumes a run, or the run that a seed belongs to."""
     path = whole_run(path)
     return (f"jaxrl-fast train --resume {shlex.quote(str(path))} or, from Python, "
