@@ -88,8 +88,13 @@ class PQN(ValueBased):
     seam = normalize.seam_rewards
 
     def act(self, agent, carry, obs, noise, clock, mode):
-        """Act as other value-based algorithms; extras: max_a Q(s, a) [B], for the targets."""
+        """Act as other value-based algorithms; extras: max_a Q(s, a) [B], for the targets.
+
+        A greedy policy does not learn: it has no extras.
+        """
         carry, action, _ = super().act(agent, carry, obs, noise, clock, mode)
+        if mode == "greedy":
+            return carry, action, ()
         # XLA computes these values once with those of acting, unless acting is noisy
         return carry, action, self.best_value(agent, obs)
 

@@ -321,7 +321,7 @@ def test_many_updates_go_in_a_row(updates, settings, steps):
 @pytest.mark.parametrize(
     ("count", "cpu", "cuda"),
     [(1, 1, 1), (10, 10, 10), (64, 64, 64), (490, 49, 490), (97, 97, 97), (134, 67, 134),
-     (131, 1, 131), (90, 90, 90), (194, 97, 194), (10_000, 50, 2500)],
+     (131, 1, 131), (90, 45, 90), (194, 97, 194), (10_000, 50, 2500)],
 )  # fmt: skip
 def test_iterations_of_a_log_row_that_draw_together(count, cpu, cuda):
     """On a CPU a divisor up to 64, or a larger one if these are small; on a GPU 1 MiB of draws."""
