@@ -175,9 +175,8 @@ def request_host_devices(count: int) -> bool:
 _own: dict[str, str] = {}
 
 
-def set_gpu(
-    deterministic: bool, memory_fraction: float | None, platform: Callable[[], str] | None = None
-) -> None:
+def set_gpu(deterministic: bool, memory_fraction: float | None,
+            platform: Callable[[], str] | None = None) -> None:
     """Set variables and flags for a GPU's backend before its start; others ignore them.
 
     The user's own environment variables win. Warns if an earlier run of this process has set
@@ -240,8 +239,7 @@ def _set_memory(fraction: float) -> bool:
 def device_memory(device: Any) -> int | None:
     """Return the bytes for programs on this device (a CPU: the container's limit), or None."""
     if device.platform != "cpu":
-        stats = device.memory_stats() or {}
-        return stats.get("bytes_limit")
+        return (device.memory_stats() or {}).get("bytes_limit")
     return host_memory()
 
 
@@ -260,10 +258,8 @@ def host_memory() -> int | None:
     return min(limits, default=None)
 
 
-def has_nvidia_card(
-    driver: Path = Path("/proc/driver/nvidia/gpus"),
-    which: Callable[[str], str | None] = shutil.which
-) -> bool:
+def has_nvidia_card(driver: Path = Path("/proc/driver/nvidia/gpus"),
+                    which: Callable[[str], str | None] = shutil.which) -> bool:
     """Return whether this machine has an NVIDIA card with its driver."""
     return (driver.is_dir() and any(driver.iterdir())) or which("nvidia-smi") is not None
 
@@ -276,8 +272,8 @@ def idle_card(platform: str, chosen: str | None,
     """
     if platform != "cpu" or chosen or not probe():
         return None
-    package = f"'jax[cuda12]=={version('jax')}'"
-    return f"an NVIDIA card is here, but JAX runs on the CPU: pip install {package}"
+    return ("an NVIDIA card is here, but JAX runs on the CPU: pip install "
+            f"'jax[cuda12]=={version('jax')}'")
 
 
 def enable_compile_cache() -> str | None:

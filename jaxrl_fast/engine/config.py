@@ -39,10 +39,8 @@ def _mesh(name: str, value: Any) -> Mapping[str, int]:
 
 
 def _population(name: str, value: Any) -> dict[str, Any]:
-    valid = (
-        'a mapping such as {"algo.learning_rate": [1e-4, 1e-3]}, as many values for each setting, '
-        'at least one'
-    )
+    valid = ('a mapping such as {"algo.learning_rate": [1e-4, 1e-3]}, as many values for each '
+             'setting, at least one')
     if not isinstance(value, Mapping) or not value or not all(isinstance(k, str) for k in value):
         raise ConfigError(name, value, valid)
     columns = {k: _column(k, v) for k, v in value.items()}
@@ -81,9 +79,8 @@ class Training:
     """members trained in one program; with environments on the host, one after another"""
     horizon: int | None = setting(None, low=1, high=MOST_STEPS, none="the total steps at the start")
     """environment steps over which schedules run"""
-    start_from: str | None = setting(
-        None, none="none", convert=partial(_path, "a run directory"), flag="path", metavar="RUN"
-    )
+    start_from: str | None = setting(None, none="none", flag="path", metavar="RUN",
+                                     convert=partial(_path, "a run directory"))
     """run directory with the agent that every member starts from"""
     on_nan: str = setting("stop", choices=("stop", "mark"))
     """on NaN or inf in a member: stop the run, or mark the member and go on"""
@@ -153,8 +150,7 @@ class Evaluation:
     """environment steps between evaluations; 0: only at the end"""
     eval_episodes: int | None = setting(
         None, low=1, high=1_000_000,
-        none=f"{EVAL_EPISODES}; on the host what fits in an eighth of the steps"
-    )
+        none=f"{EVAL_EPISODES}; on the host what fits in an eighth of the steps")
     """episodes of an evaluation"""
     eval_mode: str = setting("greedy", choices=MODES)
     """choice of actions in evaluations"""
@@ -174,9 +170,8 @@ class Placement:
     """how members share a device"""
     devices: int | None = setting(None, low=1, none="all, at most one a member", flag="devices")
     """devices to use, or all"""
-    mesh: Mapping[str, int] | None = setting(
-        None, none="all along the population", convert=_mesh, flag="mesh"
-    )
+    mesh: Mapping[str, int] | None = setting(None, none="all along the population",
+                                             convert=_mesh, flag="mesh")
     """devices for members and for environments, as in population=4,env=2"""
     groups: int | None = setting(None, low=1, none="devices along env")
     """groups of environments, each sampled by itself"""
@@ -223,10 +218,8 @@ class Host:
 class Experience:
     """Old experience to learn from, beside new steps or alone."""
 
-    experience: str | None = setting(
-        None, none="none", convert=partial(_path, "the name of a folder"), flag="path",
-        metavar="FOLDER"
-    )
+    experience: str | None = setting(None, none="none", flag="path", metavar="FOLDER",
+                                     convert=partial(_path, "the name of a folder"))
     """folder of old experience (`jaxrl-fast experience` writes one)"""
     experience_fraction: float = setting(0.5, low=0, high=1)
     """old share of a batch; 0: at the start alone; 1: offline, total_steps counts updates"""
@@ -298,8 +291,8 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
     """
     for name in settings.keys() - RunConfig.__dataclass_fields__.keys():
         if name in getattr(algo, "__dataclass_fields__", ()):
-            valid = f"given to the algorithm: jf.{type(algo).__name__}({name}={settings[name]!r})"
-            raise ConfigError(name, settings[name], valid)
+            raise ConfigError(name, settings[name], "given to the algorithm: "
+                              f"jf.{type(algo).__name__}({name}={settings[name]!r})")
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = {**settings, "start_from": IN_MEMORY}
