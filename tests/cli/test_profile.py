@@ -8,6 +8,7 @@ import pytest
 
 from jaxrl_fast.cli.args import drop_replaced
 from jaxrl_fast.cli.profile import as_config
+from jaxrl_fast.profiling.report import LEAST
 
 SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8",
          "--algo.num-epochs", "1", "--total-steps", "1000", "--seconds", "0.05")
@@ -32,7 +33,9 @@ def test_the_whole_command(run_cli, tmp_path, monkeypatch):
     assert read["trials"] and all(trial["refused"] or trial["gain"] > 0 for trial in timed)
     assert (folder / "profile.png").stat().st_size > 5_000
     assert list((tmp_path / "traced").rglob("perfetto_trace.json.gz"))
-    assert "loss backward" in out and "ui.perfetto.dev" in out
+    assert "loss backward" in [part["title"] for part in read["parts"]], read["parts"]
+    assert all(part["title"] in out for part in read["parts"] if part["share"] >= LEAST), out
+    assert "ui.perfetto.dev" in out
 
 
 @pytest.mark.parametrize(
