@@ -42,7 +42,7 @@ def preset(algorithm: str, environment: str, **settings: Any) -> Algorithm:
     """Return an algorithm with tuned settings, such as `jf.preset("ppo", "CartPole-v1")`.
 
     `settings` override; without a preset the defaults are used. A preset may also hold steps of the
-    run and settings of the environment: `jf.train("ppo", "ale:Pong")` takes all of them.
+    run and settings of the environment: `jf.train("ppo", "ale:Pong")` takes the whole preset.
     """
     if not isinstance(environment, str):
         raise ConfigError("environment", environment, "a name, such as 'CartPole-v1'")
@@ -88,5 +88,5 @@ def resolve_names(
     steps = run.pop("total_steps", None)
     if about is None or isinstance(about, Mapping):  # others are refused where config.json is made
         about = {"preset": found.name, **(about or {})}
-    return RunArguments(preset(algo, env), registry.make(env, **found.env),
-                 steps if total_steps is None else total_steps, run, about)
+    steps = steps if total_steps is None else total_steps
+    return RunArguments(preset(algo, env), registry.make(env, **found.env), steps, run, about)

@@ -161,7 +161,7 @@ def test_sums_of_several_steps_a_turn_are_the_scans(most, both_forms):
 
 @pytest.mark.parametrize(("apart", "steps"), [((False, True), 1), (False, 2)])
 def test_steps_that_write_to_a_store_go_one_a_turn(apart, steps, both_forms):
-    """XLA would copy the store between two of them."""
+    """XLA would copy the store between two steps of a turn."""
     step = lambda c, x: ((c[0] + x, c[1].at[x].set(c[0])), c[1].sum()[None].astype(jnp.float32))
     total = lambda a: lowering.scan_sum(step, (a, jnp.zeros(9, jnp.int32)), jnp.arange(6), apart,
                                         most=2)
