@@ -75,6 +75,17 @@ def idle_card(facts: Facts) -> Advice | None:
 
 
 @check
+def no_card(facts: Facts) -> Advice | None:
+    """JAX's plugin for NVIDIA cards is installed and finds none, as in a container without them."""
+    found = facts.backend
+    plugins = [name for name in known.PLUGINS if name in facts.versions]
+    if found.platform != "cpu" or found.chosen or facts.machine.nvidia or not plugins:
+        return None
+    text = f"{plugins[0]} is installed, but no NVIDIA card is visible: JAX runs on the CPU"
+    return Advice("no_card", "note", text, "docker run --gpus all IMAGE doctor")
+
+
+@check
 def card_left_out(facts: Facts) -> Advice | None:
     """The user keeps JAX off a card."""
     found = facts.backend

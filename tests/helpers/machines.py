@@ -36,6 +36,7 @@ GPU = facts(
     flags={COMMAND_BUFFER: "FUSION,WHILE"},
 )
 TEN = {"jax": "0.10.2", "jaxlib": "0.10.2"}
+CUDA = TEN | {"jax-cuda12-plugin": "0.10.2"}
 OFF = {known.HANG_FLAG: "false"}
 CASES = {  # name of the advice: facts with it, the same without it, its level, a part of its line
     "backend": (facts(backend=Backend(error="AssertionError", chosen="cuda"), limits=None), HEALTHY,
@@ -46,10 +47,12 @@ CASES = {  # name of the advice: facts with it, the same without it, its level, 
                   "pip install 'jax[cuda12]=="),
     "card_left_out": (facts(machine={"nvidia": True}, backend={"chosen": "cpu"}),
                       facts(backend={"chosen": "cpu"}), "faster", "unset JAX_PLATFORMS"),
+    "no_card": (facts(versions=CUDA), facts(versions=CUDA, machine={"nvidia": True}), "note",
+                "--gpus all"),
     "requirements": (facts(unmet=(Unmet("gymnax", "jax", "<0.12,>=0.6", "0.12.0"),)), HEALTHY,
                      "wrong", "pip install 'jax<0.12,>=0.6'"),
     "plugin": (facts(versions=TEN | {"jax-cuda12-plugin": "0.10.1"}),
-               facts(versions=TEN | {"jax-cuda12-plugin": "0.10.2"}), "wrong",
+               facts(versions=CUDA), "wrong",
                "pip install 'jax[cuda12]==0.10.2'"),
     "cache_writable": (facts(cache={"error": "Permission denied"}), HEALTHY, "wrong",
                        "export JAXRL_FAST_CACHE="),
