@@ -19,6 +19,7 @@ from jaxrl_fast.logs.terminal import rich_shell
 
 SHARE = 100  # an update waits for this multiple of the time that the last one took
 _NOTES = 8  # messages that stay
+_PART = '<span style="display:inline-block;margin-right:2ch">'  # a long line wraps between parts
 
 
 def display(total_steps: int, history: Sequence[Row]) -> Sink:
@@ -124,10 +125,11 @@ class NotebookSink(ProgressSink):
         return self._live_cell
 
     def _html(self) -> str:
-        line = "  ".join(part for part in (self._line, self._activity) if part)
         done = f'max="{self.total}" value="{min(self._done, self.total)}"'
         bar = f'<progress style="width:100%" {done}></progress>'
-        text = f'<div style="font-family:monospace;white-space:pre-wrap">{escape(line)}</div>'
+        parts = (part.strip() for part in f"{self._line}  {self._activity}".split("  "))
+        spans = "".join(f"{_PART}{escape(part)}</span>" for part in parts if part)
+        text = f'<div style="font-family:monospace">{spans}</div>'
         notes = "".join(f"<div>{escape(note)}</div>" for note in self._notes)
         rows = [*map(shown, self._history)]
         curve = svg.image(svg.learning_curve({"": rows})) if rows else ""

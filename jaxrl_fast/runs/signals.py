@@ -53,7 +53,7 @@ def run_so_far(call: Callable[[], Any]) -> Any:
             raise
         saved = f", saved in {stop.path}" if stop.path else ""
         print(f"stopped at {stop.env_steps:,} environment steps{saved}; `resume()` of the run goes "
-              "on", file=sys.stderr)
+              "on")  # to stdout: notebooks show stderr as an error
         return stop.run
 
 
