@@ -41,10 +41,10 @@ def spread(argv: list[str], content: dict[str, Any] | None, members: int | None 
             count = math.prod(axes.values()) if count in (None, "all") else count
             runtime.request_host_devices(min(int(count), runtime.cpu_count()))
             return
-        named = [*environment, str((content or {}).get("environment", {}).get("name", ""))]
+        given = (content or {}).get("environment", {}).get("name")
         from jaxrl_fast.envs import registry
 
-        if any(map(registry.on_host, named)):
+        if any(map(registry.on_host, [*environment, *([str(given)] if given else [])])):
             return  # members train one after another
         count = members or int(read("--seeds", integer, run.get("seeds", 1)))
         runtime.request_host_devices(min(count, runtime.cpu_count()))

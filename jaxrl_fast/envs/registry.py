@@ -93,13 +93,14 @@ def about_settings(name: str) -> dict[str, Any]:
 
 def modules_of(name: str) -> tuple[str, ...]:
     """Return the modules in `name` that making it imports."""
-    source = next((source for source in _sources(name) if source.owns(name)), None)
+    source = _owner(name)
     return source.modules(name) if source else ()
 
 
 def on_host(name: str) -> bool:
-    """Return whether environments of the source of `name` step on the host; imports none."""
-    return any(source.on_host and source.owns(name) for source in _sources(name))
+    """Return whether environments of the source of `name` step on the host; makes none."""
+    source = _owner(name)
+    return source is not None and source.on_host
 
 
 @overload
@@ -217,11 +218,16 @@ def _sources(name: Any) -> Iterator[Source]:
         yield SOURCES.get(key)
 
 
+def _owner(name: str) -> Source | None:
+    """Return the first source that has `name`, or None; imports those before it."""
+    return next((source for source in _sources(name) if source.owns(name)), None)
+
+
 def _source(name: str) -> Source:
     """Return the source of `name`; raises ConfigError without one or without its library."""
     if not isinstance(name, str):
         raise ConfigError("environment", name, "a name such as 'CartPole-v1'")
-    found = next((source for source in _sources(name) if source.owns(name)), None)
+    found = _owner(name)
     if found is None and not suggest.suggest(name, sure=True) and own.find(name) is not None:
         found = _users()
     if found is None:
