@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -62,8 +62,8 @@ class Population:
         return self.devices[0].platform
 
     def tracing(self) -> AbstractContextManager:
-        """Return a context to trace programs in; for a CPU, without what other platforms need."""
-        return lowering.known("cpu") if self.platform == "cpu" else nullcontext()
+        """Return a context to trace programs in, without what other platforms need."""
+        return lowering.known(lowering.platform_of(self.devices[0]))
 
     @property
     def mesh(self) -> Mesh:

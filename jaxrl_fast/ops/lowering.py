@@ -26,6 +26,13 @@ known = jax.make_user_context(None)
 AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
+def platform_of(device: Any) -> str:
+    """Return the platform that a device's programs are lowered for: a GPU's is "cuda" or "rocm"."""
+    if device.platform != "gpu":
+        return device.platform
+    return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
+
+
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     """Return gpu(*args) in programs for a GPU and other(*args) in programs for a CPU or a TPU.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,7 @@ from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run
+from jaxrl_fast.engine.population import Population
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.tree import as_float32
 
@@ -213,20 +215,26 @@ def test_a_selection_is_the_branch(due, both_forms):
     assert control(jaxpr, "cpu") == {"cond": 1} and control(jaxpr, "cuda") == {}
 
 
+@pytest.mark.parametrize(("backend", "version", "platform"), [
+    ("cpu", "cpu", "cpu"), ("gpu", "cuda 12090", "cuda"), ("gpu", "PJRT C API\nrocm 60300", "rocm"),
+    ("tpu", "libtpu", "tpu"),
+])  # fmt: skip
 @pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
-def test_a_run_on_a_cpu_traces_no_other_platforms_branches(name):
-    """The rest is the CPU's part of a trace for every platform."""
+def test_a_run_traces_no_other_platforms_branches(name, backend, version, platform):
+    """The rest is the platform's part of a trace for every platform."""
+    device = SimpleNamespace(platform=backend, client=SimpleNamespace(platform_version=version))
     env = tools.environment(name)
     run = as_float32(Run(env, tools.algorithm(name).bind(env.spec), 100.0))
     row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
     state = jax.eval_shape(lambda key: iteration.init(run, key), jax.random.key(0))
-    with lowering.known("cpu"):
+    with Population(1, "vmap", (device,)).tracing():
+        assert lowering.known.value == platform
         alone = jax.make_jaxpr(row)(state).jaxpr
     names = lambda jaxpr, platform: collections.Counter(e.primitive.name
                                                         for e in equations(jaxpr, platform))
     assert names(alone, "cuda") == names(alone, "cpu")
     assert "platform_index" not in names(alone, "cpu")
-    assert control(alone, "cpu") == control(log_row(name), "cpu")
+    assert control(alone, platform) == control(log_row(name), platform)
 
 
 @pytest.mark.parametrize("members", [1, 3])
