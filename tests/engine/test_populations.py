@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from types import SimpleNamespace
 
+import chex
 import jax
 import jax.monitoring
 import jax.numpy as jnp
@@ -90,7 +91,9 @@ def test_vmap_over_keys_of_make_train(name):
 
 def test_a_sweep_is_a_vmap_and_one_compile():
     algo, env = tools.algorithm("ppo"), tools.environment()
+    chex.clear_trace_counter()
 
+    @chex.assert_max_traces(1)
     def last(lr, key):
         swept = dataclasses.replace(algo, learning_rate=lr)
         state, metrics = jf.make_train(swept, env, total_steps=96, log_every=32)(key)
