@@ -20,6 +20,8 @@ import _aot_thunks as thunks
 import jax
 from _aot_programs import Program
 
+from jaxrl_fast.ops import lowering
+
 FRAMES = 40  # of a stack in HLO; JAX keeps ten, too few to reach from optax to the update
 TEXTS = {  # the ends of XLA's names -> ours; a later line goes before an earlier one
     "thunk_sequence.txt": "thunks.txt", "thunk_sequence_after_thunk_passes.txt": "thunks.txt",
@@ -35,7 +37,7 @@ def lower(program: Program, platform: str, card: targets.Target | None = None) -
     before = jax.config.values["jax_traceback_in_locations_limit"]
     jax.config.update("jax_traceback_in_locations_limit", FRAMES)
     try:
-        with card.described() if card else contextlib.nullcontext():
+        with card.described() if card else contextlib.nullcontext(), lowering.known(platform):
             return program.fn.trace(*program.args).lower(lowering_platforms=(platform,))
     finally:
         jax.config.update("jax_traceback_in_locations_limit", before)

@@ -21,6 +21,7 @@ from jaxrl_fast.engine.population import Members, Population
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.ops import lowering
 
 
 class Program(NamedTuple):
@@ -83,7 +84,8 @@ KINDS: dict[str, Callable[[Work, Devices], Program]] = {
 def build(kind: str, work: Work, target: Target) -> Program:
     """Return a program of ours for a target. Raises ConfigError for what cannot be built."""
     check_choice("what", kind, KINDS)
-    return KINDS[kind](work, target.devices())
+    with lowering.known(target.platform):
+        return KINDS[kind](work, target.devices())
 
 
 def peer(contestant: Contestant, seeds: int, iterations: int, target: Target) -> Program:

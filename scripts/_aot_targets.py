@@ -171,9 +171,6 @@ def prepare() -> None:
             tools = os.path.join(place, folder, "bin")
             if os.path.isdir(tools) and tools not in os.environ["PATH"].split(os.pathsep):
                 os.environ["PATH"] += os.pathsep + tools
-    from jaxrl_fast.ops import lowering
-
-    lowering.AHEAD = True
 
 
 def chips(target: Target) -> int:

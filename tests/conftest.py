@@ -162,6 +162,13 @@ def clock():
     return make
 
 
+@pytest.fixture
+def every_platform():
+    """Programs of this test are traced for every platform, not for this process's alone."""
+    with lowering.known(lowering.ALL):
+        yield
+
+
 @pytest.fixture(scope="session")
 def both_forms():
     """both_forms(f, *args): f(*args) of the program for a CPU and of the program for a GPU, both

@@ -1,9 +1,10 @@
-"""Choices by the platform that a program is lowered for.
+"""Choices by the platform that a program is traced for.
 
 A GPU pays for launches and for each wait of the host: loops of small steps are unrolled there, and
 few branches and trip counts depend on data (docs/decisions/gpu-programs.md). A CPU pays for
-operations. The platform is the lowering's, not the default backend: a program lowered for CUDA
-without a GPU is the one that a GPU runs, under `vmap` too.
+operations. The platform is the default device's, or a `known` one: `with known("cuda")` a process
+without a GPU traces the program that a GPU runs. On another platform such a program is as right,
+and slower.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from jaxrl_fast import runtime, tree
 from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
-# `with known("cpu")`: trace for this platform alone; None: for any
+ALL = "all"
+# `with known("cpu")`: trace for this platform; ALL: for every one; None: the default device's
 known = jax.make_user_context(None)
-AHEAD = False  # whether this process compiles for a GPU that is not there
 
 
 def platform_of(device: Any) -> str:
@@ -33,11 +34,18 @@ def platform_of(device: Any) -> str:
     return "rocm" if "rocm" in device.client.platform_version.lower() else "cuda"
 
 
+def platform() -> str | None:
+    """Return the platform to trace for; None: every one."""
+    if known.value is not None:
+        return None if known.value == ALL else known.value
+    chosen = jax.config.jax_default_device  # a device, the name of a platform, or None
+    return platform_of(chosen if hasattr(chosen, "platform") else jax.devices(chosen)[0])
+
+
 def on_gpu(gpu: Callable, other: Callable, *args: Any) -> Any:
     """Return gpu(*args) in programs for a GPU and other(*args) in programs for a CPU or a TPU.
 
-    Both are traced, one is compiled; only one is traced for a `known` platform. Their results have
-    equal shapes and dtypes.
+    For `ALL` platforms both are traced. Their results have equal shapes and dtypes.
     """
     return by_platform(dict.fromkeys(GPUS, gpu), other, *args)
 
@@ -77,15 +85,15 @@ def over_networks(f: Callable, params: Any, count: int, rows: int) -> Any:
 
 def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> Any:
     """Return special[platform](*args), or default(*args) on other platforms."""
-    if known.value is not None or not special:
-        return special.get(known.value, default)(*args)
+    here = platform()
+    if here is not None or not special:
+        return special.get(here, default)(*args)
     return jax.lax.platform_dependent(*args, **special, default=default)
 
 
 def reaches_a_gpu() -> bool:
-    """Return whether this process may lower programs for a GPU: spares a CPU long traces."""
-    unknown = known.value is None and (AHEAD or jax.default_backend() in ("gpu", *GPUS))
-    return known.value in GPUS or unknown
+    """Return whether a GPU may run what is traced; ALL platforms count if this process has one."""
+    return (platform() or platform_of(jax.devices()[0])) in GPUS
 
 
 def when(due: jax.Array, then: Callable, otherwise: Callable) -> Any:
@@ -154,7 +162,7 @@ def scan(step: Callable, carry: Any, xs: Any, reverse: bool = False,
     with the next step. On a CPU a longer body only compiles longer. A GPU packs small outputs and
     its carry, [B, ...], except floats of parts that are `apart`: products would copy slices.
     """
-    if known.value not in (None, *GPUS):
+    if platform() not in (None, *GPUS):
         return jax.lax.scan(step, carry, xs, reverse=reverse)
     step = jax.jit(step, inline=True)  # traced once for both
     first = jax.tree.map(lambda x: x[0], xs)
@@ -196,7 +204,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
         carry, ys = jax.lax.scan(step, carry, xs)
         return carry, sums.pairwise(ys)
 
-    if known.value not in (None, *GPUS):
+    if platform() not in (None, *GPUS):
         return plain(carry, xs)
     step = jax.jit(step)  # traced once for both
     length = jax.tree.leaves(xs)[0].shape[0]

@@ -22,6 +22,7 @@ def features(rows: int):
 
 
 @pytest.mark.parametrize("rows", [16, actor_critic.ROWS_APART])
+@pytest.mark.usefixtures("every_platform")
 def test_many_rows_are_two_products_on_a_gpu(rows):
     call, params, obs = features(rows)
 

@@ -22,6 +22,8 @@ from jaxrl_fast.engine.population import Population
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.tree import as_float32
 
+pytestmark = pytest.mark.usefixtures("every_platform")
+
 
 def equations(jaxpr, platform: str):
     """Return every equation of a JAXPR for a platform, and of a choice by platform its branch."""

@@ -28,6 +28,7 @@ BF16 = jax.lax.DotAlgorithmPreset.BF16_BF16_F32
 OF_TORSOS = {"highest": HIGHEST, "tf32": DEFAULT, "bf16": BF16}
 ON_A_TPU = OF_TORSOS | {"tf32": HIGH}
 PRODUCTS = ("dot_general", "conv_general_dilated")
+pytestmark = pytest.mark.usefixtures("every_platform")
 
 
 def products(jaxpr, platform: str = "cuda", width: int | None = None) -> collections.Counter:

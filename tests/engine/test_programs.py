@@ -237,6 +237,7 @@ def test_float_settings_and_the_horizon_are_arguments(name):
 
 
 @ONE
+@pytest.mark.usefixtures("every_platform")
 def test_the_run_lowers_for_every_platform(name):
     """This machine need not have the platform."""
     platforms = ("cpu", "cuda", "tpu")
@@ -249,6 +250,7 @@ def test_the_run_lowers_for_every_platform(name):
 
 
 @pytest.mark.parametrize(("name", "mode"), [("ppo", "vmap"), ("dqn", "map")])
+@pytest.mark.usefixtures("every_platform")
 def test_a_chunk_of_a_population_lowers_for_every_platform(name, mode):
     made, state = build(name, members=3, mode=mode)
     zero = jax.ShapeDtypeStruct((), jnp.int32)

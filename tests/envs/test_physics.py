@@ -373,6 +373,7 @@ def test_factors_may_be_zero_except_for_divisors():
         randomize.parse("body_inertia=0:1", 0, model)
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_few_resets_on_a_cpu_run_in_turn():
     """A program for another platform, made on a CPU, resets in turn too."""
     env = toy()
@@ -434,6 +435,7 @@ def blocks(n):
     return Blocks
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_blocks_do_not_change_results():
     actions = jax.random.uniform(jax.random.key(3), (30, 6, 1))
     want = play(toy(randomized=MASS, reset_pool=5), actions)

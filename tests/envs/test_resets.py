@@ -113,6 +113,7 @@ def test_resets_at_an_episodes_end_equal_resets_of_every_step():
                                   play(Lottery(EveryStep()), ENDS[4:5]))
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_a_gpu_resets_at_an_episodes_end_without_a_branch(both_forms):
     """The host would wait for the branch in every step."""
     env = Lottery(OnEnd())

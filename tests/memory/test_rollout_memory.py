@@ -123,6 +123,7 @@ def test_swap_or_not_is_uniform(key):
     assert stats.chi2.sf(((places - 400) ** 2 / 400).sum(), 49**2) > 1e-3
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_long_permutations_are_sorted_on_a_cpu_only(key):
     lowered = lambda n, platform: jax.jit(lambda key: permutations(key, 2, n)).trace(key).lower(
         lowering_platforms=(platform,))

@@ -168,6 +168,7 @@ def test_a_gpu_writes_along_the_path_in_a_large_tree(rng, both_forms):
     jax.tree.map(np.testing.assert_array_equal, ours, gpus)
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_a_gpu_draws_without_products_and_scatters_only_leaves():
     """Each level's product, gather and scatter is a launch or more."""
     tree, index = sum_tree.init(5000), jnp.zeros(16, jnp.int32)

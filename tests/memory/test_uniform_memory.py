@@ -268,6 +268,7 @@ def test_an_empty_memory_has_zero_weights(clock):
         assert (window.weight == (w == 3)).all()
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_a_gpu_gathers_the_same_rows_by_one_index(rng, both_forms):
     x = jnp.arange(7 * 3 * 2).reshape(7, 3, 2)
     row, env = (jnp.asarray(rng.integers(0, n, (4, 5)), jnp.int32) for n in (7, 3))

@@ -31,6 +31,7 @@ def test_products_are_the_convolution(pixels, channels, size, stride):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_no_convolution_is_left_in_a_cpu_program():
     """The gradient of a kernel takes XLA's CPU backend up to a hundred times its arithmetic."""
     loss = lambda x, w: jnp.sum(jnp.square(layers.convolve(x, w, 1)))

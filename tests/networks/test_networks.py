@@ -247,6 +247,7 @@ def test_layer_norm_before_every_activation(network, key):
     assert np.asarray(torso.apply(params, obs)).std() > 0.1
 
 
+@pytest.mark.usefixtures("every_platform")
 def test_a_layer_norm_is_flaxs(key, rng, both_forms):
     """Parameters by name; on a CPU every bit, of gradients too; on a GPU to rounding, by the
     centered form."""

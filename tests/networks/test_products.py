@@ -12,6 +12,7 @@ from jaxrl_fast.ops.precision import products
 
 
 @pytest.mark.parametrize("inputs, outputs", [(4, 24), (24, 2), (3, 1)])
+@pytest.mark.usefixtures("every_platform")
 def test_a_gpu_multiplies_few_inputs_or_outputs_by_terms(inputs, outputs, rng, both_forms):
     """Both operands have gradients, under `vmap` too; a CPU's product stays one."""
     x, kernel = (jnp.asarray(rng.normal(size=s), jnp.float32)

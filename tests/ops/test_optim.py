@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast.ops import optim
+from jaxrl_fast.ops import lowering, optim
 
 PARAMS = {"w": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "b": jnp.array([0.5])}
 
@@ -86,7 +86,8 @@ def test_polyak_averages_and_copies_exactly_at_tau_one():
 
 def texts(function, *args):
     """Return the programs for a CPU and for a GPU."""
-    traced = jax.jit(function).trace(*args)
+    with lowering.known(lowering.ALL):
+        traced = jax.jit(function).trace(*args)
     return [traced.lower(lowering_platforms=(on,)).as_text() for on in ("cpu", "cuda")]
 
 

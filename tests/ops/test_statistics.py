@@ -106,6 +106,7 @@ def test_a_feature_that_never_changes_stays_finite():
 
 
 @pytest.mark.parametrize("size", [40, statistics.TWO_STAGES // 8])
+@pytest.mark.usefixtures("every_platform")
 def test_several_means_and_their_gradients(size, rng, both_forms):
     """A CPU gives every bit of separate means, under `vmap` too."""
     x = jnp.asarray(rng.normal(size=(3, 8, size)), jnp.float32)

@@ -254,7 +254,7 @@ def play(m: Machine, inputs: Inputs, rom: Rom, put: picture.Put = picture.scatte
 def by_platform(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
     """Return `frames`: by one kernel on CUDA, else by a loop of XLA's."""
     special = {}
-    if lowering.known.value in (None, "cuda") and kernel.runs_here():
+    if lowering.platform() in (None, "cuda") and kernel.runs_here():
         special["cuda"] = lambda *args: Frames(*kernel.launch(run, *args))
     if runtime.loops_are_kernels():
         special["cpu"] = functools.partial(play, put=picture.one_by_one)

@@ -9,6 +9,7 @@ import jax
 
 from jaxrl_fast.errors import MissingExtraError
 from jaxrl_fast.files import folders
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.runs.export.policy import batch_of, policy_of
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ def export(agent: Agent, path: Path) -> None:
     policy = policy_of(agent)
     (size,) = jax.export.symbolic_shape("batch")
     given = batch_of((policy.observation, *policy.memory), size)
-    exported = jax.export.export(jax.jit(policy.step), platforms=PLATFORMS)(*given)
+    with lowering.known(lowering.ALL):
+        exported = jax.export.export(jax.jit(policy.step), platforms=PLATFORMS)(*given)
     try:
         content = exported.serialize()
     except ImportError as error:  # flatbuffers
