@@ -162,6 +162,7 @@ def test_a_processor_compiles_the_kernel_for_absent_cards_and_says_nothing(monke
 
 
 @pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.usefixtures("every_platform")
 def test_a_frame_holds_the_kernel_where_it_runs(monkeypatch, runs):
     """The branches of a traced frame are for platforms; without the kernel there is none."""
     monkeypatch.setattr(kernel, "runs_here", lambda: runs)

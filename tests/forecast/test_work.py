@@ -76,6 +76,7 @@ def test_a_loop_without_a_known_end_counts_once():
 
 
 @pytest.mark.parametrize(("platform", "products"), [("cuda", 2), ("cpu", 1), ("tpu", 1)])
+@pytest.mark.usefixtures("every_platform")
 def test_the_branch_of_the_platform_counts(platform, products):
     choose = lambda x: on_gpu(lambda x: (x @ x) @ x, lambda x: x @ x, x)
     assert count(choose, SQUARE, platform=platform)["products"] == products

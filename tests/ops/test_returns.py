@@ -333,6 +333,7 @@ def test_window_return_is_no_product_of_matrices():
     ("gae", 1), ("gae", 13), ("gae", 24), ("gae", 64), ("lambda_returns", 24), ("vtrace", 24),
     ("returns_so_far", 13),
 ])  # fmt: skip
+@pytest.mark.usefixtures("every_platform")
 def test_recursions_in_both_forms(name, steps, doubled, both_forms, rng):
     """Step by step, and on a GPU in log2 T passes over few numbers or a loop over many."""
     envs, tolerance = (3, 2e-6) if doubled else (returns.DOUBLED // steps + 1, 1e-5)
