@@ -131,11 +131,11 @@ def _forget_programs():
 
 
 @pytest.fixture(autouse=True)
-def _forget_patched_programs(monkeypatch):
+def forget_patched_programs(monkeypatch):
     """Forget functions that a test may have traced with a name of its own in them."""
-    yield
-    if monkeypatch._setattr:
-        FUNCTIONS.clear()
+    forget = lambda: FUNCTIONS.clear() if monkeypatch._setattr else None
+    yield forget
+    forget()
 
 
 @pytest.fixture(autouse=True)
