@@ -111,7 +111,7 @@ TRAIN = """
 import jaxrl_fast as jf
 algo = jf.PPO(num_envs=4, num_steps=32, hidden=(8,), num_epochs=1)
 run = jf.train(algo, jf.make("CartPole-v1"), 50_000_000, eval_every=0, eval_episodes=4,
-               chunk_seconds=0.1, pictures=False)
+               log_every=12_800, chunk_seconds=0.1, pictures=False)
 """
 RESUME = """
 before = run.env_steps

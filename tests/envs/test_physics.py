@@ -89,7 +89,8 @@ def test_actions_are_clipped_to_the_space():
 
 def pool(env, key, num_steps=8, num_envs=16, t=0):
     """The entries that the steps take, int32 [T, B]; the pool; and the starts of its entries."""
-    index, drawn = env.resets.draw(env, jax.random.key(key), num_steps, num_envs, jnp.int32(t))
+    draw = jax.jit(lambda key, t: env.resets.draw(env, key, num_steps, num_envs, t))
+    index, drawn = draw(jax.random.key(key), jnp.int32(t))
     return np.asarray(index), drawn, np.asarray(drawn.entries[1][1])[:, 0]
 
 

@@ -196,9 +196,8 @@ def test_actions_of_our_own_environments_are_in_their_spaces(name):
     env = jf.make(name)
     agent = jf.Agent(Wild().bind(env.spec), env, RunConfig(), {"params": jnp.zeros(1)})
     outside = jf.to_gymnasium(env)
-    with jax.disable_jit():
-        for seed in range(3):
-            assert outside.action_space.contains(agent.act(outside.reset(seed=seed)[0]))
+    for seed in range(3):
+        assert outside.action_space.contains(agent.act(outside.reset(seed=seed)[0]))
 
 
 def test_floats_of_eight_and_sixteen_bits_are_numbers():

@@ -177,12 +177,16 @@ def test_the_best_configuration_is_a_config(swept):
     assert env is tools.environment()
 
 
-def test_members_are_the_single_runs_in_the_code_that_users_run(tmp_path, as_users_have_it):
+def test_members_are_the_single_runs_in_the_code_that_users_run(tmp_path, as_users_have_it,
+                                                                singles):
+    rates = [RATES[1], tools.algorithm("ppo").learning_rate]
     with as_users_have_it():
-        found = sweep(tmp_path / "x", grid={"algo.learning_rate": RATES[:2]}, seeds=1)
-        single = tools.train(tools.algorithm("ppo", learning_rate=RATES[1]), seed=0,
-                             total_steps=tools.HALF)
+        found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=1,
+                      horizon=tools.TOTAL, eval_every=0)
+    single = singles("ppo")[0]
     assert found.final[1, 0] == single.eval_return[0]
+    tools.assert_same(jf.load(found.path / "parts" / "00", "last", member=1).state,
+                      single.agent().state)
 
 
 def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept):
