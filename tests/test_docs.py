@@ -17,6 +17,7 @@ import re
 import runpy
 import shlex
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -234,6 +235,18 @@ def test_the_site_lists_every_page():
     assert pages - {"benchmarks"} <= set(listed), (
         "a page is not in the navigation of .ci/site/mkdocs.yml"
     )
+
+
+def test_equations_of_lists_are_code_on_the_site(monkeypatch):
+    for name in ("mkdocs", "mkdocs.structure", "mkdocs.structure.files"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["mkdocs.structure.files"].File = None
+    indent = runpy.run_path(str(ROOT / ".ci/site/hooks.py"))["_indent_equations"]
+    page = (ROOT / "docs/algorithms/ppo.md").read_text()
+    assert "\n\n       delta_t = " in page and "\n\n        delta_t = " in indent(page)
+    assert "\n        target  = A_t" in indent(page) and indent(page).split() == page.split()
+    fenced = "```python\nclass A:\n    def f():\n        x\n\n        y\n```\n"
+    assert indent(fenced) == fenced
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

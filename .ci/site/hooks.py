@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md",
          "CONTRIBUTING.md": "CONTRIBUTING.md"}
 FOLDERS = {"Algorithms": "algorithms", "Benchmarks": "benchmarks", "Decisions": "decisions"}
+FENCED = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
+# a code block of a numbered list: GitHub wants 7 spaces, Python-Markdown 8
+IN_LIST = re.compile(r"(?<=\n\n)(?: {7,}\S.*\n)+")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 
 
@@ -57,7 +60,10 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown: str, page, config, files) -> str:
-    """Turn links out of docs/ into links to a moved page, or into the name of the file."""
+    """Turn links out of docs/ into links to a moved page, or into the name of the file.
+
+    Indent equations of lists as Python-Markdown wants code blocks.
+    """
     folder = posixpath.dirname(page.file.src_uri)
 
     def one(found: re.Match) -> str:
@@ -69,7 +75,13 @@ def on_page_markdown(markdown: str, page, config, files) -> str:
             return f"{image}[{text}]({posixpath.relpath(MOVED[path], folder or '.')}{anchor or ''})"
         return text if text.startswith("`") else f"{text} (`{path}`)"
 
-    return LINK.sub(one, markdown)
+    return LINK.sub(one, _indent_equations(markdown))
+
+
+def _indent_equations(markdown: str) -> str:
+    more = lambda found: " " + found.group()[:-1].replace("\n", "\n ") + "\n"
+    parts = FENCED.split(markdown)  # texts, with fenced code between them
+    return "".join(part if part.startswith("```") else IN_LIST.sub(more, part) for part in parts)
 
 
 def _moved(text: str) -> str:

@@ -66,7 +66,7 @@ def _few(names: Sequence[str]) -> list[str]:
 def _algorithms() -> list[str]:
     from jaxrl_fast.algorithms import ALGORITHMS
 
-    return [f"  {name:8} {_first_line(cls)}" for name, cls in ALGORITHMS.items()]
+    return [_line(f"  {name:8} {_first_line(cls)}") for name, cls in ALGORITHMS.items()]
 
 
 def _environments() -> list[str]:
@@ -91,7 +91,7 @@ def _forms(part: str) -> list[str]:
 
 
 def _explained(part: str) -> Callable[[], list[str]]:
-    return lambda: [f"  {form:19} {_first_line(cls)}" for form, cls in _kinds(part).items()]
+    return lambda: [_line(f"  {form:19} {_first_line(cls)}") for form, cls in _kinds(part).items()]
 
 
 def _preset_names() -> list[str]:
@@ -120,6 +120,12 @@ def _fill(names: Iterable[str], start: str) -> str:
         break_long_words=False,
     )  # fmt: skip
     return text.replace(nowhere, " ")
+
+
+def _line(text: str) -> str:
+    """Return a line that a terminal does not break; whole without a terminal."""
+    width = shutil.get_terminal_size((len(text), 24)).columns
+    return text if len(text) <= width else text[: width - 4].rpartition(" ")[0] + " ..."
 
 
 def _first_line(cls: type) -> str:

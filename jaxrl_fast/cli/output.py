@@ -56,8 +56,8 @@ def sinks_of(
     return make if texts else ()
 
 
-def print_end(s: Any) -> None:
-    """Print the score and the next commands."""
+def print_end(s: Any, logs: Sequence[str] = ()) -> None:
+    """Print the score and the next commands. logs: texts of --log, which a resume needs again."""
     from jaxrl_fast.ops.aggregate import interval, span
     from jaxrl_fast.runs.report import format_import_flags
 
@@ -92,5 +92,7 @@ def print_end(s: Any) -> None:
     anneals = getattr(s.algo, "anneal_learning_rate", False) and not callable(s.algo.learning_rate)
     horizon = f" --horizon {2 * s.env_steps}" if anneals else ""
     print(f"  jaxrl-fast eval {run}{imports}")
-    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}{imports}")
+    again = "".join(f" --log {shlex.quote(text)}" for text in logs)
+    print(f"  jaxrl-fast train --resume {run} --total-steps {2 * s.env_steps}{horizon}{imports}"
+          f"{again}")
     print(f"  jaxrl-fast report {run}{imports}")

@@ -39,4 +39,5 @@ def resume(argv: list[str]) -> None:
     sinks = sinks_of(texts, run, content, content["run"].get("seeds", 1), resumed=True)
     settings = {name: given[name] for name in CHANGED if name in given}
     around = Around(sinks=sinks, tensorboard=tensorboard, progress=True)
-    print_end(resume_run(run, around, "--resume", modules=given.get("import", ()), **settings))
+    ended = resume_run(run, around, "--resume", modules=given.get("import", ()), **settings)
+    print_end(ended, texts)

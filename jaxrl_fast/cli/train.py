@@ -247,7 +247,7 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
         print(prepared.population, flush=True)
     if tuned:
         print(f"speed: {tuned}; --no-tuned leaves it out", flush=True)
-    print_end(begin(prepared, out, Around((), sinks, tensorboard, progress=True)))
+    print_end(begin(prepared, out, Around((), sinks, tensorboard, progress=True)), texts)
 
 
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:

@@ -105,11 +105,17 @@ class NotebookSink(ProgressSink):
         self._live_cell = False
         super().close()
 
-    def _text(self, row: Row) -> str:
-        members = np.asarray(row.metrics.get("eval_return", ()), np.float64).reshape(-1)
+    def evaluated(self, env_steps: int, returns: np.ndarray) -> None:
+        members = np.asarray(returns, np.float64).reshape(-1)
         if np.isfinite(members).any():
-            self._evaluated = f"  evaluation {summary(members)} at {row.env_steps:,} steps"
-        return super()._text(row) + self._evaluated
+            before = self._evaluated
+            self._evaluated = f"  evaluation {summary(members)} at {env_steps:,} steps"
+            self._line = self._line.removesuffix(before) + self._evaluated
+
+    def _text(self, row: Row) -> str:
+        text = super()._text(row)
+        self.evaluated(row.env_steps, row.metrics.get("eval_return", ()))
+        return text + self._evaluated
 
     def _update(self, at_once: bool = False) -> bool:
         """Show the present state if due; returns whether the cell works."""

@@ -51,7 +51,8 @@ summary { cursor: pointer; color: var(--accent); }
 @media print { body { background: #fff; font-size: 11px; } .tip { display: none; }
   section, .tiles div { border-color: #ccc; } h1, h2 { break-after: avoid; }
   tr, pre { break-inside: avoid; } .scroll { overflow: visible; }
-  .scroll table { font-size: .75rem; } .scroll th { overflow-wrap: anywhere; min-width: 4.2em; } }
+  .scroll table { font-size: .75rem; }
+  .scroll tr:has(:nth-child(5)) th { overflow-wrap: anywhere; } }
 """
 SCRIPT = """
 for (const svg of document.querySelectorAll('svg[data-axes]')) {

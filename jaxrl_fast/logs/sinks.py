@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from jaxrl_fast.errors import ConfigError, UserError, brief, expected, nearest
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs.rows import Row
@@ -168,6 +170,9 @@ class Sink:
     def evaluating(self, played: int, episodes: int) -> None:
         """Show the progress of an evaluation."""
 
+    def evaluated(self, env_steps: int, returns: np.ndarray) -> None:
+        """Show the evaluation at the end of the run if no row holds it. returns: [members]."""
+
     def exclude_time(self, seconds: float) -> None:
         """Leave time, such as a compilation's, out of the forecast."""
 
@@ -205,6 +210,7 @@ class Guarded(Sink):
     status = functools.partialmethod(_tell, "status")
     message = functools.partialmethod(_tell, "message")
     evaluating = functools.partialmethod(_tell, "evaluating")
+    evaluated = functools.partialmethod(_tell, "evaluated")
     exclude_time = functools.partialmethod(_tell, "exclude_time")
 
 

@@ -86,8 +86,10 @@ def push(run: str | Path, agent: Agent, target: str, private: bool = False) -> s
             message = f"{agent.algo.name} on {agent.environment}"
             api.upload_folder(repo_id=name, folder_path=str(folder), commit_message=message)
         except Exception as error:
-            raise RunError(f"the hub did not take {name}: {brief(error)}; `hf auth login` sets a "
-                           "token") from error
+            status = getattr(getattr(error, "response", None), "status_code", None)
+            refused = status in (401, 403) or "Token" in type(error).__name__
+            hint = "; `hf auth login` sets a token" if refused else ""
+            raise RunError(f"the hub did not take {name}: {brief(error)}{hint}") from error
     return address
 
 

@@ -226,6 +226,8 @@ class Trainer:
             found, bad = run.history[-1].metrics if run.history else {}, None
             if "eval_return" not in found:
                 found, bad = evaluate(run, self.sanity, self.evaluating)
+                for sink in self.sinks:
+                    sink.evaluated(run.env_steps, found["eval_return"])
             run.eval_return = found["eval_return"]
             played = found.get("eval_episodes")
             run.episodes = None if played is None else int(np.ravel(played)[0])

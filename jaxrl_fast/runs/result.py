@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -78,6 +79,11 @@ class AnyResult:
     @property
     def config(self) -> RunConfig:
         return self.prepared.config
+
+    @property
+    def path(self) -> Path | None:
+        """Return the run directory; None for a run in memory."""
+        return self.out.path if self.out else None
 
     @property
     def wall_seconds(self) -> float:

@@ -34,6 +34,8 @@ class Interrupted(Stopped):
         of = "" if seed is None else f" of seed {seed}"
         go_on = (f"jaxrl-fast {command} --resume "
                  f"{shlex.quote(str(path))}{' --distributed' * distributed.several()}")
+        if command == "sweep" and is_interactive():
+            go_on += f" (from Python: the same call with out={str(path)!r})"
         how = f", saved; go on with: {go_on}" if path else "; nothing is saved without `out`"
         super().__init__(signum, f"at {env_steps:,} environment steps{of}{how}")
 

@@ -192,9 +192,9 @@ class Videos:
         """
         self._wait(seconds, stopped)
         if self.left_out:
+            left = "1 video was" if self.left_out == 1 else f"{self.left_out} videos were"
             for sink in self.sinks:
-                sink.message(f"{self.left_out} videos were left out: the one before was still "
-                             "being drawn")
+                sink.message(f"{left} left out: the one before was still being drawn")
             self.left_out = 0
 
     def _wait(self, seconds: float, stopped: Callable[[], Any] = lambda: False) -> None:

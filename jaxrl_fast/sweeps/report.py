@@ -52,18 +52,22 @@ def sweep_report(path: Path, modules: Sequence[str] = (), refresh: bool = False)
     }  # fmt: skip
     if np.isfinite(result.final[best]).any():
         numbers["best IQM"] = f"{table[0]['iqm']:,.4g}"
-    state = "in training" if going else "not in training"
+    ended = (path / "table.csv").is_file()
+    state = "in training" if going else "finished" if ended else "not finished"
+    lineage = _lineage(result)
+    changed = ("<p>PBT changed the settings: here and below they are those of the start. best.json "
+               "has the last ones of the best member.</p>" if lineage else "")
     parts = [
         f"<h1>{escape(shown.title(result))}</h1>",
         f'<p class="soft">{escape(f"{path}: {state}. {subject.where()}")}</p>',
         tiles(numbers),
         section("The best configuration",
-                code(shown.label(result.configurations[best]).replace(", ", "\n"))) if scored
-                else "",
+                code(shown.label(result.configurations[best]).replace(", ", "\n")) + changed)
+                if scored else "",
         section("Ranking", _ranking(result, table)),
         section("Curves of the best", _curves(result)),
         section("Responses", grid(_plots(path), "half")),
-        section("Lineage", _lineage(result)),
+        section("Lineage", lineage),
         section("Settings of all", subject.settings()),
         section("How to reproduce", _reproduce(path, result.content)),
     ]

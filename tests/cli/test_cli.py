@@ -362,8 +362,11 @@ def test_list_fits_a_screen_and_a_part_shows_all(run_cli, monkeypatch):
     parts = {"algorithms": "Rainbow (", "environments": "Breakout-MinAtar", "logs": "A CSV file",
              "presets": "sac/Pendulum-v1"}
     for part, name in parts.items():
-        assert name not in out and name in run_cli("list", part)[1]
+        shown = run_cli("list", part)[1]
+        assert name not in out and name in shown and max(map(len, shown.splitlines())) <= 80
     assert "PART must be one of 'algorithms', 'environments'" in run_cli("list", "algo")[2]
+    monkeypatch.delenv("COLUMNS")  # as in a pipe: lines are whole
+    assert "..." not in run_cli("list", "algorithms")[1]
 
 
 def test_help_of_everything(run_cli):

@@ -66,6 +66,19 @@ def test_one_output_shows_the_run():
     assert shell.sent[-1][0]["text/plain"].startswith(" 2,000 / 10,000 steps")
 
 
+def test_the_evaluation_at_the_end_replaces_an_earlier_one():
+    shell, history = Shell(), []
+    sink = NotebookSink(2000, history, shell, io.StringIO(), lambda: getattr(sink, "now", 0.0))
+    fill(sink, history, row(1000, episode_return=[20.0], eval_return=[90.0]),
+         row(2000, episode_return=[40.0]))
+    sink.evaluated(2000, np.float32([475.0]))
+    sink.close()
+    assert "evaluation 90.0 at 1,000 steps" in shell.pages[-2]
+    assert "evaluation 475.0 at 2,000 steps" in shell.pages[-1]
+    assert shell.pages[-1].count("evaluation ") == 1
+    assert shell.sent[-1][0]["text/plain"].endswith("ETA 0:00  evaluation 475.0 at 2,000 steps")
+
+
 def test_after_the_end_of_a_run_only_messages_are_printed():
     shell, lines = Shell(), io.StringIO()
     sink = NotebookSink(10, [], shell, lines)

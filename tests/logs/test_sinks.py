@@ -521,8 +521,12 @@ def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
     # once, not beside the usual one
     assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1
+    assert (
+        "train --resume run --total-steps 256 --horizon 256 --log jsonl:a.jsonl --log tensorboard\n"
+        in capsys.readouterr().out)
     line = ["train", "--resume", "run", "--total-steps", "256", "--horizon", "256"]
     assert cli.main([*line, "--no-tensorboard", "--log", "jsonl:a.jsonl"]) == 0
+    assert "--horizon 512 --log jsonl:a.jsonl\n" in capsys.readouterr().out
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "run/metrics.jsonl").read_bytes()
     assert len(read_jsonl(tmp_path / "a.jsonl")) > 2 and len(
         list((tmp_path / "run/tensorboard").iterdir())) == 1

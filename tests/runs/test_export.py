@@ -18,6 +18,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.algorithms import algorithm_class
+from jaxrl_fast.cli.export import _hints
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.runs.export.policy import policy_of, zeros
 
@@ -256,6 +257,22 @@ def test_the_command_writes_the_policy(trained, run_cli):
     assert f"jax.export.deserialize(bytearray(open({str(file)!r}, 'rb').read()))" in out
     agent = jf.load(trained)
     check(agent, jax.export.deserialize(bytearray(file.read_bytes())).call, 3)
+
+
+@pytest.mark.parametrize(("case", "format", "call"), [
+    ("ppo", "onnx", "run(None, {'observation': observations})"),
+    ("dict", "onnx", "run(None, {'observation.column': ..., 'observation.row': ...})"),
+    ("stack", "stablehlo", "call(observations, *memory)"),
+    ("stack", "onnx", "run(None, {'observation': ..., "),
+])  # fmt: skip
+def test_the_hint_names_every_input(case, format, call):
+    name, env, settings = CASES[case]
+    agent = new(name, env, **settings)
+    first, *memory = _hints(agent, "policy", format)
+    policy = policy_of(agent)
+    assert call in first
+    assert len(memory) == bool(policy.memory)
+    assert all(f"{name} " in memory[0] for name in policy.names)
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -178,6 +178,11 @@ def test_a_hub_that_refuses_is_one_line(trained, remote, monkeypatch, run_cli):
     code, _, err = run_cli("push", str(trained), "hf://me/mine")
     assert (
         code == 1 and err.count("\n") == 1 and "the hub did not take me/mine" in err and not remote)
+    assert "`hf auth login` sets a token" in err
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nothing listens: no token helps
+    forget()
+    code, _, err = run_cli("push", str(trained), "hf://me/mine")
+    assert code == 1 and "the hub did not take me/mine" in err and "auth login" not in err
 
 
 @pytest.mark.parametrize("text", ["hf://me", "hf://", "hf://a/b/c", "hf://a/b@", "hf://a b/c", 3])

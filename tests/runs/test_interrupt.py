@@ -330,3 +330,11 @@ def test_compile_time_is_in_no_rate(monkeypatch):
     left = [line.split("ETA ")[1] for line in shown.getvalue().splitlines() if "ETA" in line]
     assert [wall for wall, _ in bar._seen] == sorted(wall for wall, _ in bar._seen)
     assert len(left) > 5 and all(text < "0:30" for text in left), left
+
+
+def test_a_sweep_interrupted_at_a_prompt_names_the_call_that_goes_on(monkeypatch):
+    assert str(Interrupted(signal.SIGINT, "sweeps/x", 100, "sweep")).endswith(
+        "--resume sweeps/x")
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    assert str(Interrupted(signal.SIGINT, "sweeps/x", 100, "sweep")).endswith(
+        "--resume sweeps/x (from Python: the same call with out='sweeps/x')")

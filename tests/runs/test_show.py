@@ -114,8 +114,8 @@ def test_a_run_shows_its_agent(unbroken, tmp_path):
 def test_a_numbered_folder_is_new_each_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = [tools.train("ppo", "auto", total_steps=64, seed=3) for _ in range(2)]
-    assert [run.out.path.as_posix() for run in runs] == ["runs/ppo-CartPole-v1-s3-1",
-                                                         "runs/ppo-CartPole-v1-s3-2"]
+    assert [run.path.as_posix() for run in runs] == ["runs/ppo-CartPole-v1-s3-1",
+                                                     "runs/ppo-CartPole-v1-s3-2"]
     grid = {"algo.learning_rate": [1e-3, 1e-2]}
     found = (
         [jf.sweep(

@@ -166,13 +166,14 @@ def held():
     event.set()
 
 
-def test_a_video_that_is_due_too_early_is_left_out(held, tmp_path):
+@pytest.mark.parametrize(("every", "left"), [(64, "8 videos were"), (256, "1 video was")])
+def test_a_video_that_is_due_too_early_is_left_out(every, left, held, tmp_path):
     event, filming = held
     sink = Ends(event.set)
-    train(tmp_path / "run", video_every=64, sinks=[sink],
+    train(tmp_path / "run", video_every=every, sinks=[sink],
           dependencies=Dependencies(filming=filming))
-    assert [clip.env_steps for clip in sink.clips] == [64, 640]
-    assert sink.messages == ["8 videos were left out: the one before was still being drawn"]
+    assert [clip.env_steps for clip in sink.clips] == [every, 640]
+    assert sink.messages == [f"{left} left out: the one before was still being drawn"]
 
 
 def test_a_run_does_not_wait_for_ever_for_its_last_video(held, tmp_path):

@@ -167,7 +167,7 @@ def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     assert "data:image/png;base64," in page and "response of algo.learning_rate" in seen
     assert (
         f"{found.table()[0]['iqm']:,.4g}" in seen and f"sweep --resume {tmp_path}/sweep" in seen
-        and "Lineage" not in seen
+        and "Lineage" not in seen and "PBT changed" not in seen and "sweep: finished." in seen
     )
     monkeypatch.chdir(tmp_path)
     again, best = (next(line for line in seen.splitlines() if part in line)
@@ -189,6 +189,9 @@ def test_the_lineage_of_a_sweep(tmp_path):
     took = found.lineage()
     assert took and f"{len(took)} takeovers" in seen and "schedule of algo.learning_rate" in seen
     assert f"{int(took[0]['member'])} (seed 0)" in seen
+    assert "PBT changed the settings: here and below they are those of the start." in seen
+    (found.path / "table.csv").unlink()
+    assert "sweep: not finished." in texts(report(found.path))
 
 
 def test_the_command_writes_the_page(run, run_cli, tmp_path):

@@ -28,8 +28,7 @@ def export(agent: Agent, path: Path) -> None:
     """
     to_onnx = import_optional("jax2onnx", "an export to ONNX", "onnx", "to_onnx").to_onnx
     policy = policy_of(agent)
-    paths, structure = jax.tree.flatten_with_path(policy.observation)
-    names = ["observation" + "".join(f".{part.key}" for part in where) for where, _ in paths]
+    structure, names = jax.tree.structure(policy.observation), policy.observation_names
 
     def step(*arrays: Any) -> tuple[Any, ...]:
         obs = jax.tree.unflatten(structure, arrays[: len(names)])

@@ -31,6 +31,12 @@ class Policy(NamedTuple):
     memory: tuple[Any, ...]
     names: tuple[str, ...]
 
+    @property
+    def observation_names(self) -> list[str]:
+        """Return `observation`, or `observation.KEY` for each array of a dict, in JAX's order."""
+        paths, _ = jax.tree.flatten_with_path(self.observation)
+        return ["observation" + "".join(f".{part.key}" for part in path) for path, _ in paths]
+
 
 def policy_of(agent: Agent) -> Policy:
     """Return the policy of an agent, with the memory that its actions depend on and no more."""
