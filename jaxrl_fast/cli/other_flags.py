@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from jaxrl_fast.cli import args, train
 from jaxrl_fast.cli.commands import COMMANDS
+from jaxrl_fast.spelling.nearest import synonym
 
 
 def flags_of(command: str) -> Sequence[args.Option]:
@@ -24,7 +25,7 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
             takers.setdefault(flag, []).append(command)
     flags = list(dict.fromkeys([*error.known, *takers]))
     near = difflib.get_close_matches(error.flag, flags, n=1, cutoff=0.85)
-    if not near or near[0] in error.known:
+    if not near or near[0] in error.known or synonym(error.flag, error.known):
         return error
     names = " and ".join(f"`{args.PROG} {command}`" for command in takers[near[0]][:2])
     return args.UnknownFlag(error.prog, error.value, error.known,
