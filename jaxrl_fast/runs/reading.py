@@ -17,6 +17,7 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run, configure, in_turn
+from jaxrl_fast.engine.placement import found_devices
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
@@ -32,6 +33,7 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None,
     """
     path = run_path("run", path)
     algo, env, config, _ = configs.load(path, tuple(modules))
+    found_devices()
     if member is not None:
         check_int("member", member, 0, config.members - 1)
     if in_turn(env, config):
