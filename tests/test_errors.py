@@ -126,3 +126,16 @@ def test_the_flag_of_another_library_suggests_ours(run_cli):
 def test_an_algorithm_takes_no_settings_by_position():
     with pytest.raises(ConfigError, match="PPO must be given by name, got 'MlpPolicy': PPO"):
         jf.PPO("MlpPolicy", "CartPole-v1")
+
+
+@pytest.mark.parametrize("flag", ["--algo.num-envs", "--seeds", "--env.gravity"])
+def test_a_resume_names_the_command_that_changes_settings(flag, run_cli):
+    code, _, err = run_cli("train", "--resume", "runs/x", flag, "2")
+    assert code == 2 and err.endswith("keeps its settings: `jaxrl-fast train --config RUN` begins "
+                                      "another run\n")
+
+
+def test_one_module_in_place_of_a_list_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"modules must be .* got 'my_env'"):
+        jf.load(tmp_path, modules="my_env")

@@ -134,7 +134,7 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
             devices=None, mesh=None, **host):  # fmt: skip
     """Resume from a locked folder."""
     check_hooks(around.hooks)
-    algo, env, config, content = configs.load(path, tuple(modules))
+    algo, env, config, content = configs.load(path, modules)
     config = elsewhere(config, devices, mesh)
     spread_members(env, config)  # before a checkpoint read starts JAX's backend
     grid = plan_grid(algo.bind(env.spec), config)
