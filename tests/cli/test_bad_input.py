@@ -177,7 +177,7 @@ TABLE = [
     row("a flag of train, misspelled", "sweep ppo CartPole-v1 --no-tensorbord",
         "--no-tensorboard is a flag of"),
     row("a resume's flag of new runs", "train --resume {run} --seeds 3",
-        "--seeds is a flag of `jaxrl-fast train`"),
+        "a resumed run keeps its settings"),
     row("a flag of eval", f"{PPO} --episodes 3", "--episodes is a flag of `jaxrl-fast eval`"),
     row("a flag that no command has", "plot {run} --title x", "got '--title'\n"),
     row("unknown flag of eval", "eval {run} --episode 3", "'--episode'",
