@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -12,6 +13,7 @@ import jax
 import pytest
 
 import jaxrl_fast as jf
+from helpers import runs as tools
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.cli import before_jax
 from jaxrl_fast.errors import ConfigError
@@ -219,3 +221,31 @@ def test_the_header_names_the_cost_of_bitwise_programs():
     assert on_device(jf.PPO(), True, "cpu").endswith("products in float32")
     cost = "; deterministic: without autotuning, scatters in order, slower"
     assert on_device(jf.PPO(precision="tf32"), True, "gpu").endswith(cost)
+
+
+@pytest.mark.parametrize(("platform", "command"), [
+    ("cuda", "train ppo CartPole-v1"), ("nonsense", "plan ppo CartPole-v1"),
+])  # fmt: skip
+def test_a_platform_without_a_device_is_one_line(platform, command, tmp_path):
+    """jaxlib without a plugin for cuda fails with an AssertionError that has no text."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxrl_fast", *command.split()], cwd=tmp_path, text=True,
+        capture_output=True, env=tools.subprocess_environment() | {"JAX_PLATFORMS": platform},
+    )  # fmt: skip
+    line = f"jaxrl-fast: error: JAX_PLATFORMS must be platforms with a device here.*{platform!r}"
+    assert done.returncode == 2 and re.match(line, done.stderr.splitlines()[-1]), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("switch", "value"), [
+    ("jax_disable_jit", True), ("jax_numpy_rank_promotion", "raise"),
+    ("jax_numpy_dtype_promotion", "strict"),
+])  # fmt: skip
+def test_a_switch_under_which_no_run_works_is_refused_by_name(switch, value):
+    before = getattr(jax.config, switch)
+    jax.config.update(switch, value)
+    try:
+        with pytest.raises(jf.ConfigError, match=f"{switch} must be .* for a run, got {value!r}: "):
+            jf.train(jf.PPO(num_envs=4, num_steps=16), jf.make("CartPole-v1"), 64)
+    finally:
+        jax.config.update(switch, before)

@@ -72,6 +72,18 @@ def test_a_setting_of_another_library_suggests_ours(make, ours):
         make()
 
 
+def test_a_setting_of_the_algorithm_is_sent_there_under_its_name():
+    for given in ("num_envs", "n_envs"):
+        with pytest.raises(ConfigError, match=rf"{given} must be given .*jf.PPO\(num_envs=8\)"):
+            run_config(100, {given: 8}, jf.PPO())
+
+
+@pytest.mark.parametrize("flag", ["--plan", "--env-id", "--algo.weight-decay", "--smooth"])
+def test_a_flag_unlike_any_other_suggests_none(flag, run_cli):
+    code, _, err = run_cli("train", "ppo", "CartPole-v1", flag, "1")
+    assert code == 2 and "did you mean" not in err
+
+
 def test_every_synonym_is_of_a_setting_that_exists():
     classes = [algorithm_class(name) for name in jf.list_algorithms()]
     known = {f.name for cls in (*classes, RunConfig) for f in dataclasses.fields(cls)}
@@ -105,6 +117,7 @@ def test_the_flag_of_another_library_suggests_ours(run_cli):
     for flag, ours in (
         ("--gamma", "--algo.discount"), ("--algo.lr", "--algo.learning-rate"),
         ("--total-timesteps", "--total-steps"), ("--capture-video", "--video-every"),
+        ("--track", "--wandb"), ("--env.reward-scal", "--env.reward-scale"),
     ):  # fmt: skip
         code, _, err = run_cli("train", "ppo", "CartPole-v1", flag, "1")
         assert code == 2 and err.endswith(f"did you mean {ours!r}?\n")
@@ -113,3 +126,16 @@ def test_the_flag_of_another_library_suggests_ours(run_cli):
 def test_an_algorithm_takes_no_settings_by_position():
     with pytest.raises(ConfigError, match="PPO must be given by name, got 'MlpPolicy': PPO"):
         jf.PPO("MlpPolicy", "CartPole-v1")
+
+
+@pytest.mark.parametrize("flag", ["--algo.num-envs", "--seeds", "--env.gravity"])
+def test_a_resume_names_the_command_that_changes_settings(flag, run_cli):
+    code, _, err = run_cli("train", "--resume", "runs/x", flag, "2")
+    assert code == 2 and err.endswith("keeps its settings: `jaxrl-fast train --config RUN` begins "
+                                      "another run\n")
+
+
+def test_one_module_in_place_of_a_list_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"modules must be .* got 'my_env'"):
+        jf.load(tmp_path, modules="my_env")

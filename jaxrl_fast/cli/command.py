@@ -1,7 +1,7 @@
 """The command `jaxrl-fast`: bad input ends in one line, exit code 2 and nothing written.
 
-Other exit codes: 1 a failed run, 3 a value that is not finite, 130 and 143 Ctrl-C and SIGTERM. A
-command that does not train also ends with 2 if it has read another checkpoint than the asked one.
+Other exit codes: 1 a failed run, 3 a value that is not finite, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
+A command that does not train also ends with 2 if it has read another checkpoint than the asked one.
 JAXRL_FAST_DEBUG=1 shows the traceback.
 """
 

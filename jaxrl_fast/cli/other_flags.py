@@ -7,6 +7,10 @@ from collections.abc import Sequence
 
 from jaxrl_fast.cli import args, train
 from jaxrl_fast.cli.commands import COMMANDS
+from jaxrl_fast.spelling.nearest import synonym
+
+RESUMED = f"{args.PROG} train --resume"
+KEPT = f"; a resumed run keeps its settings: `{args.PROG} train --config RUN` begins another run"
 
 
 def flags_of(command: str) -> Sequence[args.Option]:
@@ -24,8 +28,12 @@ def with_command(error: args.UnknownFlag) -> args.UnknownFlag:
             takers.setdefault(flag, []).append(command)
     flags = list(dict.fromkeys([*error.known, *takers]))
     near = difflib.get_close_matches(error.flag, flags, n=1, cutoff=0.85)
-    if not near or near[0] in error.known:
+    if error.prog == RESUMED and error.flag.startswith(("--algo.", "--env.")):
+        return args.UnknownFlag(error.prog, error.value, error.known, KEPT)
+    if not near or near[0] in error.known or synonym(error.flag, error.known):
         return error
+    if error.prog == RESUMED and "train" in takers[near[0]]:
+        return args.UnknownFlag(error.prog, error.value, error.known, KEPT)
     names = " and ".join(f"`{args.PROG} {command}`" for command in takers[near[0]][:2])
     return args.UnknownFlag(error.prog, error.value, error.known,
                             f"; {near[0]} is a flag of {names}")

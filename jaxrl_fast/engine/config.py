@@ -13,12 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jaxrl_fast.errors import ConfigError, check_int, nearest
+from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings, setting
+from jaxrl_fast.spelling.nearest import nearest, synonym
 
 EVAL_EPISODES = 128  # default; environments on the host play as many of them as the share allows
 IN_MEMORY = "<parameters in memory>"  # in config.json for a `start_from` without a directory
 SELECTS = ("kind", "traced", "check", "boundaries", "select")  # parts of a selection among members
+AROUND = ("hooks", "progress", "tensorboard")  # arguments of `train` beside the settings
 MODES = ("greedy", "sample")  # how a policy chooses actions
 MOST_STEPS, MOST_MEMBERS = 2**53, 1_000_000
 
@@ -270,9 +272,6 @@ def by_group(cls: type = RunConfig) -> dict[type, list[dataclasses.Field]]:
     return found
 
 
-AROUND = ("hooks", "progress", "tensorboard")  # arguments of `train` beside the settings
-
-
 def check_names(names: Iterable[str], settings: Mapping[str, Any],
                 prefix: str = "", owner: str = "") -> None:
     """Raise ConfigError for a setting outside `names`, and list them."""
@@ -290,9 +289,9 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
     algo: the run's algorithm; the error for a setting of its own says where it belongs.
     """
     for name in settings.keys() - RunConfig.__dataclass_fields__.keys():
-        if name in getattr(algo, "__dataclass_fields__", ()):
+        if own := synonym(name, getattr(algo, "__dataclass_fields__", ())):
             raise ConfigError(name, settings[name], "given to the algorithm: "
-                              f"jf.{type(algo).__name__}({name}={settings[name]!r})")
+                              f"jf.{type(algo).__name__}({own}={settings[name]!r})")
     check_names(RunConfig.__dataclass_fields__, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = {**settings, "start_from": IN_MEMORY}

@@ -51,7 +51,7 @@ def plan_grid(algo: Algorithm, config: RunConfig) -> Grid:
     horizon = max(-(-(config.horizon or config.total_steps) // steps), warmup + 1)
     planned = horizon - warmup  # a longer or resumed run has the same rows
     row = max(1, planned // 100 if config.log_every is None
-              else min(config.log_every // steps, planned))
+              else min(config.log_every // steps, max(planned, total - warmup)))
     rows = max(1, -(-(total - warmup) // row))
     per_eval = (max(1, planned // row // 10) if config.eval_every is None
                 else -(-config.eval_every // (row * steps)))

@@ -14,8 +14,15 @@ import jax
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.population import AXIS, ENV_AXIS, Population
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, first_line
 from jaxrl_fast.logs.terminal import rich_shell, shows
+
+SWITCHES = (  # of JAX: name, valid values, reason
+    ("jax_disable_jit", (False,), "programs are compiled ahead of time; env.init, env.draw and "
+     "env.step work without jit"),
+    ("jax_numpy_rank_promotion", ("allow", "warn"), "networks add [n] to [b, n]"),
+    ("jax_numpy_dtype_promotion", ("standard",), "integers are multiplied by floats"),
+)
 
 
 def spread(config: RunConfig, size: int | None = None) -> None:
@@ -80,9 +87,28 @@ def elsewhere(config: RunConfig, devices: int | str | None,
                                mesh=mesh, groups=groups)
 
 
+def check_switches() -> None:
+    """Raise ConfigError for a switch of JAX under which no run works."""
+    for switch, valid, why in SWITCHES:
+        if (value := getattr(jax.config, switch)) not in valid:
+            shown = " or ".join(map(repr, valid))
+            raise ConfigError(switch, getattr(value, "value", value), f"{shown} for a run: {why}")
+
+
+def found_devices() -> list[jax.Device]:
+    """Return JAX's devices. Raises ConfigError if the chosen platforms have none."""
+    try:
+        return jax.devices()
+    except (RuntimeError, AssertionError) as error:  # AssertionError: a platform without a plugin
+        why = f"{first_line(error)}. " if str(error) else ""
+        raise ConfigError("JAX_PLATFORMS", jax.config.jax_platforms,
+                          f"platforms with a device here, such as 'cpu'. {why}Unset, it takes the "
+                          "best one; `jaxrl-fast doctor` looks for more") from error
+
+
 def population_of(config: RunConfig, size: int | None = None) -> Population:
     """Return the placement of a run's members by its settings; size: members, if not all."""
-    size, env, have = size or config.members, config.env_devices, jax.devices()
+    size, env, have = size or config.members, config.env_devices, found_devices()
     if config.devices is not None and config.devices > len(have):
         raise ConfigError("devices", config.devices,
                           f"at most the {len(have)} that JAX has{_more_on_a_cpu(have)}")

@@ -22,7 +22,7 @@ from jaxrl_fast.engine.members import (
     with_experience,
 )
 from jaxrl_fast.engine.memory_plan import MemoryPlan, memory_plan
-from jaxrl_fast.engine.placement import population_of
+from jaxrl_fast.engine.placement import check_switches, population_of
 from jaxrl_fast.engine.population import Members, Population
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, nearest
@@ -80,6 +80,7 @@ def prepare(
 
     Raises ConfigError for settings that do not fit each other, the environment or the devices.
     """
+    check_switches()
     spread_members(env, config)
     at_once = one_at_a_time(env, config)
     traced = ()

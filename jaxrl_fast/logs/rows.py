@@ -111,12 +111,14 @@ def measure(env_steps: int, sums: Mapping[str, Mean],
     """Divide sums by counts [members]; 0/0 is NaN. settings: selection's, which become columns."""
     sums = dict(sums)
     seen = sums.pop(FAULTS, Mean(np.zeros(1), np.zeros(1)))
-    values, faults = {}, [(m, "observations are not finite") for m in _where(seen.total > 0)]
+    values, faults = {}, []
     for name, mean in sums.items():
         with np.errstate(invalid="ignore", divide="ignore"):
             values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
         bad = (mean.count > 0) & ~np.isfinite(values[name])
         faults += [(member, f"{name} is {values[name][member]}") for member in _where(bad)]
+    faults.sort(key=lambda fault: not fault[1].startswith("episode_return"))  # no loss spoils it
+    faults = [(m, "observations are not finite") for m in _where(seen.total > 0)] + faults
     faults += [(m, "actions are not finite") for m in _where(seen.count > 0)]  # may be a result
     return Measured(env_steps,
                     values | {name: chosen.copy() for name, chosen in settings.items()}, faults)

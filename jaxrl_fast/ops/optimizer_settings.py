@@ -168,19 +168,19 @@ def _problem(optimizer: Any) -> str:
 
 
 @functools.lru_cache(256)
-def _ascends(optimizer: Callable) -> bool:
-    """Return whether three steps along one gradient ascend; runs on the device."""
+def _moves(optimizer: Callable) -> tuple[float, float]:
+    """Return how far three steps along one gradient climb, at two rates; runs on the device."""
 
     @jax.jit
-    def moved():
-        params, rate, grads = jnp.ones(3), jnp.float32(1e-3), jnp.ones(3)
+    def moved(rate):
+        params, grads = jnp.ones(3), jnp.ones(3)
         own = optim.stock(make(optimizer))
         state = own.init(params, rate)
         for _ in range(3):
             params, state = own.step(rate, params, grads, state)
-        return jnp.sum(params) > 3.0 + 1e-6
+        return jnp.sum(params) - 3.0
 
-    return bool(moved())
+    return float(moved(jnp.float32(1e-3))), float(moved(jnp.float32(2e-3)))
 
 
 @functools.lru_cache(256)
@@ -191,16 +191,23 @@ def _first(schedule: Schedule) -> float:
 
 
 def check_descends(optimizer: Any, rate: Any) -> None:
-    """Raise ConfigError for a user's optimizer, or a schedule's first rate, that ascends."""
+    """Raise ConfigError for an optimizer or a first rate that ascends, or a rate without effect."""
     if isinstance(rate, Schedule) and not 0 <= _first(rate) < math.inf:
         raise ConfigError("learning_rate", str(rate),
                           f"a schedule of rates from 0 on; this one begins with {_first(rate):g}")
-    if callable(optimizer) and _ascends(optimizer):
+    if not callable(optimizer):
+        return
+    slow, fast = _moves(optimizer)
+    if slow > 1e-6:
         raise ConfigError(
             "optimizer", _shown(optimizer),
             "an optimizer whose updates descend when they are added, as optax's do: "
             "scale_by_adam() and the like need optax.scale_by_learning_rate(rate) behind them",
         )  # fmt: skip
+    if slow == fast != 0:
+        raise ConfigError("optimizer", _shown(optimizer), "a function that uses the learning rate "
+                          "which it is given: a rate or schedule of yours is the setting "
+                          "learning_rate")
 
 
 def make(optimizer: Any) -> Callable[[Any], Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +149,13 @@ def decode_run(entry: dict[str, Any]) -> RunConfig:
 
 
 def load(path: str | Path,
-         modules: tuple[str, ...] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
+         modules: Sequence[str] = ()) -> tuple[Algorithm, Environment, RunConfig, dict[str, Any]]:
     """Load a config.json -> (algorithm, environment, run settings, content).
 
     Imports `modules`, not modules that the file names. Raises ConfigError for content of no run.
     """
+    if isinstance(modules, str):
+        raise ConfigError("modules", modules, f"a list of names, such as [{modules!r}]")
     content, path = read_config(path), Path(path)
     for module in modules:
         imports.import_user_module(module)

@@ -134,7 +134,7 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
             devices=None, mesh=None, **host):  # fmt: skip
     """Resume from a locked folder."""
     check_hooks(around.hooks)
-    algo, env, config, content = configs.load(path, tuple(modules))
+    algo, env, config, content = configs.load(path, modules)
     config = elsewhere(config, devices, mesh)
     spread_members(env, config)  # before a checkpoint read starts JAX's backend
     grid = plan_grid(algo.bind(env.spec), config)
@@ -163,6 +163,11 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
         new = dataclasses.replace(new, target_return=None)
     prepared = prepare(algo, env, new, size=len(last.members))
     done = prepared.grid.env_steps(last.progress.rows)
+    if last.env_steps not in (None, done):
+        raise ConfigError("config", str(Path(path) / "config.json"),
+                          f"the file that the run wrote: its checkpoint is at {last.env_steps:,} "
+                          f"steps, and at {done:,} by the numbers there (total_steps, horizon, "
+                          "log_every, num_envs, num_steps). --total-steps sets a new end")
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
     if not part:

@@ -17,6 +17,7 @@ from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run, configure, in_turn
+from jaxrl_fast.engine.placement import found_devices
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
@@ -31,7 +32,8 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None,
     A best checkpoint holds only the agent: it is the state, and iterations is None.
     """
     path = run_path("run", path)
-    algo, env, config, _ = configs.load(path, tuple(modules))
+    algo, env, config, _ = configs.load(path, modules)
+    found_devices()
     if member is not None:
         check_int("member", member, 0, config.members - 1)
     if in_turn(env, config):
@@ -50,7 +52,7 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None,
 def check_seed(folder: Path, algo: Algorithm, env: Environment,
                seed: int, modules: Sequence[str] = ()) -> None:
     """Raise ConfigError unless `folder` holds the run of `seed` for `algo` and `env`."""
-    its_algo, its_env, config, _ = configs.load(folder, tuple(modules))
+    its_algo, its_env, config, _ = configs.load(folder, modules)
     pairs = {
         "algorithm": (configs.encode_algorithm(its_algo), configs.encode_algorithm(algo)),
         "environment": (configs.encode_environment(its_env), configs.encode_environment(env)),

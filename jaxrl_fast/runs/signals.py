@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the chunk and save; a second one ends the process at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: finish the chunk and save; a second one ends the process at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jaxrl_fast.errors import UserError
 
 
 class Stopped(UserError, KeyboardInterrupt):
-    """Ctrl-C or SIGTERM. Exit code 130 (SIGINT) or 143 (SIGTERM)."""
+    """Ctrl-C, SIGTERM or SIGHUP. Exit code 130 (SIGINT), 143 (SIGTERM) or 129 (SIGHUP)."""
 
     def __init__(self, signum: int, where: str = ""):
         self.signum, self.exit_code = signum, 128 + signum
@@ -68,7 +68,9 @@ AGAIN = 1.0  # a later signal counts as another one
 
 
 class Signals:
-    """A context that notes the first SIGINT or SIGTERM in `caught`; `at_once` raises Stopped.
+    """A context that notes the first SIGINT, SIGTERM or SIGHUP; `at_once` raises Stopped.
+
+    SIGHUP comes from a terminal that closes; one that is ignored (`nohup`) stays ignored.
 
     Signals within a second are one: `timeout` signals a process, then its group with it. With
     several processes SIGTERM is JAX's: all stop after the same chunk (`poll`), and Ctrl-C becomes a
@@ -133,8 +135,10 @@ class Signals:
             outer = getattr(signal.getsignal(signal.SIGINT), "__self__", None)
             if isinstance(outer, Signals):
                 outer._where = None  # before the handlers change, so every signal finds one
-            also = () if distributed.several() else (signal.SIGTERM,)
+            also = () if distributed.several() else (signal.SIGTERM, signal.SIGHUP)
             for number in (signal.SIGINT, *also):
+                if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+                    continue
                 self._old[number] = signal.signal(number, self._note)
             if isinstance(outer, Signals) and self.caught is None:
                 self.caught, self._when = outer.caught, outer._when

@@ -12,11 +12,28 @@ SYNONYMS = SETTINGS | ALGORITHMS
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
-    lower, theirs = {str(n).lower(): n for n in names}, _bare(name)
-    hits = [n for n in lower if theirs in SYNONYMS.get(_bare(n), ())]
-    hits = hits or difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.55)
-    return f"; did you mean {lower[hits[0]]!r}?" if hits else ""
+    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name.
+
+    The words of flags are compared without their groups: --algo.a is not near --algo.b.
+    """
+    names, group = list(names), _group(name)
+    words: dict[str, str] = {}
+    for known in [n for n in names if group and _group(n) == group] or names:
+        words.setdefault(_bare(known), known)
+    close = difflib.get_close_matches(_bare(name), words, n=1, cutoff=0.6)
+    found = synonym(name, words) or (close[0] if close else None)
+    return f"; did you mean {words[found]!r}?" if found else ""
+
+
+def synonym(name: str, names: Iterable[str]) -> str | None:
+    """Return the one of `names` that is `name`, or that other libraries call so, or None."""
+    theirs = _bare(name)
+    return next((known for known in names
+                 if theirs in (_bare(known), *SYNONYMS.get(_bare(known), ()))), None)
+
+
+def _group(name: Any) -> str:
+    return str(name).lower().rpartition(".")[0]
 
 
 def _bare(name: Any) -> str:

@@ -183,6 +183,20 @@ def test_an_optimizer_that_climbs_is_refused():
         optax.scale_by_adam(), optax.scale_by_learning_rate(rate))).bind(env)
 
 
+@pytest.mark.parametrize("rate", [1e-3, optax.linear_schedule(1e-3, 0.0, 100)],
+                         ids=["number", "schedule"])
+def test_an_optimizer_with_a_rate_of_its_own_is_refused(rate):
+    """learning_rate would do nothing: a sweep over it would train equal members."""
+    with pytest.raises(jf.ConfigError, match=r"optimizer must be a function that uses the learning "
+                                             r"rate.*setting learning_rate"):
+        jf.PPO(optimizer=lambda _: optax.adam(rate)).bind(jf.make("CartPole-v1").spec)
+
+
+def test_an_optimizer_that_begins_at_rest_is_accepted():
+    warm_up = lambda rate: optax.adam(lambda step: rate * jnp.minimum(step / 1000, 1.0))
+    jf.PPO(optimizer=warm_up).bind(jf.make("CartPole-v1").spec)
+
+
 def test_apply_refuses_optax_optimizers():
     params = {"w": jnp.ones(3)}
     with pytest.raises(jf.ConfigError, match="optim"):

@@ -462,3 +462,37 @@ def test_a_sweep_that_contradicts_its_parts_is_named(name, value, run):
     (run.parent / "sweep.json").write_text(json.dumps(about))
     with pytest.raises(jf.ConfigError, match=r"sweep must be "):
         read_sweep(run.parent)
+
+
+@pytest.mark.parametrize(("section", "changes", "says"), [
+    (("run",), {"total_steps": 51_200, "horizon": 51_200, "log_every": None},
+     r"its checkpoint is at 272 steps, and at \d,\d+ by the numbers there"),
+    (("run",), {"seeds": 2}, "reached has 1 values, not one for each member"),
+], ids=["rows", "seeds"])  # fmt: skip
+def test_a_resume_refuses_edited_settings_that_contradict_the_checkpoint(run, section, changes,
+                                                                        says):
+    edit_config(run, section, changes)
+    with pytest.raises(jf.ConfigError, match=says):
+        resume(run)
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"hidden": [16]}, r"kernel is float32\[8, \d\] in it and float32\[16, \d\] by config.json"),
+    ({"optimizer": "lion"}, r"opt_state/.* is missing"),
+    ({"optimizer": "sgd"}, r"opt_state/.* and missing by config.json"),
+], ids=str)  # fmt: skip
+def test_other_arrays_than_the_settings_name_the_array(run, changes, says):
+    edit_config(run, ("algorithm", "settings"), changes)
+    with pytest.raises(jf.ConfigError, match=says) as caught:
+        jf.load(run)
+    assert "strict" not in str(caught.value)  # orbax's own advice
+
+
+def edit_config(run: Path, section: tuple[str, ...], changes: dict) -> None:
+    """Edit config.json by hand."""
+    file = run / "config.json"
+    content = part = json.loads(file.read_text())
+    for name in section:
+        part = part[name]
+    part.update(changes)
+    file.write_text(json.dumps(content))

@@ -36,6 +36,7 @@ ARGUMENTS = [
 
 @pytest.mark.parametrize(("signum", "code"), [
     (signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),
+    pytest.param(signal.SIGHUP, 129, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_signal_saves_and_the_run_resumes(signum, code, tmp_path):
     run = tmp_path / "run"
@@ -102,6 +103,19 @@ def test_handlers_are_put_back(interruptible):
         [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == before
         and signals.caught is None
     )
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN], ids=["terminal", "nohup"])
+def test_a_closed_terminal_stops_a_run_unless_nohup_started_it(before):
+    found = signal.signal(signal.SIGHUP, before)
+    try:
+        with Signals() as signals:
+            assert (signal.getsignal(signal.SIGHUP) == signal.SIG_IGN) == (before == signal.SIG_IGN)
+            signal.raise_signal(signal.SIGHUP)
+        assert signals.caught == (None if before == signal.SIG_IGN else signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) == before
+    finally:
+        signal.signal(signal.SIGHUP, found)
 
 
 def test_a_context_within_another_takes_over(interruptible):

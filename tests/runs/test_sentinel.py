@@ -18,9 +18,11 @@ from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.evaluate import judge
+from jaxrl_fast.logs.rows import measure
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.ops import distributions
 from jaxrl_fast.runs.sentinel import Sanity
+from jaxrl_fast.types import Mean
 
 loop = importlib.import_module("jaxrl_fast.runs.loop")
 NAMED = re.compile(
@@ -219,6 +221,13 @@ def test_priorities_are_checked():
         tools.train(algo, sinks=[sink], total_steps=1280, log_every=64, chunk_seconds=1e-9,
                     eval_every=0)
     assert all(np.isfinite(v).all() for v in sink.rows[-1].metrics.values())
+
+
+def test_a_return_is_named_before_the_losses_that_it_spoils():
+    bad, good = Mean(np.array([np.nan]), np.array([1.0])), Mean(np.array([1.0]), np.array([1.0]))
+    found = measure(64, {"approx_kl": bad, "entropy": good, "episode_return": bad}, {})
+    assert [what for _, what in found.faults] == ["episode_return is nan", "approx_kl is nan"]
+    assert list(found.metrics) == ["approx_kl", "entropy", "episode_return"]
 
 
 def test_an_episode_that_has_not_ended_is_not_an_error():

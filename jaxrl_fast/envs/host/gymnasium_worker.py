@@ -1,8 +1,8 @@
 """Code beside each Gymnasium environment, in this process or its own; light to import.
 
 Gymnasium forwards the array that an environment returns: a later write would change the terminal
-observation, and another shape would be flattened into shared memory. Ctrl-C and SIGTERM are for the
-process that saves the run, which ends the environments' processes by SIGKILL.
+observation, and another shape would be flattened into shared memory. Ctrl-C, SIGTERM and SIGHUP
+are for the process that saves the run, which ends the environments' processes by SIGKILL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gymnasium.vector import async_vector_env
 from jaxrl_fast.envs.exact import exact, misfit
 from jaxrl_fast.errors import debugging
 
-ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM)
+ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Checked(gymnasium.Wrapper):

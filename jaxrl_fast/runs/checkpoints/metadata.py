@@ -20,7 +20,7 @@ _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 FORMS = {  # per kind; older versions lack keys with a question mark
     "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED,
              "train_seconds": forms.NUMBER,
-             "train_steps": int, "iterations?": int, "part?": {"*": list},
+             "train_steps": int, "env_steps?": int, "iterations?": int, "part?": {"*": list},
              "seconds?": {"*": forms.NUMBER},
              "names?": {"*": str}, "reports?": [str], **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER,
@@ -82,6 +82,7 @@ class Saved(NamedTuple):
     members: np.ndarray  # of each lane
     lost: dict[int, dict[str, Any]]
     settings: dict[str, np.ndarray]  # [members]
+    env_steps: int | None  # of a member at the last row; None from an older version
 
 
 def parse_metadata(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
@@ -97,7 +98,8 @@ def parse_metadata(number: int, meta: Mapping[str, Any], grid: Grid) -> Saved:
     )  # fmt: skip
     lost = {int(x["member"]): {k: x[k] for k in ("env_steps", "reason")} for x in meta["lost"]}
     settings = {name: np.asarray(values, np.float32) for name, values in meta["settings"].items()}
-    return Saved(number, progress, np.asarray(meta["lanes"], np.int64), lost, settings)
+    return Saved(number, progress, np.asarray(meta["lanes"], np.int64), lost, settings,
+                 meta.get("env_steps"))
 
 
 def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
@@ -108,7 +110,7 @@ def misfit_of_lanes(meta: Mapping[str, Any], members: int | None) -> str | None:
         return f"lanes are {lanes}" + (f" of {members} members" if members else "")
     lists = {name: meta.get(name) for name in ("reached", "best_scores")} | meta["settings"]
     short = [name for name, values in lists.items() if values is not None
-             and len(values) <= max(lanes)]
+             and len(values) < (members or max(lanes) + 1)]
     if not short:
         return None
     return f"{short[0]} has {len(lists[short[0]])} values, not one for each member"

@@ -194,18 +194,13 @@ class Checkpoints:
 
         with self.reading(which, iteration):
             manager = self._manager(which)
-            form = older_states.drop_missing(like, manager.item_metadata(iteration)["state"].tree)
+            written = manager.item_metadata(iteration)["state"].tree
+            form = older_states.drop_missing(like, written)
+            _check_arrays(_without_empty(form), written)
             args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
-            state = older_states.complete(
+            return older_states.complete(
                 _with_empty(manager.restore(iteration, args=args)["state"], form), like
             )
-            for (path, want), got in zip(jax.tree.leaves_with_path(like),
-                                         jax.tree.leaves(state), strict=True):
-                if want.shape != got.shape or want.dtype != got.dtype:
-                    name = jax.tree_util.keystr(path)
-                    raise ValueError(f"{name} is {got.dtype}{got.shape}, not "
-                                     f"{want.dtype}{want.shape}")
-            return state
 
     def wait(self) -> None:
         for which, manager in self._managers.items():
@@ -235,6 +230,19 @@ def numbers_in(folder: Path) -> list[int]:
     names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
     return sorted((int(x) for x in names if x.isascii() and x.isdecimal() and len(x) < 20),
                   reverse=True)
+
+
+def _check_arrays(form: Any, written: Any) -> None:
+    """Raise ValueError for an array that is missing, or has another shape or dtype, in either."""
+    wanted, there = ({jax.tree_util.keystr(path, simple=True, separator="/"): x
+                      for path, x in jax.tree.leaves_with_path(tree)} for tree in (form, written))
+    shown = lambda x: f"{x.dtype}{list(x.shape)}" if x is not None else "missing"
+    for name in dict.fromkeys([*wanted, *there]):
+        want, got = wanted.get(name), there.get(name)
+        if name == "key" and want is not None and got is not None:
+            continue  # written as the numbers of the key
+        if shown(want) != shown(got):
+            raise ValueError(f"{name} is {shown(got)} in it and {shown(want)} by config.json")
 
 
 def _without_empty(state: Any) -> Any:

@@ -74,7 +74,7 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     check_choice("which", which, ("auto",))
     if member not in (None, 0):
         raise ConfigError("member", member, "None: an exported policy is one member's")
-    algo, env, config, content = configs.load(path, tuple(modules))
+    algo, env, config, content = configs.load(path, modules)
     about = content.get("exported")
     wrong = forms.misfit(about, EXPORTED, "exported")
     if wrong:
