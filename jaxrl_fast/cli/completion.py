@@ -42,6 +42,7 @@ def completion(argv: list[str]) -> None:
     with contextlib.redirect_stdout(io.StringIO()) as script, contextlib.suppress(SystemExit):
         tyro.cli(everything, prog=PROG, args=["--tyro-print-completion", names[0]], config=())
     ours = _OURS.replace("KNOWN", repr(_names())).replace("VALUES", repr(_values(known)))
+    ours = ours.replace("SETTINGS", repr(_settings()))
     named = script.getvalue().replace(_ASKS, f"{ours}{_ASKS}").replace(
         repr(["-h", "--help"]), repr([*HELP_FLAGS]))
     sourced = (
@@ -62,6 +63,9 @@ _OURS = """\
     first = not any(word.startswith('-') for word in [*words[2:current_index], typed])
     if found is None and first and 0 <= place < len(places):
         found = places[place]
+    group = dict(zip(('--algo', '--env'), words[2:4])).get(typed.partition('.')[0])
+    if found is None and words[1] in KNOWN and current_index > 3:
+        found = SETTINGS.get(group)
     if found is not None:
         found = found or __import__('glob').glob(typed + '*')
         print(chr(10).join(name + chr(9) + name for name in found if name.startswith(typed)))
@@ -91,6 +95,20 @@ def _values(commands: dict[str, Sequence[Option]]) -> dict[str, dict[str, list[s
     return {name: {o.flag: of(o) for o in options
                    if o.kind in files or (o.kind != "bool" and o.shown_metavar.startswith("{"))}
             for name, options in commands.items()}
+
+
+def _settings() -> dict[str, list[str]]:
+    """Return {name: its own flags} of every algorithm and of this package's environments."""
+    from jaxrl_fast.algorithms import list_algorithms
+    from jaxrl_fast.cli.train import describe_train
+    from jaxrl_fast.envs import registry
+
+    natives = [n for n, row in registry.list_environments().items() if row.source == "native"]
+    lines = [(name, "algo", (name, natives[0])) for name in list_algorithms()]
+    lines += [(name, "env", ("ppo", name)) for name in natives]
+    flags = lambda o: [o.flag, o.off] if o.kind == "bool" else [o.flag]
+    return {name: [flag for o in describe_train([*words], [], None).options if o.group == group
+                   for flag in flags(o)] for name, group, words in lines}
 
 
 def _shape(name: str, options: Sequence[Option]) -> Any:

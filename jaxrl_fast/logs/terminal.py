@@ -46,6 +46,7 @@ class Display:
         self._began: float | None = None
         self._printed = -math.inf
         self._pending: str | None = None  # the latest plain line that is not printed
+        self._active = False  # whether an activity is told beside the lines
 
     @_safely
     def status(self, text: str) -> None:
@@ -78,11 +79,13 @@ class Display:
 
     @_safely
     def beside(self, text: str, now: str) -> None:
-        """Show an activity beside the last `text`; as a plain line only if one is due."""
+        """Show an activity beside the last `text`; as a plain line if it goes on and one is due."""
         if self._live is not None:
             self._live.update(self._task, text="  ".join(part for part in (text, now) if part))
-        elif now and self._began is not None and self._due(self._clock()):
-            self._printed = self._clock()
+            return
+        begins, self._active, moment = not self._active, bool(now), self._clock()
+        if now and not begins and self._began is not None and self._due(moment):
+            self._printed = moment
             self._print(f"  {now}")
 
     def _due(self, now: float) -> bool:

@@ -118,7 +118,8 @@ f=$(complete -p jaxrl-fast | sed 's/.*-F \\([^ ]*\\).*/\\1/')
 for line in "tr" "train ppo CartPole-v1 --total" "export RUN --for" "train q" \\
     "sweep ppo Mountain" "eval ./scr" "new env" "export RUN --format o" \\
     "train ppo CartPole-v1 --batching v" "report RUN --out ./scr" "ladder p" \\
-    "bench ppo_cart"; do
+    "bench ppo_cart" "train ppo CartPole-v1 --algo.lea" "sweep dqn CartPole-v1 --env.grav" \\
+    "plan sac Pendulum-v1 --algo.no-norm" "train nothing CartPole-v1 --algo.lea"; do
   COMP_WORDS=(jaxrl-fast $line); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
   COMP_LINE="jaxrl-fast $line"; COMP_POINT=${#COMP_LINE}; COMPREPLY=(); $f; echo "${COMPREPLY[@]}"
 done
@@ -131,7 +132,8 @@ def test_bash_completes_commands_names_files_and_flags(place, run_cli):
     (place / "script").write_text(out)
     done = subprocess.run(["bash", "-c", COMPLETE], capture_output=True, text=True, timeout=60)
     names = ["qr_dqn", "MountainCar-v0 MountainCarContinuous-v0", "./script", "environment",
-             "onnx", "vmap", "./script", "pong", "ppo_cartpole"]
+             "onnx", "vmap", "./script", "pong", "ppo_cartpole", "--algo.learning-rate",
+             "--env.gravity", "--algo.no-normalize-observations", ""]
     assert done.stdout.splitlines() == ["train", "--total-steps", "--format", *names], done.stderr
 
 

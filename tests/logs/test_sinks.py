@@ -738,13 +738,13 @@ def test_progress_never_raises_into_the_run(stream, no_dumb_terminal):
 
 
 def test_plain_lines_of_an_evaluation_are_rare():
-    """A long evaluation is seen; a short one leaves no line, and the last row is printed once. A
-    start has no speed."""
+    """A long evaluation is seen; a short one and a start leave no line. The last row is printed
+    once. A start has no speed."""
     stream, clock = io.StringIO(), Clock()
     sink = ProgressSink(10, stream, clock=clock)
     sink.evaluating(0, 8)  # before any row
     sink.write(Row(5, 1.0, 0.0, {}))
-    for clock.now, played in ((1.0, 3), (3.0, 6), (3.5, 8)):
+    for clock.now, played in ((1.0, 3), (3.0, 6), (3.5, 8), (9.0, 0), (9.9, 8)):
         sink.evaluating(played, 8)
     sink.close()
     assert stream.getvalue().splitlines() == ["   5 / 10 steps  - steps/s  return -",
