@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.actors.watch import Watch, watched
+from jaxrl_fast.actors.watch import Watch, run_watched
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.evaluate import STEP_LIMIT
 from jaxrl_fast.engine.rollout import Actor
@@ -197,7 +197,7 @@ def evaluate(
             if not quota.any():
                 break
 
-    watched(watch, play_all, stopping)
+    run_watched(watch, play_all, stopping)
     ret, lengths, finished = zip(*games, strict=True)
     return np.array(ret, np.float32), np.array(lengths, np.int32), np.array(finished)
 
@@ -216,7 +216,7 @@ def frames(
                 break
         return [picture for picture in vector.pictures if picture is not None] or None
 
-    return watched(watch, play_one)
+    return run_watched(watch, play_one)
 
 
 class Filmed(Wrapped):

@@ -101,7 +101,7 @@ def close(vector: Vector) -> None:
         warnings.warn(f"an environment could not be closed: {error!r}", stacklevel=2)
 
 
-def watched(watch: Watch, f: Callable[[], Any],
+def run_watched(watch: Watch, f: Callable[[], Any],
             stopping: Callable[[], bool] = lambda: False) -> Any:
     """Run f() in a thread, which then closes its environments. Raises HostError if late."""
     future, thread = aside(f, lambda: [close(vector) for vector in watch.vectors] and None)

@@ -70,7 +70,7 @@ def _last_line(complaint: str) -> str:
     return re.sub(r"^F\d.*?\] ", "", (told or lines or ["it ended without a word"])[-1]).strip()
 
 
-def without_unknown(environment: Mapping[str, str]) -> Backend:
+def start_without_unknown_flags(environment: Mapping[str, str]) -> Backend:
     """Return the backend that starts without the flags that XLA refuses; takes a second."""
     return examine(environment, lambda given: _start(given, "backend"))["backend"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from jaxrl_fast import runtime
 from jaxrl_fast.doctor import software
-from jaxrl_fast.doctor.child import takes_flags, why_not_writable, without_unknown
+from jaxrl_fast.doctor.child import start_without_unknown_flags, takes_flags, why_not_writable
 from jaxrl_fast.doctor.facts import Backend, Machine
 from jaxrl_fast.errors import ConfigError, expected
 
@@ -36,7 +36,7 @@ def busy(found: Machine, platform: str = "cpu") -> str:
 def check_flags(
     started: Callable[[], bool] = runtime.backend_started,
     takes: Callable[[], bool] = takes_flags,
-    without: Callable[[Mapping[str, str]], Backend] = without_unknown,
+    without: Callable[[Mapping[str, str]], Backend] = start_without_unknown_flags,
 ) -> None:
     """Raise ConfigError for XLA_FLAGS over which XLA would end this process.
 

@@ -17,7 +17,7 @@ from jaxrl_fast.engine.backend import Film
 from jaxrl_fast.engine.config import Host, RunConfig
 from jaxrl_fast.engine.evaluate import evaluate
 from jaxrl_fast.engine.programs import Programs
-from jaxrl_fast.envs.api import Env, played, steps_by_base
+from jaxrl_fast.envs.api import Env, checked_transition, steps_by_base
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import Clock
@@ -128,7 +128,7 @@ def _step(env: Env, algo: Algorithm, agent: Any, actor: rollout.Actor,
         return actor, trajectory.steps.done[0, 0]
     step, act = tree.take((noise.env.step, noise.act), 0)
     carry, action, _ = algo.act(algo.acting(agent), actor.carry, actor.obs, act, clock, "greedy")
-    state, outcome = played(env, step, actor.env, action)
+    state, outcome = checked_transition(env, step, actor.env, action)
     done = outcome.terminated | outcome.truncated
     obs = stacking.advance(actor.obs, outcome.next_obs, done, env.spec.stack)
     state, obs = tree.strong((state, obs))

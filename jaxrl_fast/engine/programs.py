@@ -60,7 +60,7 @@ def largest_parameter(agent: Any) -> jax.Array:
     return functools.reduce(jnp.maximum, largest) if largest else jnp.float32(jnp.nan)
 
 
-def arrived(run: Run, moved: tuple[Any, jax.Array]) -> Any:
+def forget_episodes(run: Run, moved: tuple[Any, jax.Array]) -> Any:
     """Return the agent of (agent, fresh), without its knowledge of episodes where `fresh`."""
     agent, fresh = moved
     return jax.tree.map(lambda new, old: jnp.where(fresh, new, old), run.algo.seam(agent), agent)
@@ -121,7 +121,8 @@ def _made(
         chunk=lift(lambda run, state, t0, n: chunk(run, state, t0, n, row)),
         evaluate=lift(score),
         snapshot=lambda x: tree.copy(unpadded(p, x)),
-        move=lambda run, agent, index, fresh: lift(arrived)(run, (tree.take(agent, index), fresh)),
+        move=lambda run, agent, index, fresh: lift(forget_episodes)(
+            run, (tree.take(agent, index), fresh)),
     )
 
 

@@ -149,8 +149,8 @@ OBSERVATION, ACTION = 1, 2  # kinds of fault
 
 def fault(space: Space, obs: Any, action: jax.Array) -> jax.Array:
     """Return OBSERVATION or ACTION for the first non-finite part of a step, else 0; int8 [B]."""
-    seen = functools.reduce(jnp.logical_and, map(_each, _seen(obs)), True)
-    fault = jnp.where(_each(_acted(space, action)), 0, ACTION)
+    seen = functools.reduce(jnp.logical_and, map(_each, _sound_leaves(obs)), True)
+    fault = jnp.where(_each(_sound_actions(space, action)), 0, ACTION)
     return jnp.where(seen, fault, OBSERVATION).astype(jnp.int8)
 
 
@@ -162,11 +162,11 @@ def _each(fine: jax.Array) -> jax.Array:
                              fine.reshape(fine.shape[0], -1))
 
 
-def _seen(obs: Any) -> list[jax.Array]:
+def _sound_leaves(obs: Any) -> list[jax.Array]:
     return [jnp.isfinite(x) for x in jax.tree.leaves(obs) if jnp.issubdtype(x.dtype, jnp.floating)]
 
 
-def _acted(space: Space, action: jax.Array) -> jax.Array:
+def _sound_actions(space: Space, action: jax.Array) -> jax.Array:
     if jnp.issubdtype(action.dtype, jnp.floating):
         return jnp.isfinite(action)
     return jnp.ones(action.shape[:1], bool) if isinstance(space, Box) else action >= 0
@@ -176,8 +176,9 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
     """Return whether a rollout had faults, 0 or 1: observations as total, actions as count."""
     found, steps = trajectory.fault, trajectory.steps
     if isinstance(found, tuple):
-        sound = functools.reduce(jnp.logical_and, map(jnp.all, _seen(steps.obs)), jnp.array(True))
-        bad = [~sound, ~jnp.all(_acted(space, steps.action))]
+        each = map(jnp.all, _sound_leaves(steps.obs))
+        sound = functools.reduce(jnp.logical_and, each, jnp.array(True))
+        bad = [~sound, ~jnp.all(_sound_actions(space, steps.action))]
     else:
         bad = [jnp.any(found == kind) for kind in (OBSERVATION, ACTION)]
     return Mean(*(x.astype(jnp.float32) for x in bad))

@@ -84,17 +84,17 @@ class FromActors(Source):
 
     def collect(self, run, state, agent, noise, clock, mode, start=None):
         if agent is not state.agent:
-            raise _refused(run, "learns from rollouts of agents that it makes itself")
+            raise _refusal(run, "learns from rollouts of agents that it makes itself")
         return Played((), self.trajectory, Report(), ())
 
     def begin(self, run, state, key, t):
-        raise _refused(run, "begins new episodes in every iteration")
+        raise _refusal(run, "begins new episodes in every iteration")
 
     def after(self, run, state, played):
         return state, {FAULTS: rollout.faults(run.env.spec.action, played.trajectory)}
 
 
-def _refused(run: Run, does: str) -> ConfigError:
+def _refusal(run: Run, does: str) -> ConfigError:
     return ConfigError("environment", run.env.spec.name,
                        f"one on the device: {run.algo.name} {does}")
 

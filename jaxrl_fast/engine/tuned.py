@@ -95,11 +95,11 @@ def _environment(run: Prepared) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 def find_user_choices(run: Prepared) -> dict[str, Any]:
     """Return {name: value} of the `CHOICES` that the user has made."""
     own = {f"env.{name}": value for name, value in _environment(run)[0].items()}
-    own |= _changed(run.config, "") | _changed(run.algo, "algo.")
+    own |= _changed_fields(run.config, "") | _changed_fields(run.algo, "algo.")
     return {name: value for name, value in own.items() if name in CHOICES}
 
 
-def _changed(settings: Any, part: str) -> dict[str, Any]:
+def _changed_fields(settings: Any, part: str) -> dict[str, Any]:
     """Return {part and name: value} of a dataclass's fields that differ from their defaults."""
     values = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
     return {part + f.name: v for f, v in values if part + f.name in CHOICES and v != f.default}

@@ -153,7 +153,7 @@ class Env(Environment):
             raise ConfigError(f"{self.spec.name}: step(noise)", found,
                               "one row of `env.draw(key, num_steps, num_envs, t)`, as in "
                               "step(noise, state, action)")
-        state, outcome = played(self, noise.step, state, action)
+        state, outcome = checked_transition(self, noise.step, state, action)
         done = outcome.terminated | outcome.truncated
         with scope(RESET):
             after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
@@ -188,12 +188,13 @@ def steps_by_base(env: Env) -> bool:
     return type(env).draw is Env.draw and type(env).step is Env.step
 
 
-def played(env: Env, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
+def checked_transition(env: Env, noise: PyTree, state: PyTree,
+                       action: PyTree) -> tuple[PyTree, Outcome]:
     """Return `env.transition`, checked: the one place where actions enter and outcomes leave.
 
     Raises ConfigError for an action, state or outcome that differs from `env.spec`.
     """
     action, num_envs = checks.action(env.spec, action)
-    with checks.noted(env.spec, "transition"):
+    with checks.explain_errors(env.spec, "transition"):
         found = env.transition(noise, state, action)
     return checks.outcome_of(env.spec, found, state, num_envs)

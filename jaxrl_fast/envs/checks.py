@@ -33,7 +33,7 @@ WIDE = ("jax_enable_x64 is on, and the environment may be written for 32 bits: g
 
 
 @contextlib.contextmanager
-def noted(spec: EnvSpec, function: str) -> Iterator[None]:
+def explain_errors(spec: EnvSpec, function: str) -> Iterator[None]:
     """Run the environment's `function`: products in float32, a note and a hint on its errors."""
     try:
         with products():

@@ -42,12 +42,12 @@ def exact(values: Any, dtype: Any, name: str) -> np.ndarray:
         with np.errstate(over="ignore"):
             return found.astype(dtype)
     if kind not in "biuf":
-        raise misfit(name, _wanted(dtype), _shown(found))
+        raise misfit(name, _valid_text(dtype), _describe(found))
     with np.errstate(invalid="ignore", over="ignore"):
         out = found.astype(dtype)
         same = _same(found, out)
     if np.count_nonzero(same) != same.size:
-        raise misfit(name, _wanted(dtype), _shown(found[~same]))
+        raise misfit(name, _valid_text(dtype), _describe(found[~same]))
     return out
 
 
@@ -57,13 +57,13 @@ def _same(found: np.ndarray, out: np.ndarray) -> np.ndarray:
     same = out.astype(found.dtype) == found
     kinds = kind_of(found.dtype) + kind_of(out.dtype)
     if kinds in ("if", "uf"):
-        return same & _reached(out, found.dtype)
+        return same & _in_limits(out, found.dtype)
     if kinds in ("fi", "fu"):
-        return same & _reached(found, out.dtype)
+        return same & _in_limits(found, out.dtype)
     return same & ((found < 0) == (out < 0)) if kinds in ("iu", "ui") else same
 
 
-def _reached(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def _in_limits(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return where floats are within an integer `dtype`'s limits, bool."""
     past = np.float64(2.0) ** (8 * dtype.itemsize - (dtype.kind == "i"))
     return (values >= np.float64(np.iinfo(dtype).min)) & (values < past)
@@ -78,7 +78,7 @@ def within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
     return values
 
 
-def warned(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
+def warn_within(values: np.ndarray, low: Any, high: Any, name: str) -> np.ndarray:
     """Return `values` as `within`, with a warning instead of an error."""
     try:
         return within(values, low, high, name)
@@ -94,7 +94,7 @@ def ends(terminated: Any, truncated: Any) -> tuple[np.ndarray, np.ndarray]:
     return terminated, exact(truncated, bool, "truncated") & ~terminated
 
 
-def _wanted(dtype: np.dtype) -> str:
+def _valid_text(dtype: np.dtype) -> str:
     if dtype.kind == "b":
         return "True or False"
     if dtype.kind not in "iu":
@@ -103,5 +103,5 @@ def _wanted(dtype: np.dtype) -> str:
     return f"integers from {limits.min} to {limits.max} ({dtype})"
 
 
-def _shown(found: np.ndarray) -> str:
+def _describe(found: np.ndarray) -> str:
     return f"{found.dtype} {found.ravel()[0]}" if found.size else f"{found.dtype}, empty"

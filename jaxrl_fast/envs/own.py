@@ -59,13 +59,13 @@ def name_of(source: Any) -> str:
                   if _same(other, source) and _equal(then, read)), None)
     if known is not None:
         return known
-    if source is not _attribute(name) or _named(name) is source:
+    if source is not _attribute(name) or _object_of(name) is source:
         name = next(f"{name}#{n}" for n in itertools.count(1) if f"{name}#{n}" not in _NAMED)
     _NAMED[name] = source, read
     return name
 
 
-def _named(name: str) -> Any:
+def _object_of(name: str) -> Any:
     return _NAMED.get(name, (None, {}))[0]
 
 
@@ -141,7 +141,7 @@ def find(name: str) -> Any:
     function.
     """
     if name in _NAMED or "#" in name or not all(name.partition(":")):
-        return _named(name)
+        return _object_of(name)
     found, home = imports.look_up(name, "environment")
     environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Environment))
     if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast.envs.exact import exact, kind_of, warned, within
+from jaxrl_fast.envs.exact import exact, kind_of, warn_within, within
 from jaxrl_fast.errors import expected, first_line
 from jaxrl_fast.spaces import Box, Dict, Space
 
@@ -134,7 +134,7 @@ class Own:
                            f"shape {values.shape}")
         values = values[None] if single else values
         if own and not stacked:
-            return self.encode(values, name, warned), single, False
+            return self.encode(values, name, warn_within), single, False
         values = self._narrowed(values, name)
         return self._ordered(values) if own else values, single, stacked
 

@@ -149,7 +149,7 @@ def make(name: Any, **settings: Any) -> Any:
     except TypeError:
         return _build(name, frozen)  # an array among the settings (a sweep) is no cache key
     with jax.core.eval_context():  # the cache outlives the trace
-        return _cached(name, identity, items)
+        return _make_cached(name, identity, items)
 
 
 def check_known(name: str) -> None:
@@ -163,7 +163,8 @@ def check_known(name: str) -> None:
 
 
 @functools.cache
-def _cached(name: str, identity: Hashable, items: tuple[tuple[str, type, Any], ...]) -> Environment:
+def _make_cached(name: str, identity: Hashable,
+                 items: tuple[tuple[str, type, Any], ...]) -> Environment:
     return _build(name, {k: v for k, _, v in items})
 
 

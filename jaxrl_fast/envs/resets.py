@@ -152,7 +152,7 @@ class Frozen(Resets):
 
 def run_reset(env: Any, noise: PyTree, num_envs: int) -> Episode:
     """Return `env.reset` of noise [B] in its spec's dtypes; raises ConfigError for other forms."""
-    with checks.noted(env.spec, "reset"):
+    with checks.explain_errors(env.spec, "reset"):
         state, obs = checks.pair(env.spec, "reset", env.reset(noise))
     return tree.strong((state, checks.observation(env.spec, "reset", obs, num_envs)))
 
@@ -164,7 +164,7 @@ def reset_after(env: Any, state: PyTree, key: jax.Array, num_envs: int, t: jax.A
 
 def run_restart(env: Any, noise: PyTree, state: PyTree) -> Episode:
     """Return `env.restart` in the dtypes of its spec and of `state` [B]."""
-    with checks.noted(env.spec, "reset"):
+    with checks.explain_errors(env.spec, "reset"):
         fresh, obs = checks.pair(env.spec, "reset", env.restart(noise, state))
     num_envs = jax.tree.leaves(obs)[0].shape[0]
     fresh = checks.like(env.spec, fresh, state, "a reset")

@@ -52,7 +52,7 @@ class SingleEnv(Env):
 
     def transition(self, noise: PyTree, state: PyTree, action: PyTree) -> tuple[PyTree, Outcome]:
         def one(key, state, action):
-            with checks.noted(self.spec, "step_one"):
+            with checks.explain_errors(self.spec, "step_one"):
                 return _parts(self.spec, self.step_one(key, state, action))
 
         state, *outcome = jax.vmap(one)(noise, state, action)

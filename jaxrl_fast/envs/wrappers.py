@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast import tree
-from jaxrl_fast.envs.api import LAST, Drawing, Env, played
+from jaxrl_fast.envs.api import LAST, Drawing, Env, checked_transition
 from jaxrl_fast.envs.resets import Resets
 from jaxrl_fast.errors import ConfigError, check_not_zero
 from jaxrl_fast.fields import check_settings, setting
@@ -117,7 +117,7 @@ class Wrapper(Env):
         return self.env.draw_step(key, num_steps, num_envs, t)
 
     def transition(self, noise, state, action):
-        return played(self.env, noise, state, action)
+        return checked_transition(self.env, noise, state, action)
 
     def unwrap_state(self, state: Any) -> Any:
         """Return the wrapped environment's part of this wrapper's state."""
@@ -181,13 +181,13 @@ class ActionRepeat(Wrapper):
         def again(carry, noise):
             state, outcome = carry
             over = outcome.terminated | outcome.truncated
-            next_state, new = played(self.env, noise, state, action)
+            next_state, new = checked_transition(self.env, noise, state, action)
             score = jax.tree.map(jnp.add, outcome.score, new.score)
             new = new._replace(reward=outcome.reward + new.reward, score=score)
             return tree.where(over, (state, outcome), tree.strong((next_state, new))), None
 
         # the carry of a scan must keep its types
-        carry = tree.strong(played(self.env, tree.take(noise, 0), state, action))
+        carry = tree.strong(checked_transition(self.env, tree.take(noise, 0), state, action))
         rest = tree.take(noise, slice(1, None))
         return jax.lax.scan(again, carry, rest, length=self.repeat - 1)[0]
 
@@ -218,7 +218,7 @@ class StickyActions(Wrapper):
         state, last, started = state
         action = jax.tree.map(lambda a, like: a.astype(like.dtype), action, last)
         action = tree.where(started & (uniform < self.probability), last, action)
-        state, outcome = played(self.env, noise, state, action)
+        state, outcome = checked_transition(self.env, noise, state, action)
         return (state, action, jnp.ones_like(started)), outcome
 
     def unwrap_state(self, state):
@@ -233,7 +233,7 @@ class RewardScale(Wrapper):
     scale: float = 1.0
 
     def transition(self, noise, state, action):
-        state, outcome = played(self.env, noise, state, action)
+        state, outcome = checked_transition(self.env, noise, state, action)
         return state, outcome._replace(reward=outcome.reward * self.scale)
 
 
@@ -245,7 +245,7 @@ class RewardClip(Wrapper):
     bound: float = 1.0
 
     def transition(self, noise, state, action):
-        state, outcome = played(self.env, noise, state, action)
+        state, outcome = checked_transition(self.env, noise, state, action)
         return state, outcome._replace(reward=jnp.clip(outcome.reward, -self.bound, self.bound))
 
 
@@ -268,7 +268,7 @@ class TimeLimit(Wrapper):
 
     def transition(self, noise, state, action):
         state, time = state
-        state, outcome = played(self.env, noise, state, action)
+        state, outcome = checked_transition(self.env, noise, state, action)
         time = time + 1
         cut = time >= self.max_steps
         over = jax.tree.map(lambda over: over | cut, outcome.over)

@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, expec
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
-from jaxrl_fast.ops.precision import multiplied
+from jaxrl_fast.ops.precision import with_precision
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
 
@@ -256,7 +256,7 @@ def initialize_parts(key: jax.Array, parts: dict[str, tuple[dict[str, nn.Module]
 def forward(module: nn.Module, variables: Any, x: Any, precision: str = "highest",
             **flags: Any) -> Any:
     """Return `module.apply(variables, x)`: the one place where networks multiply."""
-    return multiplied(lambda: module.apply(variables, x, **flags), precision)
+    return with_precision(lambda: module.apply(variables, x, **flags), precision)
 
 
 def apply_parts(modules: dict[str, nn.Module], params: Any, x: Any, precision: str) -> jax.Array:

@@ -30,7 +30,7 @@ def products(precision: str = "highest") -> AbstractContextManager:
     return jax.default_matmul_precision(_OF_JAX[precision])
 
 
-def multiplied(f: Callable[[], Any], precision: str) -> Any:
+def with_precision(f: Callable[[], Any], precision: str) -> Any:
     """Return f(), traced with products of this precision, gradients included."""
 
     def under(name: str) -> Any:

@@ -43,10 +43,10 @@ def _recursion(step: Callable, carry: Any, xs: Any, terms: Callable,
     if jax.tree.leaves(xs)[0].size > DOUBLED:
         return lowering.scan(step, carry, xs, reverse, IN_A_ROW)[1]
     plain = lambda: jax.lax.scan(step, carry, xs, reverse=reverse)[1]
-    return lowering.on_gpu(lambda: _doubled(*terms(), reverse), plain)
+    return lowering.on_gpu(lambda: _scan_by_doubling(*terms(), reverse), plain)
 
 
-def _doubled(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
+def _scan_by_doubling(offset: jax.Array, factor: jax.Array, reverse: bool) -> jax.Array:
     """Return x_t = offset_t + factor_t x_{t-1}, 0 before the first row (Hillis & Steele 1986).
 
     A factor of 0 also ends a sum that is not finite.

@@ -111,16 +111,16 @@ def on_device(one: TimedRun, limits: Limits | None, seconds: float, folder: Path
     if devices[0].platform != "cpu":  # its work is done beside the host's
         busy = sum(each.seconds for each in found.values()) / len(devices)
         apart[IDLE] = max(0.0, timing.iteration - apart[HOST] - busy)
-    parts = _shared(PROGRAM, found, apart, timing.iteration)
+    parts = _share_rest(PROGRAM, found, apart, timing.iteration)
     if found:
         return _profile(one, "trace", timing, parts, limits)
     ablation.check(one.prepared)
-    parts = _shared(PROGRAM, _alone(one, timing), {}, timing.iteration)
+    parts = _share_rest(PROGRAM, _pieces_alone(one, timing), {}, timing.iteration)
     note = "the profiler recorded no instruction of the program: these are pieces alone"
     return _profile(one, "ablation", timing, parts, limits, note)
 
 
-def _alone(one: TimedRun, timing: Timing) -> dict[str, Sum]:
+def _pieces_alone(one: TimedRun, timing: Timing) -> dict[str, Sum]:
     """Return the pieces of an iteration alone, and the rest of its time."""
     pieces = {ablation.PARTS[name]: Sum(taken) for name, taken in ablation.time_pieces(one).items()}
     rest = timing.iteration - sum(piece.seconds for piece in pieces.values())
@@ -197,12 +197,12 @@ def _modules(spent: Mapping[trace.Key, trace.Spent]) -> dict[str, hlo.Module]:
             if text.name in ops or (set(ops) == {""}):
                 module = hlo.parse(text.to_string())
                 best = found.get(text.name)
-                if best is None or _held(module, ops) > _held(best, ops):
+                if best is None or _count_held(module, ops) > _count_held(best, ops):
                     found[text.name] = module
     return found
 
 
-def _held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
+def _count_held(module: hlo.Module, ops: Mapping[str, set[str]]) -> int:
     wanted = ops.get(module.name, ops.get("", set()))
     return sum(op in module.instructions or op in module.kernels for op in wanted)
 
@@ -252,7 +252,7 @@ def _iterations_between_syncs(one: TimedRun, timing: Timing) -> int:
     return row * max(1, min(ROWS, rows))
 
 
-def _shared(side: str, found: Mapping[str, Sum], apart: Mapping[str, float],
+def _share_rest(side: str, found: Mapping[str, Sum], apart: Mapping[str, float],
             iteration: float) -> list[Part]:
     """Return parts whose shares sum to 1: the parts of the program share the rest of `apart`."""
     left = max(0.0, iteration - sum(apart.values()))

@@ -127,7 +127,7 @@ def check_atari(
     for number in range(frames):
         actions = np.array([lane.rng.integers(controls.ACTIONS) for lane in lanes], np.int32)
         m, c = play(m, c, rom, actions)
-        ours = jax.device_get((m.ram, machine.shown(m), m.bad))
+        ours = jax.device_get((m.ram, machine.last_screens(m), m.bad))
         after = jax.device_get(read_outcomes(rules, m.ram, before))
         gained = jax.device_get(outcomes.reward(rules, before.score, after))
         left = np.array(after.lives)

@@ -88,5 +88,5 @@ def test_programs_of_a_folder_and_the_share_read_again(tmp_path):
 def test_the_installed_xla_names_an_unknown_flag():
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_no_such_flag=1"
     given = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    found = child.without_unknown(given)
+    found = child.start_without_unknown_flags(given)
     assert found.unknown_flags == ("--xla_no_such_flag",) and found.platform == "cpu"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.api import played
+from jaxrl_fast.envs.api import checked_transition
 from jaxrl_fast.envs.native.mountain_car import MountainCar, MountainCarContinuous
 
 NUM_ENVS, NUM_STEPS = 100, 1000
@@ -42,7 +42,7 @@ def test_actions_outside_of_the_box_of_gymnax():
         state, _ = env.init(jax.random.key(0), 3)
         most = jnp.broadcast_to(env.spec.action.bounds()[1], (3, *env.spec.action.shape))
         noise = jax.random.split(jax.random.key(1), 3)
-        play = jax.jit(functools.partial(played, env, noise, state))
+        play = jax.jit(functools.partial(checked_transition, env, noise, state))
         jax.tree.map(np.testing.assert_array_equal, play(most), play(50 * most))
 
 

@@ -18,7 +18,7 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import jaxrl_fast as jf
 from jaxrl_fast import tree
-from jaxrl_fast.envs.api import Env, played
+from jaxrl_fast.envs.api import Env, checked_transition
 from jaxrl_fast.envs.export.spaces import to_space
 from jaxrl_fast.envs.export.stepper import MODES
 from jaxrl_fast.envs.host.gymnasium_spaces import space_of
@@ -207,7 +207,7 @@ def test_steps_equal_the_environments_steps():
     """The successors of CartPole, ends and time limit included, and new starts that were not there
     before."""
     env = jf.make("CartPole-v1", max_steps_in_episode=12)
-    transition = jax.jit(lambda state, action: played(env, (), state, action)[1])
+    transition = jax.jit(lambda state, action: checked_transition(env, (), state, action)[1])
     envs = jf.to_gymnasium(env, 16)
     obs, _ = envs.reset(seed=1)
     time, starts, truncations = np.zeros(16, np.int32), [obs], 0

@@ -11,7 +11,7 @@ import jaxrl_fast as jf
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.envs import registry, wrappers
-from jaxrl_fast.envs.api import Env, played
+from jaxrl_fast.envs.api import Env, checked_transition
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.spaces import Box, Discrete
 from jaxrl_fast.testing import check_env
@@ -159,7 +159,7 @@ class Level(wrappers.Wrapper):
 
     def transition(self, noise, state, action):
         inner, ends = state
-        inner, outcome = played(self.env, noise, inner, action)
+        inner, outcome = checked_transition(self.env, noise, inner, action)
         ends = ends.value + (outcome.terminated | outcome.truncated)
         return (inner, Lasting(ends)), outcome._replace(next_obs=self._seen(outcome.next_obs, ends))
 

@@ -80,7 +80,7 @@ def test_the_last_picture_is_the_end(entry_point, steps):
                             max_steps=3).frames
         assert cut is None if steps is None else [int(x.max()) for x in cut] == [0, 1, 2]
     finally:
-        registry._cached.cache_clear()
+        registry._make_cached.cache_clear()
         gymnasium_adapter.defaults.cache_clear(), gymnasium_adapter._own.cache_clear()
         del gymnasium.registry["Drawn-v0"]
 

@@ -173,7 +173,7 @@ class AtariEnv(Env):
         m, rams, earlier = machine.frames(game.machine, inputs, tables.rom)
         judged, draws = self._judge(game, rams)
         shade = functools.partial(preprocess.shade, colors=tables.colors)
-        pooled = tree.where(draws[-1], shade(machine.shown(m)[:, : self.rows]), game.pooled)
+        pooled = tree.where(draws[-1], shade(machine.last_screens(m)[:, : self.rows]), game.pooled)
         if self.maxpool and self.frameskip > 1:
             before = shade(earlier[:, : self.rows])
             pooled = jnp.maximum(pooled, tree.where(draws[-2], before, jnp.zeros_like(before)))

@@ -21,7 +21,7 @@ from jaxrl_fast.envs.atari import bits, opcodes, picture
 from jaxrl_fast.envs.atari.decode import Rom
 from jaxrl_fast.envs.atari.memory import Memory
 from jaxrl_fast.envs.atari.state import RIOT_RAM, WIDTH, Inputs, Machine
-from jaxrl_fast.envs.atari.words import Layout, Stored, packed, unpacked
+from jaxrl_fast.envs.atari.words import Layout, Stored, pack, unpack
 from jaxrl_fast.errors import brief
 
 NAME = "atari_frame"
@@ -109,7 +109,7 @@ def launch(
     def rows(array: jax.Array) -> jax.Array:
         return jnp.pad(array.reshape(-1, count), ((0, 0), (0, more)))
 
-    arrays = rows(jnp.stack(layout.pack(changing))), rows(m.ram.T), rows(_packed(m.screens))
+    arrays = rows(jnp.stack(layout.pack(changing))), rows(m.ram.T), rows(_pack_screens(m.screens))
     fixed = rows(jnp.stack(known.pack(m.view))), rows(jnp.stack(pressed.pack(inputs), 1))
 
     def program(*references):
@@ -124,7 +124,7 @@ def launch(
         # a lane that is not there does nothing
         done = jnp.ones_like(lane)
         m = m._replace(view=view, bad=jnp.where(valid, m.bad, 1), done=done, screens=(), ram=())
-        m = m._replace(**{name: packed(getattr(m, name)) for name in _HELD})
+        m = m._replace(**{name: pack(getattr(m, name)) for name in _HELD})
         memory = of_references(Rom(*tables), opcode, ram, screens, lane, lines)
 
         def frame(k: jax.Array, m: Machine) -> Machine:
@@ -143,7 +143,7 @@ def launch(
             return m
 
         m = jax.lax.fori_loop(0, frames, frame, m)
-        m = m._replace(**{name: unpacked(getattr(m, name)) for name in _HELD})._replace(view=())
+        m = m._replace(**{name: unpack(getattr(m, name)) for name in _HELD})._replace(view=())
         place = lane + 1 - m.done
         for i, word in enumerate(layout.pack(m)):
             triton.store(after.at[i, place], word, mask=valid)
@@ -165,7 +165,7 @@ def launch(
     state, ram, screens, spare, rams, (place,) = (x[:, :count] for x in found)
     # materialized: what reads a pixel of a transposed word in a fusion reads eight words for it
     screens, spare = jax.lax.optimization_barrier(
-        [_unpacked(words, lines) for words in (screens, spare)])
+        [_unpack_screens(words, lines) for words in (screens, spare)])
     m = layout.unpack(state)._replace(ram=ram.T, screens=screens, view=m.view)
     at = place[:, None, None]
     before = jnp.where(at == 0, screens[:, 0], screens[:, 1])
@@ -187,13 +187,13 @@ def _copy(
     jax.lax.while_loop(lambda i: _some(i < rows), row, jnp.zeros_like(lane))
 
 
-def _packed(screens: jax.Array) -> jax.Array:
+def _pack_screens(screens: jax.Array) -> jax.Array:
     """Return int32 [screens * lines * 40, N] of uint8 [N, screens, lines, 160], 4 pixels a word."""
     words = screens.reshape(len(screens), -1, _PIXELS)
     return jax.lax.bitcast_convert_type(words, jnp.int32).T
 
 
-def _unpacked(words: jax.Array, lines: int) -> jax.Array:
+def _unpack_screens(words: jax.Array, lines: int) -> jax.Array:
     return jax.lax.bitcast_convert_type(words.T, jnp.uint8).reshape(
         words.shape[1], -1, lines, WIDTH
     )

@@ -224,7 +224,7 @@ def run(m: Machine, inputs: Inputs, memory: Memory) -> Machine:
     return lax.while_loop(going, lambda m: step(m, inputs, memory), begin(m))
 
 
-def shown(m: Machine) -> jax.Array:
+def last_screens(m: Machine) -> jax.Array:
     """Return the screens of the last frame, uint8 [N, lines, 160]."""
     return jnp.where(m.turn[:, None, None] == 0, m.screens[:, 0], m.screens[:, 1])
 
@@ -244,9 +244,9 @@ def play(m: Machine, inputs: Inputs, rom: Rom, put: picture.Put = picture.scatte
     def frame(carry: tuple, inputs: Inputs) -> tuple:
         before = carry[0]
         after = run(before, inputs, memory)
-        return (after, shown(before)), after.ram[:, :RIOT_RAM]
+        return (after, last_screens(before)), after.ram[:, :RIOT_RAM]
 
-    (m, before), rams = lax.scan(frame, (m, shown(m)), inputs)
+    (m, before), rams = lax.scan(frame, (m, last_screens(m)), inputs)
     return Frames(m, rams, before)
 
 

@@ -42,7 +42,7 @@ def taps(source: int, target: int) -> Taps:
     return Taps(full[..., 0].T.astype(np.int32), full[..., 1].T.astype(np.float32))
 
 
-def _rounded(product: jax.Array, zero: jax.Array | None) -> jax.Array:
+def _round_product(product: jax.Array, zero: jax.Array | None) -> jax.Array:
     """Return `product`, rounded to float32 before any sum."""
     if zero is None:
         return product
@@ -50,12 +50,12 @@ def _rounded(product: jax.Array, zero: jax.Array | None) -> jax.Array:
     return jax.lax.bitcast_convert_type(bits, jnp.float32)
 
 
-def _weighted(x: Any, axis: int, target: int, zero: jax.Array | None) -> Any:
+def _weighted_sum(x: Any, axis: int, target: int, zero: jax.Array | None) -> Any:
     total, xp = None, x.__array_namespace__()
     for index, weight in zip(*taps(x.shape[axis], target), strict=True):
         shape = [1] * x.ndim
         shape[axis] = target
-        part = _rounded(xp.take(x, index, axis=axis) * weight.reshape(shape), zero)
+        part = _round_product(xp.take(x, index, axis=axis) * weight.reshape(shape), zero)
         total = part if total is None else total + part
     return total
 
@@ -70,8 +70,8 @@ def resize(picture: Any, height: int, width: int, zero: jax.Array | None = None)
         return picture
     if rows % height == 0 and columns % width == 0:
         return _blocks(picture, rows // height, columns // width)
-    total = _weighted(picture.astype(np.float32), 2, width, zero)
-    total = _weighted(total, 1, height, zero)
+    total = _weighted_sum(picture.astype(np.float32), 2, width, zero)
+    total = _weighted_sum(total, 1, height, zero)
     return total.round().clip(0, 255).astype(np.uint8)
 
 

@@ -45,7 +45,7 @@ def make(name: str, **settings: Any) -> AtariEnv:
     path = games.rom_path(name)
     game = path.stem
     rules = outcomes.rules(game)
-    emulator = ale.open_ale(_checked(path, game))
+    emulator = ale.open_ale(_check_image(path, game))
     ale.choose(emulator, env.mode, env.difficulty)
     actions = ale.actions(emulator, env.full_action_space)
     fires = env.use_fire_reset and ale.FIRE in actions
@@ -66,7 +66,7 @@ def make(name: str, **settings: Any) -> AtariEnv:
     return dataclasses.replace(env, **found)
 
 
-def _checked(path: Path, game: str) -> Path:
+def _check_image(path: Path, game: str) -> Path:
     """Return the image's path; raises ConfigError unless ALE knows it as the game's."""
     found = ale.known_as(path)
     if found != game:

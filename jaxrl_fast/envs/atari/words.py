@@ -76,13 +76,13 @@ class Layout:
             taken[word] |= ((1 << width) - 1) << start
         for word, bits in enumerate(taken):
             if bits:
-                found[word] = found[word] & _kept(bits) if bits != _ALL else 0
+                found[word] = found[word] & _keep_mask(bits) if bits != _ALL else 0
         for name, (word, start, _) in places.items():
             found[word] = found[word] | fields[name] << start
         return found
 
 
-def _kept(bits: int) -> int:
+def _keep_mask(bits: int) -> int:
     """Return the int32 whose bits are the others."""
     mask = ~bits & _ALL
     return mask - (mask >> 31 << 32)
@@ -135,12 +135,12 @@ def _layout_of(kind: type) -> Layout:
     return Layout(kind(*kind._fields))
 
 
-def packed(fields: Any) -> Packed:
+def pack(fields: Any) -> Packed:
     """Return a named tuple of int32 arrays as its words."""
     layout = _layout_of(type(fields))
     return Packed(layout, layout.pack(fields))
 
 
-def unpacked(held: Packed) -> Any:
+def unpack(held: Packed) -> Any:
     """Return the named tuple of `packed`."""
     return held._layout.unpack(held._words)

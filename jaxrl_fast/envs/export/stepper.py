@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.envs.api import LAST, Env, played, steps_by_base
+from jaxrl_fast.envs.api import LAST, Env, checked_transition, steps_by_base
 from jaxrl_fast.envs.resets import reset_after
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.types import lasting
@@ -81,7 +81,7 @@ def _build(env: Env, num_envs: int, mode: str) -> Programs:
             lambda x: jax.lax.dynamic_index_in_dim(x, carry.at, 0, keepdims=False), rows
         )
         if bare:
-            state, outcome = tree.strong(played(env, now(noise), carry.state, action))
+            state, outcome = tree.strong(checked_transition(env, now(noise), carry.state, action))
             frame = outcome.next_obs
         else:
             state, frame, outcome = env.step(noise.with_rows(now(noise.rows)), carry.state, action)

@@ -181,7 +181,7 @@ def _grid(env: Any, state: Any, params: Any) -> jax.Array:
 
 @functools.cache
 @loading.in_32_bits
-def _constructed(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
+def _construct(name: str, kwargs: tuple[tuple[str, Any], ...]) -> Any:
     """Return gymnax's object; cached, because it is static by identity."""
     listed = {k: list(v) if isinstance(v, tuple) else v for k, v in kwargs}
     try:
@@ -209,7 +209,7 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     # DeepSea's `action_mapping_key` is an array and no part of a name: its mapping stays
     constructor = {k: v for k, v in fields.defaults_of(factory).items()
                    if k != "action_mapping_key"}
-    params = _constructed(name, ()).default_params
+    params = _construct(name, ()).default_params
     params = {f.name: plain(getattr(params, f.name)) for f in dataclasses.fields(params)}
     # a float in BernoulliBandit
     return constructor, params | {"max_steps_in_episode": int(params["max_steps_in_episode"])}
@@ -250,7 +250,7 @@ def make(name: str, **settings: Any) -> GymnaxEnv:
                           low=0 if k in ("mapping_seed", "n_distractor") else 1)
     chosen = {k: settings[k] for k in constructor.keys() & settings.keys()
               if settings[k] != constructor[k]}
-    env = _constructed(name, tuple(sorted(chosen.items())))
+    env = _construct(name, tuple(sorted(chosen.items())))
     # DeepSea's and FrozenLake's time limits depend on the constructor
     defaults_here = env.default_params
     limit = settings.get("max_steps_in_episode", int(defaults_here.max_steps_in_episode))

@@ -180,7 +180,7 @@ def _as_given(space: Space, own: Any, given: Any) -> Space:
 def construct(source: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     """Return gymnax's object, one a set of arguments: it is static by identity."""
     try:
-        return _constructed(source, tuple(sorted(arguments.items())))
+        return _construct(source, tuple(sorted(arguments.items())))
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
@@ -188,5 +188,5 @@ def construct(source: Callable[..., Any], arguments: dict[str, Any]) -> Any:
 
 
 @functools.cache
-def _constructed(source: Callable[..., Any], arguments: tuple[tuple[str, Any], ...]) -> Any:
+def _construct(source: Callable[..., Any], arguments: tuple[tuple[str, Any], ...]) -> Any:
     return source(**dict(arguments))

@@ -12,14 +12,14 @@ from jaxrl_fast.envs.sources import Source
 PREFIX = "gymnax:"  # forces gymnax's original instead of a native environment of the same name
 
 
-def _registered(name: str) -> Any:
+def _find_registered(name: str) -> Any:
     """Return the object that a user registered in gymnax as `name`, or None."""
     bare = name.removeprefix(PREFIX)
     return loading.gymnax().registration._registry[bare] if loading.knows(bare) else None
 
 
 def _maker(name: str) -> own.Maker:
-    users, bare = _registered(name), name.removeprefix(PREFIX)
+    users, bare = _find_registered(name), name.removeprefix(PREFIX)
     if users:
         return own.maker(name, users)
     return own.Maker(functools.partial(adapter.make, bare), adapter.defaults(bare))
@@ -28,6 +28,6 @@ def _maker(name: str) -> own.Maker:
 SOURCE = Source(
     make=lambda name, **settings: _maker(name).make(**settings),
     settings=lambda name: _maker(name).settings, prefix=PREFIX, names=adapter.NAMES,
-    package="gymnax", install=loading.INSTALL, identity=_registered,
+    package="gymnax", install=loading.INSTALL, identity=_find_registered,
     known=lambda name: name in adapter.LEFT_OUT or loading.knows(name),
 )  # fmt: skip

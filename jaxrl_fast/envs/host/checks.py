@@ -15,13 +15,13 @@ from jaxrl_fast.types import EnvSpec
 
 
 @functools.lru_cache(maxsize=64)
-def _wanted(spec: EnvSpec, num_envs: int) -> Any:
+def _expected_shapes(spec: EnvSpec, num_envs: int) -> Any:
     return jax.eval_shape(lambda: zeros(spec.observation, (num_envs,)))
 
 
 def check(spec: EnvSpec, num_envs: int, obs: Any, ids: np.ndarray | None = None) -> None:
     """Raise HostError for observations of other shapes or dtypes, or not finite."""
-    wanted = _wanted(spec, num_envs)
+    wanted = _expected_shapes(spec, num_envs)
     if jax.tree.structure(wanted) != jax.tree.structure(obs):
         raise HostError(f"{spec.name} returned observations of another structure: "
                         f"{jax.tree.structure(obs)}")

@@ -40,7 +40,7 @@ class Checked(gymnasium.Wrapper):
                 and isinstance(found[1], dict)):
             raise misfit("the result of reset", "two values (observation, info), info a dict",
                          _form(found))
-        return _copied(self._seen, found[0], "observations"), found[1]
+        return _copy(self._seen, found[0], "observations"), found[1]
 
     def step(self, action: Any) -> tuple:
         found = self.env.step(action)
@@ -55,7 +55,7 @@ class Checked(gymnasium.Wrapper):
             terminated = _scalar(terminated, bool, "terminated")
         if type(truncated) is not bool:
             truncated = _scalar(truncated, bool, "truncated")
-        return _copied(self._seen, obs, "observations"), reward, terminated, truncated, info
+        return _copy(self._seen, obs, "observations"), reward, terminated, truncated, info
 
 
 def _form(found: Any) -> str:
@@ -65,7 +65,7 @@ def _form(found: Any) -> str:
     return f"{len(found)} values" + (f", the last {type(found[-1]).__name__}" if found else "")
 
 
-def _copied(space: Any, observation: Any, name: str) -> Any:
+def _copy(space: Any, observation: Any, name: str) -> Any:
     if isinstance(space, spaces.Dict):
         if not isinstance(observation, dict) or not observation.keys() >= space.spaces.keys():
             got = (
@@ -73,12 +73,12 @@ def _copied(space: Any, observation: Any, name: str) -> Any:
                 else _form(observation)
             )
             raise misfit(name, f"a dict with {', '.join(map(str, space.spaces))}", got)
-        return {key: _copied(inner, observation[key], f"{name}[{key!r}]")
+        return {key: _copy(inner, observation[key], f"{name}[{key!r}]")
                 for key, inner in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         if not isinstance(observation, (tuple, list)) or len(observation) != len(space.spaces):
             raise misfit(name, f"a tuple of {len(space.spaces)} values", _form(observation))
-        return tuple(_copied(inner, observation[i], f"{name}[{i}]")
+        return tuple(_copy(inner, observation[i], f"{name}[{i}]")
                      for i, inner in enumerate(space.spaces))
     found = np.array(observation)
     if found.shape != space.shape:

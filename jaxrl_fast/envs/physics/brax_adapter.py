@@ -106,7 +106,7 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _constructed(name: str, backend: str, items: tuple[tuple[str, Any], ...]) -> Any:
+def _construct(name: str, backend: str, items: tuple[tuple[str, Any], ...]) -> Any:
     """Return brax's object, one a set of arguments: it is static by identity."""
     # its arrays must be concrete, also within a trace
     with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
@@ -124,13 +124,13 @@ def make(name: str, **settings: Any) -> BraxEnv:
     backend, ours = given.pop("backend"), {k: given.pop(k) for k in physics.ABOUT}
     check_choice("env.backend", backend, BACKENDS)
     for k, value in given.items():
-        given[k] = _checked(f"env.{k}", value, known[k])
-    env = _constructed(name, backend, tuple(sorted(given.items())))
+        given[k] = _check_argument(f"env.{k}", value, known[k])
+    env = _construct(name, backend, tuple(sorted(given.items())))
     with mujoco_tools.quiet():
         return BraxEnv(name, env, action=Box(-1.0, 1.0, (env.action_size,)), **ours)
 
 
-def _checked(argument: str, value: Any, default: Any) -> Any:
+def _check_argument(argument: str, value: Any, default: Any) -> Any:
     """Return a constructor's argument in its default's kind."""
     if isinstance(default, bool):
         fields.check_bool(argument, value)

@@ -86,7 +86,7 @@ def defaults(name: str) -> dict[str, Any]:
 
 
 @functools.cache
-def _constructed(name: str, ctrl_dt: float, sim_dt: float) -> Any:
+def _construct(name: str, ctrl_dt: float, sim_dt: float) -> Any:
     """Return Playground's object, one a set of arguments: it is static by identity."""
     overrides = {"impl": "jax", "ctrl_dt": ctrl_dt, "sim_dt": sim_dt}
     with mujoco_tools.quiet(), jax.ensure_compile_time_eval():
@@ -101,7 +101,7 @@ def make(name: str, **settings: Any) -> PlaygroundEnv:
     physics.check_number("env.ctrl_dt", ctrl_dt, float(sim_dt))
     if abs(ctrl_dt / sim_dt - round(ctrl_dt / sim_dt)) > 1e-6:  # Playground would round silently
         raise ConfigError("env.ctrl_dt", ctrl_dt, f"a multiple of env.sim_dt = {sim_dt}")
-    env = _constructed(name, float(ctrl_dt), float(sim_dt))
+    env = _construct(name, float(ctrl_dt), float(sim_dt))
     low, high = env.mj_model.actuator_ctrlrange.T
     with mujoco_tools.quiet():
         return PlaygroundEnv(name, env, action=Box(tuple(low), tuple(high), (env.action_size,)),

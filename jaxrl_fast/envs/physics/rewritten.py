@@ -24,10 +24,10 @@ FEW, MANY = 8, 64  # numbers that a product sums over; rows that are added by sl
 def rewritten(f: Callable[..., list[jax.Array]], *args: jax.Array) -> list[jax.Array]:
     """Return f(*args), its operations rewritten."""
     closed = jax.make_jaxpr(f)(*args)
-    return _evaluated(closed.jaxpr, closed.consts, args)
+    return _evaluate(closed.jaxpr, closed.consts, args)
 
 
-def _evaluated(jaxpr: core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+def _evaluate(jaxpr: core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
     _run(jaxpr.eqns, values)
     return [_read(values, x) for x in jaxpr.outvars]
@@ -49,14 +49,14 @@ def _run(eqns: Sequence[core.JaxprEqn], values: dict) -> None:
 
 
 def _plain(eqn: core.JaxprEqn, given: list) -> list:
-    if all(map(_known, given)) and not any(jnp.issubdtype(x.aval.dtype, jnp.inexact)
+    if all(map(_is_concrete, given)) and not any(jnp.issubdtype(x.aval.dtype, jnp.inexact)
                                            for x in eqn.outvars):
         with jax.ensure_compile_time_eval():  # an index
             return _bound(eqn, given)
     return _bound(eqn, given)
 
 
-def _known(x: Any) -> bool:
+def _is_concrete(x: Any) -> bool:
     return not isinstance(x, jax.core.Tracer)
 
 
@@ -65,9 +65,9 @@ def _bound(eqn: core.JaxprEqn, given: list) -> list:
     return list(found) if eqn.primitive.multiple_results else [found]
 
 
-def _inlined(eqn: core.JaxprEqn, given: list) -> list:
+def _inline(eqn: core.JaxprEqn, given: list) -> list:
     inner = eqn.params["jaxpr"]
-    return _evaluated(inner.jaxpr, inner.consts, given)
+    return _evaluate(inner.jaxpr, inner.consts, given)
 
 
 def _scan(eqn: core.JaxprEqn, given: list) -> list:
@@ -87,7 +87,7 @@ def _scan(eqn: core.JaxprEqn, given: list) -> list:
     def body(carry: Any, xs: Any) -> Any:
         values = fixed | dict(zip(jaxpr.invars[consts:], [*carry, *xs], strict=True))
         _run(inside, values)
-        out = [_read(values, _renamed(names, x)) for x in jaxpr.outvars]
+        out = [_read(values, _rename(names, x)) for x in jaxpr.outvars]
         return out[:carries], out[carries:]
 
     start, xs = given[consts : consts + carries], given[consts + carries :]
@@ -106,12 +106,12 @@ def _counts(params: dict[str, Any]) -> tuple[int, int]:
 def _flat(eqns: Sequence[core.JaxprEqn], names: dict) -> Iterator[core.JaxprEqn]:
     """Yield equations, those of functions inside too; names: new variables by the old ones."""
     for eqn in eqns:
-        given = [_renamed(names, x) for x in eqn.invars]
+        given = [_rename(names, x) for x in eqn.invars]
         inner = eqn.params.get("jaxpr") if eqn.primitive.name == "jit" else None
         if inner is not None and not inner.consts:
             inside = dict(zip(inner.jaxpr.invars, given, strict=True))
             yield from _flat(inner.jaxpr.eqns, inside)
-            names.update((old, _renamed(inside, x))
+            names.update((old, _rename(inside, x))
                          for old, x in zip(eqn.outvars, inner.jaxpr.outvars, strict=True))
         else:
             made = [new(x.aval) for x in eqn.outvars]
@@ -119,7 +119,7 @@ def _flat(eqns: Sequence[core.JaxprEqn], names: dict) -> Iterator[core.JaxprEqn]
             yield eqn.replace(invars=given, outvars=made)
 
 
-def _renamed(names: dict, x: Any) -> Any:
+def _rename(names: dict, x: Any) -> Any:
     return x if isinstance(x, core.Literal) else names.get(x, x)
 
 
@@ -129,7 +129,7 @@ def _scatter_add(eqn: core.JaxprEqn, given: list) -> list:
     axes = where.scatter_dims_to_operand_dims
     rows = [d for d in range(updates.ndim) if d not in where.update_window_dims]
     plain = where.inserted_window_dims == axes and not where.operand_batching_dims
-    if (len(axes), len(rows)) != (1, 1) or not plain or not _known(indices):
+    if (len(axes), len(rows)) != (1, 1) or not plain or not _is_concrete(indices):
         return _plain(eqn, given)
     axis, index = axes[0], np.asarray(indices).ravel()
     updates = jnp.moveaxis(updates, rows[0], axis)
@@ -161,4 +161,4 @@ def _product(eqn: core.JaxprEqn, given: list) -> list:
     return [functools.reduce(operator.add, terms).astype(eqn.outvars[0].aval.dtype)]
 
 
-RULES = {"jit": _inlined, "scan": _scan, "scatter-add": _scatter_add, "dot_general": _product}
+RULES = {"jit": _inline, "scan": _scan, "scatter-add": _scatter_add, "dot_general": _product}
