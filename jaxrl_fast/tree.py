@@ -233,3 +233,10 @@ def _plain(value: Any) -> str:
         start, end = (", ".join(map(repr, part)) for part in (value[:2], value[-1:]))
         return f"({start}, ... {end})"
     return repr(value)
+
+
+def used_inputs(jaxpr: Any) -> list[bool]:
+    """Return for each input of a jaxpr whether an output uses it; False is certain."""
+    from jax.interpreters.partial_eval import dce_jaxpr
+
+    return dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1]

@@ -117,6 +117,7 @@ def test_the_flag_of_another_library_suggests_ours(run_cli):
     for flag, ours in (
         ("--gamma", "--algo.discount"), ("--algo.lr", "--algo.learning-rate"),
         ("--total-timesteps", "--total-steps"), ("--capture-video", "--video-every"),
+        ("--env.discount", "--algo.discount"), ("--algo.total-steps", "--total-steps"),
         ("--track", "--wandb"), ("--env.reward-scal", "--env.reward-scale"),
     ):  # fmt: skip
         code, _, err = run_cli("train", "ppo", "CartPole-v1", flag, "1")

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MOVED = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md",
          "CONTRIBUTING.md": "CONTRIBUTING.md"}
 FOLDERS = {"Algorithms": "algorithms", "Benchmarks": "benchmarks", "Decisions": "decisions"}
-FENCED = re.compile(r"(^```.*?^```)", re.DOTALL | re.MULTILINE)
+FENCED = re.compile(r"(^ *```.*?^ *```)", re.DOTALL | re.MULTILINE)
 # a code block of a numbered list: GitHub wants 7 spaces, Python-Markdown 8
 IN_LIST = re.compile(r"(?<=\n\n)(?: {7,}\S.*\n)+")
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")

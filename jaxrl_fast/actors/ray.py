@@ -29,7 +29,6 @@ from jaxrl_fast.actors.handover import Handover, Rollout
 from jaxrl_fast.actors.watch import Limits, Watch
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.envs.host.api import HostEnv, HostError
-from jaxrl_fast.envs.tracing import used_inputs
 from jaxrl_fast.errors import ConfigError, brief
 from jaxrl_fast.logs.walltime import WallTime
 
@@ -201,7 +200,7 @@ def read_in_acting(run: Run, agent: Any) -> list[bool]:
         return [algo.act(acting, actor.carry, actor.obs, noise, clock, mode)
                 for mode in ("random", "sample")]
 
-    return used_inputs(jax.make_jaxpr(act)(agent).jaxpr)
+    return tree.used_inputs(jax.make_jaxpr(act)(agent).jaxpr)
 
 
 def _begin_cluster(actors: int) -> None:

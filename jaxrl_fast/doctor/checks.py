@@ -81,7 +81,8 @@ def no_card(facts: Facts) -> Advice | None:
     plugins = [name for name in known.PLUGINS if name in facts.versions]
     if found.platform != "cpu" or found.chosen or facts.machine.nvidia or not plugins:
         return None
-    text = f"{plugins[0]} is installed, but no NVIDIA card is visible: JAX runs on the CPU"
+    text = (f"{plugins[0]} is installed, but no NVIDIA card is visible: JAX runs on the CPU; a "
+            "container sees one if it is started with --gpus all")
     return Advice("no_card", "note", text, "docker run --gpus all IMAGE doctor")
 
 

@@ -100,10 +100,12 @@ def found_devices() -> list[jax.Device]:
     try:
         return jax.devices()
     except (RuntimeError, AssertionError) as error:  # AssertionError: a platform without a plugin
+        if not jax.config.jax_platforms:
+            raise
         why = f"{first_line(error)}. " if str(error) else ""
         raise ConfigError("JAX_PLATFORMS", jax.config.jax_platforms,
-                          f"platforms with a device here, such as 'cpu'. {why}Unset, it takes the "
-                          "best one; `jaxrl-fast doctor` looks for more") from error
+                          f"platforms with a device here, such as 'cpu'. {why}Without it JAX takes "
+                          "the best platform; `jaxrl-fast doctor` looks for more") from error
 
 
 def population_of(config: RunConfig, size: int | None = None) -> Population:

@@ -98,7 +98,7 @@ def modules_of(name: str) -> tuple[str, ...]:
 
 
 def on_host(name: str) -> bool:
-    """Return whether environments of the source of `name` step on the host; makes none."""
+    """Return whether environments of the source of `name` step on the host, without making one."""
     source = _owner(name)
     return source is not None and source.on_host
 

@@ -12,8 +12,3 @@ def depends_on_inputs(jaxpr: Any, first: int | None = None) -> list[bool]:
     jaxpr = jaxpr.replace(eqns=[e for e in jaxpr.eqns if e.outvars])  # a print reads for no output
     outputs = range(len(jaxpr.outvars))
     return [any(dce_jaxpr(jaxpr, [i == j for j in outputs])[1][:first]) for i in outputs]
-
-
-def used_inputs(jaxpr: Any) -> list[bool]:
-    """Return for each input of a jaxpr whether an output uses it; False is certain."""
-    return dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1]

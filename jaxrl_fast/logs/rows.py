@@ -117,7 +117,8 @@ def measure(env_steps: int, sums: Mapping[str, Mean],
             values[name] = np.where(mean.count > 0, mean.total / mean.count, np.nan)
         bad = (mean.count > 0) & ~np.isfinite(values[name])
         faults += [(member, f"{name} is {values[name][member]}") for member in _where(bad)]
-    faults.sort(key=lambda fault: not fault[1].startswith("episode_return"))  # no loss spoils it
+    # a return is not the result of a loss
+    faults.sort(key=lambda fault: not fault[1].startswith("episode_return"))
     faults = [(m, "observations are not finite") for m in _where(seen.total > 0)] + faults
     faults += [(m, "actions are not finite") for m in _where(seen.count > 0)]  # may be a result
     return Measured(env_steps,

@@ -3,8 +3,8 @@
 A GPU pays for launches and for each wait of the host: loops of small steps are unrolled there, and
 few branches and trip counts depend on data (docs/decisions/gpu-programs.md). A CPU pays for
 operations. The platform is the default device's, or a `known` one: `with known("cuda")` a process
-without a GPU traces the program that a GPU runs. On another platform such a program is as right,
-and slower.
+without a GPU traces the program that a GPU runs. On another platform such a program gives the same
+numbers to rounding, more slowly.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jaxrl_fast.ops import sums
 
 GPUS = ("cuda", "rocm")
 ALL = "all"
-# `with known("cpu")`: trace for this platform; ALL: for every one; None: the default device's
+# `with known("cpu")`, "cuda", "rocm" or "tpu"; ALL: trace for each; None: the default device's
 known = jax.make_user_context(None)
 
 
@@ -92,7 +92,7 @@ def by_platform(special: dict[str, Callable], default: Callable, *args: Any) -> 
 
 
 def reaches_a_gpu() -> bool:
-    """Return whether a GPU may run what is traced; ALL platforms count if this process has one."""
+    """Return whether a GPU may run the traced program; for ALL: whether this process has a GPU."""
     return (platform() or platform_of(jax.devices()[0])) in GPUS
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError, first_line
 from jaxrl_fast.ops import optax_text, optim
 
@@ -168,10 +169,12 @@ def _problem(optimizer: Any) -> str:
 
 
 @functools.lru_cache(256)
-def _moves(optimizer: Callable) -> tuple[float, float]:
-    """Return how far three steps along one gradient climb, at two rates; runs on the device."""
+def _moves(optimizer: Callable) -> tuple[float, bool]:
+    """Return the climb of three steps along one gradient, and whether it depends on the rate.
 
-    @jax.jit
+    Runs on the device.
+    """
+
     def moved(rate):
         params, grads = jnp.ones(3), jnp.ones(3)
         own = optim.stock(make(optimizer))
@@ -180,7 +183,9 @@ def _moves(optimizer: Callable) -> tuple[float, float]:
             params, state = own.step(rate, params, grads, state)
         return jnp.sum(params) - 3.0
 
-    return float(moved(jnp.float32(1e-3))), float(moved(jnp.float32(2e-3)))
+    rate = jnp.float32(1e-3)
+    (depends,) = tree.used_inputs(jax.make_jaxpr(moved)(rate).jaxpr)
+    return float(jax.jit(moved)(rate)), depends
 
 
 @functools.lru_cache(256)
@@ -197,17 +202,16 @@ def check_descends(optimizer: Any, rate: Any) -> None:
                           f"a schedule of rates from 0 on; this one begins with {_first(rate):g}")
     if not callable(optimizer):
         return
-    slow, fast = _moves(optimizer)
-    if slow > 1e-6:
+    climb, depends = _moves(optimizer)
+    if climb > 1e-6:
         raise ConfigError(
             "optimizer", _shown(optimizer),
             "an optimizer whose updates descend when they are added, as optax's do: "
             "scale_by_adam() and the like need optax.scale_by_learning_rate(rate) behind them",
         )  # fmt: skip
-    if slow == fast != 0:
-        raise ConfigError("optimizer", _shown(optimizer), "a function that uses the learning rate "
-                          "which it is given: a rate or schedule of yours is the setting "
-                          "learning_rate")
+    if not depends and climb:
+        raise ConfigError("optimizer", _shown(optimizer), "a function that uses its argument, the "
+                          "learning rate; a rate or schedule of yours is the setting learning_rate")
 
 
 def make(optimizer: Any) -> Callable[[Any], Any]:

@@ -161,15 +161,15 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
             last = parse_metadata(number, checkpoints.meta("last", number), grid)
     if total_steps is not None and all(last.progress.reached):
         new = dataclasses.replace(new, target_return=None)
-    prepared = prepare(algo, env, new, size=len(last.members))
-    done = prepared.grid.env_steps(last.progress.rows)
+    done = grid.env_steps(last.progress.rows)
     if last.env_steps not in (None, done):
         raise ConfigError("config", str(Path(path) / "config.json"),
                           f"the file that the run wrote: its checkpoint is at {last.env_steps:,} "
-                          f"steps, and at {done:,} by the numbers there (total_steps, horizon, "
-                          "log_every, num_envs, num_steps). --total-steps sets a new end")
+                          "steps, and its settings (total_steps, horizon, log_every, num_envs, "
+                          f"num_steps) put it at {done:,}. total_steps of a resume sets a new end")
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
+    prepared = prepare(algo, env, new, size=len(last.members))
     if not part:
         _warn_of_horizon(new)
     return run_prepared(prepared, lambda: RunDir(path), around, last)

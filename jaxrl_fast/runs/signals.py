@@ -70,7 +70,7 @@ AGAIN = 1.0  # a later signal counts as another one
 class Signals:
     """A context that notes the first SIGINT, SIGTERM or SIGHUP; `at_once` raises Stopped.
 
-    SIGHUP comes from a terminal that closes; one that is ignored (`nohup`) stays ignored.
+    A closing terminal sends SIGHUP. Under `nohup` it stays ignored.
 
     Signals within a second are one: `timeout` signals a process, then its group with it. With
     several processes SIGTERM is JAX's: all stop after the same chunk (`poll`), and Ctrl-C becomes a

@@ -17,16 +17,15 @@ def nearest(name: str, names: Iterable[str]) -> str:
     The words of flags are compared without their groups: --algo.a is not near --algo.b.
     """
     names, group = list(names), _group(name)
-    words: dict[str, str] = {}
-    for known in [n for n in names if group and _group(n) == group] or names:
-        words.setdefault(_bare(known), known)
+    same = [n for n in names if group and _group(n) == group] or names
+    words = {_bare(known): known for known in reversed(same)}  # the first of equal words
     close = difflib.get_close_matches(_bare(name), words, n=1, cutoff=0.6)
-    found = synonym(name, words) or (close[0] if close else None)
-    return f"; did you mean {words[found]!r}?" if found else ""
+    found = synonym(name, same) or synonym(name, names) or (words[close[0]] if close else None)
+    return f"; did you mean {found!r}?" if found else ""
 
 
 def synonym(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that is `name`, or that other libraries call so, or None."""
+    """Return the known name that equals `name` or has it as a synonym, or None."""
     theirs = _bare(name)
     return next((known for known in names
                  if theirs in (_bare(known), *SYNONYMS.get(_bare(known), ()))), None)

@@ -55,8 +55,8 @@ def sweep_report(path: Path, modules: Sequence[str] = (), refresh: bool = False)
     ended = (path / "table.csv").is_file()
     state = "in training" if going else "finished" if ended else "not finished"
     lineage = _lineage(result)
-    changed = ("<p>PBT changed the settings: here and below they are those of the start. best.json "
-               "has the last ones of the best member.</p>" if lineage else "")
+    changed = ("<p>PBT changed the settings. This page shows those of the start; best.json has the "
+               "final settings of the best member.</p>" if lineage else "")
     parts = [
         f"<h1>{escape(shown.title(result))}</h1>",
         f'<p class="soft">{escape(f"{path}: {state}. {subject.where()}")}</p>',

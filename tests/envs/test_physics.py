@@ -238,7 +238,7 @@ def test_leaves_read_in_nested_programs_are_found():
         return jax.lax.scan(lambda carry, _: ((carry[0] + b, carry[1] * c), ()), (0.0, a),
                             length=2)[0][0]
 
-    read = lambda f: tracing.used_inputs(jax.make_jaxpr(f)(1.0, 2.0, 3.0).jaxpr)
+    read = lambda f: tree.used_inputs(jax.make_jaxpr(f)(1.0, 2.0, 3.0).jaxpr)
     assert (
         read(lambda *args: jnp.sin(jax.jit(lambda a, b, c: (a, b * c))(*args)[1]))
         == [False, True, True]

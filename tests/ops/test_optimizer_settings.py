@@ -187,8 +187,8 @@ def test_an_optimizer_that_climbs_is_refused():
                          ids=["number", "schedule"])
 def test_an_optimizer_with_a_rate_of_its_own_is_refused(rate):
     """learning_rate would do nothing: a sweep over it would train equal members."""
-    with pytest.raises(jf.ConfigError, match=r"optimizer must be a function that uses the learning "
-                                             r"rate.*setting learning_rate"):
+    with pytest.raises(jf.ConfigError, match=r"optimizer must be a function that uses its "
+                                             r"argument.*setting learning_rate"):
         jf.PPO(optimizer=lambda _: optax.adam(rate)).bind(jf.make("CartPole-v1").spec)
 
 
@@ -276,6 +276,10 @@ def test_a_step_is_optaxs_on_each_layer(optimizer):
     grads = jax.tree.map(lambda x: jnp.cos(7 * x), PARAMS)
     same = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7)
     jax.tree.map(same, ours(jnp.float32(0.01), grads), theirs(grads))
+
+
+def test_a_rate_that_a_later_clip_hides_is_used():
+    settings.check_descends(lambda rate: optax.chain(optax.sgd(rate), optax.clip(1e-4)), 1e-3)
 
 
 def test_rates_are_traced():

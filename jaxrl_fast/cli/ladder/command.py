@@ -91,16 +91,20 @@ def ladder(argv: list[str], known: Sequence[Rung] = ladders.RUNGS,
 
 @contextlib.contextmanager
 def terminable() -> Iterator[None]:
-    """Turn SIGTERM into Ctrl-C while a rung does not handle it."""
+    """Turn SIGTERM and SIGHUP into Ctrl-C while a rung does not handle them."""
 
     def stop(signum: int, frame: Any) -> None:
         raise Stopped(signum)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    both = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGHUP)}
+    before = {n: old for n, old in both.items() if old != signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def report(found: Sequence[Climb], out: Path) -> None:

@@ -125,7 +125,7 @@ class AtariEnv(Env):
 
     def on_device(self, parts: int = 1) -> AtariEnv:
         """Return the environment; raises ConfigError on a CPU without `on_cpu`."""
-        if jax.default_backend() == "cpu" and not self.on_cpu and not lowering.reaches_a_gpu():
+        if lowering.platform() == "cpu" and not self.on_cpu:
             slow = "the emulator in JAX is 200 times as slow as ALE there"
             valid = f"True on a CPU: {slow}; ale:{self.name} is for CPUs"
             raise ConfigError("env.on_cpu", False, valid)

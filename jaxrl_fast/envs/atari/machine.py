@@ -258,7 +258,10 @@ def by_platform(m: Machine, inputs: Inputs, rom: Rom) -> Frames:
         special["cuda"] = lambda *args: Frames(*kernel.launch(run, *args))
     if runtime.loops_are_kernels():
         special["cpu"] = functools.partial(play, put=picture.one_by_one)
-    return lowering.by_platform(special, play, m, inputs, rom)
+    # a kernel for CUDA alone: a program of a process with a card may still run on its CPU
+    every = lowering.ALL if "cuda" in special else None
+    with lowering.known(lowering.known.value or every):
+        return lowering.by_platform(special, play, m, inputs, rom)
 
 
 @jax.custom_batching.custom_vmap

@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl_fast import random
-from jaxrl_fast.envs.tracing import depends_on_inputs, used_inputs
+from jaxrl_fast import random, tree
+from jaxrl_fast.envs.tracing import depends_on_inputs
 from jaxrl_fast.errors import ConfigError, check_int, first_line, float32, nearest
 from jaxrl_fast.values import real
 
@@ -172,7 +172,7 @@ class Randomizer:
         except (jax.errors.JAXTypeError, TypeError) as error:
             valid = f"leaves that this backend can vary: {first_line(error)}"
             raise ConfigError("env.randomize", ", ".join(names), valid) from None
-        for name, is_used in zip(names, used_inputs(closed.jaxpr), strict=True):
+        for name, is_used in zip(names, tree.used_inputs(closed.jaxpr), strict=True):
             if not is_used:
                 valid = (
                     f"a leaf that this backend and environment read ({_OTHERS}); it would change "

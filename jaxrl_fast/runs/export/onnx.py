@@ -15,6 +15,7 @@ from jax.interpreters import partial_eval
 
 from jaxrl_fast.errors import ConfigError, brief, import_optional
 from jaxrl_fast.files import folders
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.runs.export.policy import batch_of, policy_of
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def export(agent: Agent, path: Path) -> None:
              *batch_of(policy.memory, "batch")]
     ends = [f"{name}.next" for name in policy.names]
     try:
-        with contextlib.redirect_stdout(io.StringIO()), _quiet("onnx_ir"):
+        with (lowering.known("cpu"), contextlib.redirect_stdout(io.StringIO()), _quiet("onnx_ir")):
             model = to_onnx(
                 step, given, model_name=f"{agent.algo.name} on {agent.environment}",
                 input_names=[*names, *policy.names], output_names=["action", *ends],
