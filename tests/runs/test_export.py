@@ -20,6 +20,7 @@ from helpers import runs as tools
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.cli.export import _hints
 from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.runs.export.policy import policy_of, zeros
 
 
@@ -146,6 +147,14 @@ def test_onnx_acts_as_the_agent(agent, tmp_path, caplog):
         None, dict(zip(names, [*jax.tree.leaves(obs), *memory], strict=True)))
     check(agent, call)
     check(agent, call, 1)
+
+
+@pytest.mark.onnx
+def test_an_onnx_file_is_the_same_on_a_machine_with_a_card(tmp_path):
+    agent = new("ppo", "CartPole-v1")
+    here = agent.export(tmp_path / "here.onnx", "onnx").read_bytes()
+    with lowering.known("cuda"):
+        assert agent.export(tmp_path / "there.onnx", "onnx").read_bytes() == here
 
 
 @pytest.mark.onnx
