@@ -31,7 +31,6 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 # It imports jaxrl_fast, which sets XLA flags before the backend starts.
-from helpers import kept  # noqa: E402
 from helpers import runs as tools  # noqa: E402
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
@@ -77,7 +76,6 @@ if folder := runtime.enable_compile_cache():
 gc.set_threshold(50_000, 20, 10)
 # started before a test asks for several seeds, so that this process keeps the devices that it has
 jax.devices()
-FUNCTIONS = kept.keep()
 
 
 def pytest_collection_modifyitems(items):
@@ -111,7 +109,6 @@ _most_bytes = [2 * 2**30]
 @pytest.fixture(autouse=True, scope="module")
 def _freeze_after_a_file():
     yield
-    FUNCTIONS.clear()
     _freeze()
 
 
@@ -121,21 +118,12 @@ def _forget_programs():
     traced again is slow."""
     yield
     if _resident_bytes() > _most_bytes[0]:
-        FUNCTIONS.clear()
         jax.clear_caches()
         gc.unfreeze()
         _freeze()
         # glibc keeps what is free, and the process stays as large
         getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
         _most_bytes[0] = max(2 * 2**30, _resident_bytes() + 2**30)
-
-
-@pytest.fixture(autouse=True)
-def forget_patched_programs(monkeypatch):
-    """Forget functions that a test may have traced with a name of its own in them."""
-    forget = lambda: FUNCTIONS.clear() if monkeypatch._setattr else None
-    yield forget
-    forget()
 
 
 @pytest.fixture(autouse=True)
@@ -176,7 +164,7 @@ def clock():
 
 @pytest.fixture
 def every_platform():
-    """Programs of this test are traced for every platform, not for this process's alone."""
+    """Trace this test's programs for every platform, not for this process's alone."""
     with lowering.known(lowering.ALL):
         yield
 

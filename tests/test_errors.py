@@ -72,7 +72,7 @@ def test_a_setting_of_another_library_suggests_ours(make, ours):
         make()
 
 
-def test_a_setting_of_the_algorithm_is_sent_there_under_its_name():
+def test_a_setting_of_the_algorithm_names_the_algorithms_argument():
     for given in ("num_envs", "n_envs"):
         with pytest.raises(ConfigError, match=rf"{given} must be given .*jf.PPO\(num_envs=8\)"):
             run_config(100, {given: 8}, jf.PPO())
@@ -136,7 +136,7 @@ def test_a_resume_names_the_command_that_changes_settings(flag, run_cli):
                                       "another run\n")
 
 
-def test_one_module_in_place_of_a_list_is_named(tmp_path):
+def test_modules_given_as_text_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"modules must be .* got 'my_env'"):
         jf.load(tmp_path, modules="my_env")

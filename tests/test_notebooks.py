@@ -124,11 +124,12 @@ def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
     """Each cell has one output, its curve, which is updated in place, and no error."""
     manager, client, folder = kernel
     execute(client, FRESH.format(str(folder / "interrupted")))
-    kinds, texts = [], []
+    kinds, texts, streams = [], [], set()
 
     def look(message):
         """Interrupt at the second update of the cell."""
         kinds.append(message["msg_type"])
+        streams.add(message["content"].get("name"))
         texts.append(message["content"].get("text", ""))
         if message["msg_type"] == "update_display_data" and kinds.count("update_display_data") == 2:
             manager.interrupt_kernel()
@@ -138,6 +139,7 @@ def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
         reply = client.execute_interactive(code, timeout=100, output_hook=look)
         assert reply["content"]["status"] == "ok" and "error" not in kinds
         assert kinds.count("display_data") == 1 and kinds.count("update_display_data") >= 2
+    assert "stderr" not in streams  # a notebook shows it as an error
     told = "".join(texts)
     assert told.count("`resume()` of the run goes on") == 2 and "True True\n" in told, told
 

@@ -209,7 +209,7 @@ def check_descends(optimizer: Any, rate: Any) -> None:
             "an optimizer whose updates descend when they are added, as optax's do: "
             "scale_by_adam() and the like need optax.scale_by_learning_rate(rate) behind them",
         )  # fmt: skip
-    if not depends and climb:
+    if not depends:
         raise ConfigError("optimizer", _shown(optimizer), "a function that uses its argument, the "
                           "learning rate; a rate or schedule of yours is the setting learning_rate")
 

@@ -641,7 +641,7 @@ TABLE = [
         "checkpoint must be ",
         damage=config(algorithm__settings__hidden=[12])),
     row("resume another algorithm's checkpoint", "train --resume {run} --total-steps 2000",
-        "config must be ", "576 by the numbers there",
+        "config must be ", "put it at 576",
         damage=config(algorithm={"name": "dqn", "settings": {"learning_starts": 64}})),
     row("resume with a damaged log", "train --resume {run} --total-steps 2000", "metrics must be ",
         "line 2 is damaged",

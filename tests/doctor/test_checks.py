@@ -73,6 +73,11 @@ def test_an_idle_card_has_its_reason(given, text):
     assert text in one.text
 
 
+def test_a_chosen_cpu_needs_no_card():
+    assert not found("no_card", facts(versions={"jax-cuda12-plugin": "1"},
+                                      backend={"chosen": "cpu"}))
+
+
 def test_a_card_that_others_use_a_little_lowers_numbers_only():
     half = dataclasses.replace(CARD, utilization=0.5)
     (one,) = found("busy_card", facts(GPU, machine={"cards": (half,)}))

@@ -37,6 +37,8 @@ def traced(algo, env):
 
     return jax.eval_shape(whole, jax.random.key(0))
 
+pytestmark = pytest.mark.usefixtures("every_platform")
+
 
 def wide(shapes):
     return [jax.tree_util.keystr(path)

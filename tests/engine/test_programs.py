@@ -62,12 +62,14 @@ def callbacks(traced_program) -> list[str]:
 
 @BOTH
 @pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_any_program(name, members):
     for program in traced(name, members=members).values():
         assert program is None or callbacks(program) == []
 
 
 @BOTH
+@pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_make_train(name):
     train = jf.make_train(tools.algorithm(name), tools.environment(), tools.TOTAL, eval_every=320,
                           eval_episodes=4)
@@ -163,6 +165,7 @@ def test_metrics_are_a_sum_and_a_count_a_row(name):
 
 
 @BOTH
+@pytest.mark.usefixtures("every_platform")
 def test_no_leaf_of_the_state_is_weakly_typed(name):
     """A weak leaf would come back strong and cost a second compile."""
     made, _state = build(name)
@@ -186,8 +189,7 @@ def test_programs_compiled_before_the_first_update(count, everything, beside, co
     assert [x for x in options if x] == [runtime.once_options("cpu")]
 
 
-def test_functions_live_as_long_as_their_runs_and_the_latest_runs_longer(monkeypatch):
-    monkeypatch.setattr(programs, "_latest", [])  # as users have it
+def test_functions_live_as_long_as_their_runs_and_the_latest_runs_longer():
     cartpole = jf.make("CartPole-v1")
     started = lambda width: programs.Programs(
         prepare(jf.PPO(num_envs=2, num_steps=4, hidden=(width,)), cartpole, RunConfig()))

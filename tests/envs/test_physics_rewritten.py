@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,7 +65,20 @@ def test_brax_steps_the_same(backend, both_forms):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gpus, ours)
 
 
-def test_a_process_without_a_gpu_spares_the_second_trace():
-    assert not lowering.reaches_a_gpu()
-    with lowering.known("cuda"):
-        assert lowering.reaches_a_gpu()
+def test_a_process_without_a_gpu_spares_the_second_trace(monkeypatch):
+    client = SimpleNamespace(platform_version="cuda 12090")
+    device = SimpleNamespace(platform="gpu", client=client)
+    for devices, reached in ((jax.devices("cpu"), False), ([device], True)):
+        monkeypatch.setattr(jax, "devices", lambda *_, found=devices: found)
+        assert lowering.reaches_a_gpu() == reached
+        with lowering.known(lowering.ALL):
+            assert lowering.platform() is None and lowering.reaches_a_gpu() == reached
+        for platform in ("cpu", "cuda"):
+            with lowering.known(platform):
+                assert lowering.reaches_a_gpu() == (platform == "cuda")
+
+
+def test_programs_are_traced_for_the_default_device():
+    for chosen in ("cpu", jax.devices("cpu")[0]):
+        with jax.default_device(chosen):
+            assert lowering.platform() == "cpu"

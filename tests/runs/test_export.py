@@ -71,6 +71,7 @@ def test_stablehlo_acts_as_the_agent(agent, tmp_path):
     file = agent.export(tmp_path / "policy.stablehlo")
     play = jax.export.deserialize(bytearray(file.read_bytes()))
     assert set(play.platforms) == {"cpu", "cuda", "rocm", "tpu"}
+    assert "platform_index" in play.mlir_module()  # networks multiply as each platform does best
     check(agent, play.call, 7)
     check(agent, play.call, 1)
 

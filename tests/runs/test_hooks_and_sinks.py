@@ -56,6 +56,17 @@ def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
     assert session.steps_per_second > 0 and session.wall_seconds >= wall[-1]
 
 
+def test_a_sink_is_told_the_evaluation_at_the_end_that_no_row_holds():
+    told = []
+
+    class Notes(jf.Sink):
+        def evaluated(self, env_steps, returns):
+            told.append((env_steps, float(returns[0])))
+
+    run = tools.train("ppo", total_steps=64, eval_every=0, sinks=(Notes(),))
+    assert told == [(run.env_steps, float(run.eval_return[0]))]
+
+
 def test_a_sink_is_cut_at_resume_and_gets_later_rows(tmp_path):
     tools.train("ppo", tmp_path / "run", total_steps=tools.HALF, horizon=tools.TOTAL)
     sink = Collects()

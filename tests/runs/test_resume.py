@@ -14,6 +14,8 @@ import time
 import warnings
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
@@ -449,6 +451,16 @@ def test_a_new_horizon_changes_the_schedule_and_not_the_rows(unbroken, tmp_path)
     assert (config["total_steps"], config["horizon"]) == (2560, 2560)
 
 
+def test_a_horizon_shorter_than_a_row_moves_no_rows(unbroken, tmp_path):
+    whole, whole_dir = unbroken("ppo")
+    shutil.copytree(whole_dir, tmp_path / "run")
+    with pytest.warns(UserWarning, match="is beyond the horizon 32"):
+        session = tools.resume(tmp_path / "run", 1536, horizon=32)
+    assert (session.grid.row, session.grid.eval_rows) == (whole.grid.row, whole.grid.eval_rows)
+    steps = [r["env_steps"] for r in tools.logged(tmp_path / "run")]
+    assert steps == list(range(64, 1537, 64))
+
+
 def test_an_end_before_the_current_step_is_refused(half, tmp_path):
     run = half("ppo", tmp_path / "run")
     before = (run / "config.json").read_bytes()
@@ -492,3 +504,28 @@ def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path):
     later = Checkpoints(run / "checkpoints", read_only=True)
     assert later.meta("best", later.latest("best"))["best_scores"] == [score]
     later.close()
+
+
+@jf.settings
+class Wanders(jf.SingleEnv):
+    """Keeps a key of its own in its state."""
+
+    spec = jf.EnvSpec("wanders", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2), 4)
+
+    def reset_one(self, key):
+        return (key, jnp.int32(0)), jnp.zeros(1)
+
+    def step_one(self, key, state, action):
+        own, time = state
+        obs = jax.random.uniform(own, (1,))
+        return (key, time + 1), obs, jnp.float32(action), False, time + 1 >= 4
+
+
+def test_keys_in_an_environments_state_are_resumed(tmp_path):
+    algo = jf.PPO(num_envs=4, num_steps=8, hidden=(4,))
+    train = lambda steps, out: jf.train(
+        algo, Wanders(), steps, out=out, horizon=128, log_every=32, eval_every=0, eval_episodes=2,
+        tensorboard=False)
+    whole, _ = train(128, tmp_path / "whole"), train(64, tmp_path / "half")
+    resumed = jf.resume(tmp_path / "half", total_steps=128, tensorboard=False)
+    tools.assert_same(resumed.state, whole.state)
