@@ -21,7 +21,8 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.cli.export import _hints
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.ops import lowering
-from jaxrl_fast.runs.export.policy import policy_of, zeros
+from jaxrl_fast.runs.export import stablehlo
+from jaxrl_fast.runs.export.policy import batch_of, policy_of, zeros
 
 
 def new(name: str, made: str, **settings: Any) -> jf.Agent:
@@ -71,9 +72,18 @@ def test_stablehlo_acts_as_the_agent(agent, tmp_path):
     file = agent.export(tmp_path / "policy.stablehlo")
     play = jax.export.deserialize(bytearray(file.read_bytes()))
     assert set(play.platforms) == {"cpu", "cuda", "rocm", "tpu"}
-    assert "platform_index" in play.mlir_module()  # networks multiply as each platform does best
     check(agent, play.call, 7)
     check(agent, play.call, 1)
+
+
+def test_stablehlo_holds_the_form_of_each_platform(tmp_path):
+    """Networks multiply as each platform does best; this process traces for a CPU."""
+    agent = new("ppo", "CartPole-v1")
+    file, policy = agent.export(tmp_path / "policy.stablehlo"), policy_of(agent)
+    given = batch_of((policy.observation, *policy.memory), 3)
+    alone = jax.export.export(jax.jit(policy.step), platforms=stablehlo.PLATFORMS)(*given)
+    choices = lambda exported: exported.mlir_module().count("stablehlo.case")
+    assert choices(jax.export.deserialize(bytearray(file.read_bytes()))) > choices(alone)
 
 
 ALONE = """
