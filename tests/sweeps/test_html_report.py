@@ -189,7 +189,7 @@ def test_the_lineage_of_a_sweep(tmp_path):
     took = found.lineage()
     assert took and f"{len(took)} takeovers" in seen and "schedule of algo.learning_rate" in seen
     assert f"{int(took[0]['member'])} (seed 0)" in seen
-    assert "PBT changed the settings: here and below they are those of the start." in seen
+    assert "PBT changed the settings. This page shows those of the start;" in seen
     (found.path / "table.csv").unlink()
     assert "sweep: not finished." in texts(report(found.path))
 
