@@ -28,6 +28,13 @@ def export(agent: Agent, path: Path) -> None:
     Raises ConfigError for a policy with an operation that jax2onnx does not know.
     """
     to_onnx = import_optional("jax2onnx", "an export to ONNX", "onnx", "to_onnx").to_onnx
+    # around the first trace as well: one within jax2onnx would hold its own operations
+    with lowering.known("cpu"):
+        _write(to_onnx, agent, path)
+
+
+def _write(to_onnx: Callable, agent: Agent, path: Path) -> None:
+    """Write the graph as the present platform traces it."""
     policy = policy_of(agent)
     structure, names = jax.tree.structure(policy.observation), policy.observation_names
 
@@ -41,7 +48,7 @@ def export(agent: Agent, path: Path) -> None:
              *batch_of(policy.memory, "batch")]
     ends = [f"{name}.next" for name in policy.names]
     try:
-        with (lowering.known("cpu"), contextlib.redirect_stdout(io.StringIO()), _quiet("onnx_ir")):
+        with contextlib.redirect_stdout(io.StringIO()), _quiet("onnx_ir"):
             model = to_onnx(
                 step, given, model_name=f"{agent.algo.name} on {agent.environment}",
                 input_names=[*names, *policy.names], output_names=["action", *ends],
