@@ -57,14 +57,34 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     rows, columns = a.shape
     if rows == 1:  # nothing to orthogonalise, and no loop to compile
         return a / jnp.linalg.norm(a)
-    # a GPU compiles the loops of a network's layers once if their shapes are equal
-    alike = reaches_a_gpu() and columns <= SQUARE
-    square = lambda a: _gram_schmidt(jnp.pad(a, ((0, columns - rows), (0, 0))), rows)[:rows]
     plain = lambda a: _gram_schmidt(a, rows)
-    return on_gpu(square, plain, a) if alike else plain(a)
+    if columns > SQUARE or not reaches_a_gpu():
+        return plain(a)
+    return on_gpu(_by_later_rows, plain, a)
 
 
-SQUARE = 256  # columns up to which rows of zeros cost no time
+SQUARE = 256  # columns up to which rows and columns of zeros cost no time
+
+
+def _by_later_rows(a: jax.Array) -> jax.Array:
+    """Return the orthonormal rows of `a` [m, n], m <= n: each row leaves all later ones, twice.
+
+    Two kernels a turn. Widths up to a power of two share them, and a GPU compiles them once.
+    """
+    rows, columns = a.shape
+    size = 1 << (columns - 1).bit_length()
+
+    def turn(i: jax.Array, a: jax.Array) -> jax.Array:
+        i, later = i % size, jnp.arange(size)[:, None]
+        x = jax.lax.dynamic_slice_in_dim(a, i, 1)
+        along = jnp.sum(a * x, axis=1, keepdims=True)  # along[i] is the square of |x|
+        square = jax.lax.dynamic_slice_in_dim(along, i, 1)
+        square = jnp.where(square == 0, 1.0, square)  # of a row of zeros
+        less = a - jnp.where(later > i, along / square, 0.0) * x
+        return jnp.where(later == i, x * jax.lax.rsqrt(square), less)
+
+    padded = jnp.pad(a, ((0, size - rows), (0, size - columns)))
+    return jax.lax.fori_loop(0, 2 * size, turn, padded)[:rows, :columns]
 
 
 def _gram_schmidt(a: jax.Array, rows: int) -> jax.Array:

@@ -255,15 +255,16 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     if len(group) < 2:
         return lambda tree: tree, lambda tree: tree
     ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
+    bits = lambda x: x.dtype if x.dtype.itemsize == 4 else jnp.uint32
 
     def flat(x):
         if x.dtype != jnp.float32:
-            x = jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
+            x = jax.lax.bitcast_convert_type(x.astype(bits(x)), jnp.float32)
         return x.reshape(*batch, -1)
 
     def shaped(part, like):
         if like.dtype != jnp.float32:
-            part = jax.lax.bitcast_convert_type(part, jnp.uint32).astype(like.dtype)
+            part = jax.lax.bitcast_convert_type(part, bits(like)).astype(like.dtype)
         return part.reshape(*part.shape[:-1], *like.shape[lead:])
 
     def pack(tree):
