@@ -204,7 +204,7 @@ def step_written(env: Env, noise: Noise, state: PyTree,
     if not steps_by_base(env):
         return env.step(noise, state, action)
     state, outcome = checked_transition(env, noise.step, state, action)
-    leaves, structure = jax.tree.flatten(state)
+    leaves = jax.tree.leaves(state)
     shared = [x for x in jax.tree.leaves(outcome.next_obs) if any(x is y for y in leaves)]
     ends = outcome.terminated, outcome.truncated
     *written, ends = on_gpu(jax.lax.optimization_barrier, lambda x: x, (*shared, ends))

@@ -55,9 +55,8 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     batch of it. Each row is projected twice, so float32 rows are orthogonal to rounding.
     """
     rows, columns = a.shape
-    if rows == 1:  # nothing to orthogonalise, and no loop to compile
-        return a / jnp.linalg.norm(a)
-    plain = lambda a: _gram_schmidt(a, rows)
+    # nothing to orthogonalise in one row, and no loop to compile
+    plain = lambda a: a / jnp.linalg.norm(a) if rows == 1 else _gram_schmidt(a, rows)
     if columns > SQUARE or not reaches_a_gpu():
         return plain(a)
     return on_gpu(_by_later_rows, plain, a)
@@ -75,7 +74,7 @@ def _by_later_rows(a: jax.Array) -> jax.Array:
     size = 1 << (columns - 1).bit_length()
 
     def turn(i: jax.Array, a: jax.Array) -> jax.Array:
-        i, later = i % size, jnp.arange(size)[:, None]
+        i, later = i & (size - 1), jnp.arange(size)[:, None]
         x = jax.lax.dynamic_slice_in_dim(a, i, 1)
         along = jnp.sum(a * x, axis=1, keepdims=True)  # along[i] is the square of |x|
         square = jax.lax.dynamic_slice_in_dim(along, i, 1)

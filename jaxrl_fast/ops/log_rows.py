@@ -21,12 +21,12 @@ def scan_rows(row: Callable, state: Any, count: int) -> tuple[Any, dict[str, jax
 
     def together(state):
         one = jax.jit(row, inline=True)  # traced once for shapes and use
-        shapes = jax.eval_shape(one, state, jnp.int32(0))[1]
+        shapes = jax.eval_shape(one, state, jax.ShapeDtypeStruct((), jnp.int32))[1]
         like, structure = jax.tree.flatten(shapes)
 
         def body(r, carry):
             state, table = carry
-            state, found = one(state, r)
+            state, found = one(state, jax.lax.convert_element_type(r, jnp.int32))
             found = jnp.stack([x.astype(jnp.float32) for x in jax.tree.leaves(found)])
             return state, jax.lax.dynamic_update_slice(table, found[:, None], (0, r))
 

@@ -215,18 +215,21 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
     stores = any(out and not kept for out, kept in zip(apart, same, strict=True))
     unroll = 1 if stores else steps_in_a_row(length, operations(jaxpr), most)
     apart = [out or kept for out, kept in zip(apart, same, strict=True)]
-    zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
-    pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
+    zeros = jnp.zeros((2, *jaxpr.outvars[-1].aval.shape), jnp.float32)  # sums, and their errors
+    pack, unpack = packing((carry, zeros), [*apart, False])
 
     def packed(packed, x):
-        carry, total, lost = unpack(packed)
+        carry, before = unpack(packed)
         carry, y = step(carry, x)
-        return pack((carry, *sums.add(total, lost, y))), ()
+        total, lost = sums.add(*before, y)
+        # not stacked: each part of the packed array would have a copy of what makes y
+        return pack((carry, jnp.where(jnp.array([[True], [False]]), total, lost))), ()
 
     def on_vectors(carry, xs):
         if length == 1:
             return step(carry, tree.take(xs, 0))
-        return unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])[:2]
+        after, found = unpack(jax.lax.scan(packed, pack((carry, zeros)), xs, unroll=unroll)[0])
+        return after, found[0]
 
     return on_gpu(on_vectors, plain, carry, xs)
 
