@@ -13,8 +13,13 @@ import jax.numpy as jnp
 from jaxrl_fast.ops.lowering import GPUS, platform
 
 
+def orthogonal(scale: float) -> Orthogonal:
+    """Return an initializer of gain `scale` (Saxe et al. 2014), from normals."""
+    return Orthogonal(scale)
+
+
 @dataclasses.dataclass(frozen=True)
-class orthogonal:
+class Orthogonal:
     """An initializer of orthogonal kernels: normals [..., F] -> a kernel of gain `scale`."""
 
     scale: float
@@ -29,7 +34,7 @@ class orthogonal:
 
 @functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once a shape
 def _orthogonal(scale: float, normal: jax.Array) -> jax.Array:
-    return orthogonal(scale).of_rows(orthonormal_rows(as_rows(normal)), normal.shape)
+    return Orthogonal(scale).of_rows(orthonormal_rows(as_rows(normal)), normal.shape)
 
 
 def _is_wide(shape: tuple[int, ...]) -> bool:
@@ -62,7 +67,7 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))
 
 
-TOGETHER = 1 << 18  # numbers of a member, zeros included, that a GPU orthonormalises in one loop
+TOGETHER = 1 << 21  # numbers of a member, zeros included, that a GPU orthonormalises in one loop
 
 
 def rows_together(normals: dict[Any, jax.Array]) -> dict[Any, jax.Array]:

@@ -345,6 +345,16 @@ def test_iterations_of_a_log_row_that_draw_together(count, cpu, cuda):
             assert iteration.drawn_together(run, count) == together
 
 
+@pytest.mark.parametrize(("platform", "together"), [("cpu", 50), ("cuda", 4000)])
+def test_a_warm_up_draws_for_its_rollouts_alone_on_a_gpu(platform, together):
+    """No batches: more iterations fit, and fewer loops are compiled."""
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"),
+                    RunConfig(total_steps=tools.TOTAL))
+    with lowering.known(platform):
+        assert iteration.drawn_together(run, 4000, learn=False) == together
+        assert iteration.drawn_together(run, 4000) == min(together, 2000)
+
+
 @pytest.mark.parametrize("unroll", [1, 3])
 def test_a_users_unroll_applies_to_every_platform(unroll):
     """The programs of `make_train`, and the `Run` that `train` compiles."""
