@@ -16,7 +16,7 @@ from jaxrl_fast.algorithms.common.descent import agent_step, init_optimizer
 from jaxrl_fast.algorithms.common.value_based import ValueBased
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
-from jaxrl_fast.ops import distributions, losses, lowering, optim, returns
+from jaxrl_fast.ops import distributions, losses, optim, returns
 from jaxrl_fast.types import Mean
 
 
@@ -105,8 +105,8 @@ class DQN(ValueBased):
         if self.reset_period:
             params, opt_state = self.reset(agent.params, agent.opt_state, reset_key, clock)
             agent = agent._replace(params=params, opt_state=opt_state)
-        moved = lambda: optim.polyak(agent.target, agent.params, self.target_tau)
-        target = lowering.when(clock.update % self.target_period == 0, moved, lambda: agent.target)
+        due = clock.update % self.target_period == 0
+        target = optim.move_target(due, agent.target, agent.params, self.target_tau)
         metrics = replay.means(batch, {"q_value": q, "td_error": jnp.abs(error)})
         return agent._replace(target=target), {"loss": Mean.of(loss)} | metrics, jnp.abs(error)
 

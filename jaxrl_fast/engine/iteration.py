@@ -31,6 +31,7 @@ from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
 from jaxrl_fast.ops import lowering
+from jaxrl_fast.ops.log_rows import scan_rows
 from jaxrl_fast.ops.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
 
@@ -162,17 +163,18 @@ DRAW_AHEAD_ITERATIONS = 64
 DRAW_ON_A_GPU_BYTES = 2**20  # of a member: a loop around draws costs more launches
 
 
-def drawn_together(run: Run, count: int) -> int:
+def drawn_together(run: Run, count: int, learn: bool = True) -> int:
     """Return how many of `count` iterations draw together: a divisor of `count`.
 
     On a GPU the largest one with up to 1 MiB of draws a member; elsewhere one up to 64, or up to
     128 if those are few.
     """
     shapes = jax.eval_shape(lambda: draw(run, jax.random.key(0), jnp.int32(0)))
+    on_gpu = lowering.reaches_a_gpu()
+    shapes = shapes if learn or not on_gpu else shapes.rollout  # a warm-up draws nothing else
     size = sum(x.size * 4 for x in jax.tree.leaves(shapes))
     if size > DRAW_AHEAD_BYTES:
         return 1
-    on_gpu = lowering.reaches_a_gpu()
     limit = DRAW_ON_A_GPU_BYTES // max(size, 1) if on_gpu else 2 * DRAW_AHEAD_ITERATIONS
     divisors = [b for b in range(1, min(count, limit) + 1) if count % b == 0]
     if on_gpu:
@@ -185,7 +187,7 @@ def drawn_together(run: Run, count: int) -> int:
 def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
                learn: bool) -> tuple[RunState, Metrics]:
     """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
-    block = drawn_together(run, count)
+    block = drawn_together(run, count, learn)
     # members divided over devices: what lies there must not be packed with the agent
     divided = run.groups > 1
     # steps of physics are inner loops, whose operands are arrays of their own
@@ -267,7 +269,7 @@ def make_train(
                 sound &= jnp.isfinite(values["eval_return"]) | ~evaluates
             return state, values | {"finite": sound}
 
-        state, metrics = jax.lax.scan(row, state, jnp.arange(grid.rows, dtype=jnp.int32))
+        state, metrics = scan_rows(row, state, grid.rows)
         steps = np.array([grid.env_steps(r + 1) for r in range(grid.rows)])
         # JAX's integers are 32 bits wide
         steps = jnp.asarray(steps, jnp.int32 if steps[-1] < 2**31 else jnp.float32)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import resets
-from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base
+from jaxrl_fast.envs.api import LAST, Env, draw_noise, step_written, steps_by_base
 from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import distributions, lowering, stacking, sums
 from jaxrl_fast.ops.scopes import ENVIRONMENT, POLICY, STORE, scope
@@ -98,13 +98,16 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
     with scope(POLICY):
         agent = algo.acting(agent)
     stack, rows = env.spec.stack, (noise.env.rows, noise.act)
+    several = jax.tree.leaves(actor.obs)[0].shape[0] > 1
+    alone = jax.tree.leaves(rows)[0].shape[0] == 1
+    stepped = step_written if alone and several else type(env).step
 
     def step(actor: Actor, x: Any):
         drawn, act = x
         with scope(POLICY):
             carry, action, extras = algo.act(agent, actor.carry, actor.obs, act, clock, mode)
         with scope(ENVIRONMENT):
-            state, frame, outcome = env.step(noise.env.with_rows(drawn), actor.env, action)
+            state, frame, outcome = stepped(env, noise.env.with_rows(drawn), actor.env, action)
         done = outcome.terminated | outcome.truncated
         obs = stacking.advance(actor.obs, frame, done, stack)
         row = Timestep(
@@ -117,9 +120,8 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
 
     step = jax.checkpoint(step) if algo.rematerialize else step
     with scope(STORE):  # operations outside the other parts write the rows
-        if jax.tree.leaves(rows)[0].shape[0] == 1:  # a loop of one step is only overhead
+        if alone:  # a loop of one step is only overhead
             end, row = step(actor, tree.take(rows, 0))
-            row = _write_ends(row[0]), row[1]
             steps, faults = jax.tree.map(lambda x: x[None], row)
         elif unroll is None:
             # inner loops of physics copy slices; elsewhere only observations enter products
@@ -131,17 +133,6 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
         else:
             end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)
-
-
-def _write_ends(row: Timestep) -> Timestep:
-    """Return a row [B]; on a GPU its ends are written to memory.
-
-    Else a kernel that sums over environments would step all of them again.
-    """
-    ends = row.terminated, row.truncated
-    if ends[0].size > 1:
-        ends = lowering.on_gpu(jax.lax.optimization_barrier, lambda ends: ends, ends)
-    return row._replace(terminated=ends[0], truncated=ends[1])
 
 
 OBSERVATION, ACTION = 1, 2  # kinds of fault

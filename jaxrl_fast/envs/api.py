@@ -36,6 +36,7 @@ from jaxrl_fast.envs import checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, run_reset
 from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
+from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting
 
@@ -154,10 +155,7 @@ class Env(Environment):
                               "one row of `env.draw(key, num_steps, num_envs, t)`, as in "
                               "step(noise, state, action)")
         state, outcome = checked_transition(self, noise.step, state, action)
-        done = outcome.terminated | outcome.truncated
-        with scope(RESET):
-            after = noise.resets.apply(self, noise.reset, done, (state, outcome.next_obs))
-        return (*tree.strong(after), outcome)
+        return reset_ended(self, noise, state, outcome)
 
     def render(self, state: Any) -> Any:
         """Draw one state (no batch axis) on the host, uint8 [H, W, 3]; None if undrawable."""
@@ -186,6 +184,34 @@ def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int,
 def steps_by_base(env: Env) -> bool:
     """Return whether `env` steps as `Env` does: a transition, then the strategy's resets."""
     return type(env).draw is Env.draw and type(env).step is Env.step
+
+
+def reset_ended(env: Env, noise: Noise, state: PyTree,
+                outcome: Outcome) -> tuple[PyTree, PyTree, Outcome]:
+    """Return (state, obs, outcome) after a transition, ended environments reset."""
+    done = outcome.terminated | outcome.truncated
+    with scope(RESET):
+        after = noise.resets.apply(env, noise.reset, done, (state, outcome.next_obs))
+    return (*tree.strong(after), outcome)
+
+
+def step_written(env: Env, noise: Noise, state: PyTree,
+                 action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
+    """Return `env.step`; on a GPU, what many kernels read of a transition is written to memory.
+
+    Each of them would step again: the ends, and an observation that is a part of the state.
+    """
+    if not steps_by_base(env):
+        return env.step(noise, state, action)
+    state, outcome = checked_transition(env, noise.step, state, action)
+    leaves = jax.tree.leaves(state)
+    shared = [x for x in jax.tree.leaves(outcome.next_obs) if any(x is y for y in leaves)]
+    ends = outcome.terminated, outcome.truncated
+    *written, ends = on_gpu(jax.lax.optimization_barrier, lambda x: x, (*shared, ends))
+    found = dict(zip(map(id, shared), written, strict=True))
+    state, next_obs = jax.tree.map(lambda x: found.get(id(x), x), (state, outcome.next_obs))
+    outcome = outcome._replace(next_obs=next_obs, terminated=ends[0], truncated=ends[1])
+    return reset_ended(env, noise, state, outcome)
 
 
 def checked_transition(env: Env, noise: PyTree, state: PyTree,

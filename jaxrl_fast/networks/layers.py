@@ -14,24 +14,12 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxrl_fast import random
-from jaxrl_fast.ops.lowering import on_cpu, on_gpu, reaches_a_gpu
+from jaxrl_fast.networks.orthogonal import orthogonal
+from jaxrl_fast.ops.lowering import on_cpu, on_gpu
 from jaxrl_fast.ops.precision import multiplies_exactly, rounds_operands
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.ops.stacking import along
 from jaxrl_fast.spaces import COUNTABLE, Box, Dict, Discrete, MultiDiscrete, Space
-
-
-def orthogonal(scale: float):
-    """Return an orthonormal initializer of gain `scale` (Saxe et al. 2014), from normals."""
-
-    return functools.partial(_orthogonal, scale)
-
-
-@functools.partial(jax.jit, static_argnums=0, inline=True)  # traced once a shape
-def _orthogonal(scale: float, normal: jax.Array) -> jax.Array:
-    rows, columns = math.prod(normal.shape[:-1]), normal.shape[-1]
-    q = orthonormal_rows(normal.reshape(min(rows, columns), max(rows, columns)))
-    return (scale * (q if rows < columns else q.T)).reshape(normal.shape)
 
 
 def random_param(module: nn.Module, name: str, shape: tuple[int, ...],
@@ -42,42 +30,13 @@ def random_param(module: nn.Module, name: str, shape: tuple[int, ...],
     """
     if module.has_variable("params", name):  # `module.param` would trace the initializer again
         return module.get_variable("params", name)
+    if module.has_variable("rows", name):  # made for all layers together
+        rows = module.get_variable("rows", name)
+        return module.param(name, lambda _: make.of_rows(rows, shape))
     if module.has_variable("drawn", name):
         numbers = module.get_variable("drawn", name)
         return module.param(name, lambda _: make(numbers))
     return module.param(name, lambda key: make(draw(key, shape)))
-
-
-def orthonormal_rows(a: jax.Array) -> jax.Array:
-    """Orthonormalise the rows of [m, n], m <= n, by Gram-Schmidt; Haar for a Gaussian matrix.
-
-    `jnp.linalg.qr` calls LAPACK on a CPU, which deadlocks with jaxlib 0.10 if two devices run a
-    batch of it. Each row is projected twice, so float32 rows are orthogonal to rounding.
-    """
-    rows, columns = a.shape
-    if rows == 1:  # nothing to orthogonalise, and no loop to compile
-        return a / jnp.linalg.norm(a)
-    # a GPU compiles the loops of a network's layers once if their shapes are equal
-    alike = reaches_a_gpu() and columns <= SQUARE
-    square = lambda a: _gram_schmidt(jnp.pad(a, ((0, columns - rows), (0, 0))), rows)[:rows]
-    plain = lambda a: _gram_schmidt(a, rows)
-    return on_gpu(square, plain, a) if alike else plain(a)
-
-
-SQUARE = 256  # columns up to which rows of zeros cost no time
-
-
-def _gram_schmidt(a: jax.Array, rows: int) -> jax.Array:
-    """Return the first `rows` rows of `a` [m, n], orthonormal; rows after them are zeros."""
-    product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-
-    def row(i: jax.Array, q: jax.Array) -> jax.Array:
-        x = a[i]
-        for _ in range(2):  # rows of q from i on are still zero
-            x = x - product(product(q, x), q)
-        return q.at[i].set(x / jnp.linalg.norm(x))
-
-    return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))
 
 
 class Dense(nn.Module):

@@ -15,6 +15,7 @@ from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, expec
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
+from jaxrl_fast.networks.orthogonal import rows_together
 from jaxrl_fast.ops.precision import with_precision
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
@@ -195,16 +196,15 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     normal = random.to_normal(uniform)
     numbers, at = {}, 0
     for path in drawn:
-        leaf = flat[path]
-        source = uniform if path[:-1] in noisy else normal
-        numbers[path] = source[at : at + leaf.size].reshape(leaf.shape)
-        at += leaf.size
-    numbers = flax.traverse_util.unflatten_dict(numbers)
+        source, end = uniform if path[:-1] in noisy else normal, at + flat[path].size
+        numbers[path], at = source[at:end].reshape(flat[path].shape), end
+    rows = rows_together({path: x for path, x in numbers.items() if path[:-1] not in noisy})
+    numbers, rows = map(flax.traverse_util.unflatten_dict, (numbers, rows))
     params = {}
     for i, (name, (module, x)) in enumerate(modules.items()):
         own = random.fold_in(key, i)
         if name in ours:
-            given = {"drawn": numbers.get(name, {})}
+            given = {"drawn": numbers.get(name, {}), "rows": rows.get(name, {})}
             _, params[name] = forward(module, given, x, rngs={"params": own},
                                       mutable=["params", "batch_stats"])
         else:

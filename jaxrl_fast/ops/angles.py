@@ -43,7 +43,7 @@ def by_polynomials(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     sine = x + x * square * _polynomial(SINE, square)
     cosine = 1 - 0.5 * square + square * square * _polynomial(COSINE, square)
     quarter = turns.astype(jnp.int32) & 3
-    odd = quarter % 2 == 1
+    odd = quarter & 1 == 1
     sine, cosine = jnp.where(odd, cosine, sine), jnp.where(odd, sine, cosine)
     return (jnp.where(quarter >= 2, -sine, sine),
             jnp.where((quarter == 1) | (quarter == 2), -cosine, cosine))

@@ -215,18 +215,21 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
     stores = any(out and not kept for out, kept in zip(apart, same, strict=True))
     unroll = 1 if stores else steps_in_a_row(length, operations(jaxpr), most)
     apart = [out or kept for out, kept in zip(apart, same, strict=True)]
-    zeros = jnp.zeros(jaxpr.outvars[-1].aval.shape, jnp.float32)
-    pack, unpack = packing((carry, zeros, zeros), [*apart, False, False])
+    zeros = jnp.zeros((2, *jaxpr.outvars[-1].aval.shape), jnp.float32)  # sums, and their errors
+    pack, unpack = packing((carry, zeros), [*apart, False])
 
     def packed(packed, x):
-        carry, total, lost = unpack(packed)
+        carry, before = unpack(packed)
         carry, y = step(carry, x)
-        return pack((carry, *sums.add(total, lost, y))), ()
+        total, lost = sums.add(*before, y)
+        # not stacked: each part of the packed array would have a copy of what makes y
+        return pack((carry, jnp.where(jnp.array([[True], [False]]), total, lost))), ()
 
     def on_vectors(carry, xs):
         if length == 1:
             return step(carry, tree.take(xs, 0))
-        return unpack(jax.lax.scan(packed, pack((carry, zeros, zeros)), xs, unroll=unroll)[0])[:2]
+        after, found = unpack(jax.lax.scan(packed, pack((carry, zeros)), xs, unroll=unroll)[0])
+        return after, found[0]
 
     return on_gpu(on_vectors, plain, carry, xs)
 
@@ -255,15 +258,16 @@ def packing(like: Any, apart: Sequence[bool] = (), lead: int = 0) -> tuple[Calla
     if len(group) < 2:
         return lambda tree: tree, lambda tree: tree
     ends = list(itertools.accumulate(leaves[i].size // math.prod(batch) for i in group))
+    bits = lambda x: x.dtype if x.dtype.itemsize == 4 else jnp.uint32
 
     def flat(x):
         if x.dtype != jnp.float32:
-            x = jax.lax.bitcast_convert_type(x.astype(jnp.uint32), jnp.float32)
+            x = jax.lax.bitcast_convert_type(x.astype(bits(x)), jnp.float32)
         return x.reshape(*batch, -1)
 
     def shaped(part, like):
         if like.dtype != jnp.float32:
-            part = jax.lax.bitcast_convert_type(part, jnp.uint32).astype(like.dtype)
+            part = jax.lax.bitcast_convert_type(part, bits(like)).astype(like.dtype)
         return part.reshape(*part.shape[:-1], *like.shape[lead:])
 
     def pack(tree):

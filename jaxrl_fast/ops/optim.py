@@ -187,5 +187,18 @@ def polyak(target: Any, params: Any, tau: Any) -> Any:
         return jax.tree.map(lambda t, p: (1 - tau) * t + tau * p, target, params)
 
 
+def move_target(due: jax.Array, target: Any, params: Any, tau: Any) -> Any:
+    """Return `polyak` where the scalar `due`, else `target`."""
+    apart = lambda target, params: lowering.when(due, lambda: polyak(target, params, tau),
+                                                 lambda: target)
+    if len({x.dtype for x in jax.tree.leaves((target, params))}) > 1:
+        return apart(target, params)
+    # a kernel that writes a packed carry has a branch for each of its parts
+    move = lambda t, p: jnp.where(due, (1 - tau) * t + tau * p, t)
+    together = lambda target, params: unpack(list(map(move, _vectors(target), _vectors(params))),
+                                             target)
+    return lowering.on_gpu(together, apart, target, params)
+
+
 def global_norm(tree: Any) -> jax.Array:
     return jnp.sqrt(sum(jnp.sum(jnp.square(x)) for x in jax.tree.leaves(tree)))

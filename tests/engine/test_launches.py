@@ -20,6 +20,7 @@ from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.engine.population import Population
 from jaxrl_fast.ops import lowering
+from jaxrl_fast.ops.log_rows import scan_rows
 from jaxrl_fast.tree import as_float32
 
 pytestmark = pytest.mark.usefixtures("every_platform")
@@ -180,15 +181,17 @@ def test_one_step_is_no_loop_on_a_gpu(both_forms):
     tools.assert_same(*both_forms(total, jnp.float32(1)))
 
 
-@pytest.mark.parametrize(("envs", "barriers"), [(1, 0), (4, 1)])
-def test_ends_of_several_environments_are_written_on_a_gpu(envs, barriers):
-    """Else the kernel of each sum over them steps them again."""
-    row = log_row("dqn", num_envs=envs, num_steps=1)
-    ends = lambda platform: sum(
-        [str(x.aval.dtype) for x in eqn.outvars] == ["bool"] * 2
-        for eqn in equations(row, platform) if eqn.primitive.name == "optimization_barrier"
-    )
-    assert ends("cuda") == barriers and ends("cpu") == 0
+@pytest.mark.parametrize(("name", "envs", "written"), [
+    ("dqn", 1, None), ("dqn", 4, ["float32", "bool", "bool"]), ("sac", 4, ["bool", "bool"]),
+])  # fmt: skip
+def test_what_many_kernels_read_of_a_step_is_written_on_a_gpu(name, envs, written):
+    """Else each steps again: the ends of several environments, an observation that is the state."""
+    row = log_row(name, num_envs=envs, num_steps=1, n_step=1)
+    found = lambda platform: [
+        dtypes for eqn in equations(row, platform) if eqn.primitive.name == "optimization_barrier"
+        for dtypes in [[str(x.aval.dtype) for x in eqn.outvars]] if dtypes[-2:] == ["bool"] * 2
+    ]
+    assert found("cuda") == ([written] if written else []) and found("cpu") == []
 
 
 def test_resets_of_a_network_stay_a_branch():
@@ -342,6 +345,16 @@ def test_iterations_of_a_log_row_that_draw_together(count, cpu, cuda):
             assert iteration.drawn_together(run, count) == together
 
 
+@pytest.mark.parametrize(("platform", "together"), [("cpu", 50), ("cuda", 4000)])
+def test_a_warm_up_draws_for_its_rollouts_alone_on_a_gpu(platform, together):
+    """No batches: more iterations fit, and fewer loops are compiled."""
+    run = build_run(tools.algorithm("dqn"), tools.environment("dqn"),
+                    RunConfig(total_steps=tools.TOTAL))
+    with lowering.known(platform):
+        assert iteration.drawn_together(run, 4000, learn=False) == together
+        assert iteration.drawn_together(run, 4000) == min(together, 2000)
+
+
 @pytest.mark.parametrize("unroll", [1, 3])
 def test_a_users_unroll_applies_to_every_platform(unroll):
     """The programs of `make_train`, and the `Run` that `train` compiles."""
@@ -413,6 +426,18 @@ def test_prioritized_replay_waits_for_nothing():
 def whole_run(name: str, **settings):
     train = jf.make_train(tools.algorithm(name), tools.environment(name), tools.TOTAL, **settings)
     return jax.make_jaxpr(train)(jax.random.key(0)).jaxpr
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_log_rows_in_one_array_are_the_scans(members, both_forms):
+    row = lambda state, r: (state * 2 + r, {"a": jnp.float32(state), "b": jnp.isnan(state / r),
+                                            "c": state / r})
+    rows = lambda state: scan_rows(row, state, 5)
+    start = jnp.float32(0)
+    rows, start = (jax.vmap(rows), jnp.arange(3.0)) if members > 1 else (rows, start)
+    ours, gpus = both_forms(rows, start)
+    tools.assert_same(ours, gpus)
+    assert gpus[1]["b"].dtype == bool and gpus[1]["b"].any() and not gpus[1]["b"].all()
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])

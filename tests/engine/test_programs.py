@@ -83,7 +83,7 @@ def test_no_callback_in_make_train(name):
 @ONE
 def test_no_lapack_in_any_program(name):
     """A batch of LAPACK calls deadlocks on two CPU devices with jaxlib 0.10:
-    `networks.layers.orthonormal_rows`."""
+    `networks.orthogonal.orthonormal_rows`."""
     for program in traced(name).values():
         assert program is None or "lapack" not in program.lower().as_text()
 

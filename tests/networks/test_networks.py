@@ -23,8 +23,9 @@ from jaxrl_fast.networks import (
     initialize,
     make_torso,
 )
-from jaxrl_fast.networks.layers import embed, orthogonal, scale
+from jaxrl_fast.networks.layers import Conv, embed, orthogonal, scale
 from jaxrl_fast.networks.norms import LayerNorm
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
 CHOICE = [
@@ -180,11 +181,26 @@ def test_orthogonal_in_full_precision(key):
     assert jaxpr.count("dot_general[") == jaxpr.count("precision=(Precision.HIGHEST") > 0, jaxpr
 
 
-@pytest.mark.parametrize("shape", [(4, 32), (32, 32), (32, 2), (3, 3, 4, 16), (300, 4)])
-def test_a_gpu_makes_the_same_orthogonal_kernels(shape, key, both_forms):
-    """There kernels of equal width share a loop's code: rows of zeros are added, and dropped."""
-    cpu, cuda = both_forms(orthogonal(1.0), jax.random.normal(key, shape))
-    np.testing.assert_allclose(cuda, cpu, atol=1e-6)
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_gpu_makes_the_same_orthogonal_kernels(members, key, both_forms):
+    """There all kernels of up to a size share a loop: rows of zeros are added, and dropped."""
+    parts = {"a": (Dense(32), jnp.zeros((1, 4))), "b": (Dense(32), jnp.zeros((1, 32))),
+             "c": (Dense(1), jnp.zeros((1, 32))), "d": (Conv(16, 3), jnp.zeros((1, 5, 5, 2))),
+             "e": (NoisyDense(3), jnp.zeros((1, 4)))}
+    make = lambda key: initialize(key, parts)
+    make, key = (jax.vmap(make), jax.random.split(key, 3)) if members > 1 else (make, key)
+    cpu, cuda = both_forms(make, key)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(y, x, atol=1e-5), cpu, cuda)
+
+
+@pytest.mark.parametrize(("width", "loops"), [(64, 1), (1000, 3)])
+def test_small_kernels_share_a_loop_on_a_gpu(width, loops, key):
+    parts = {"a": (Dense(width), jnp.zeros((1, 4))), "b": (Dense(width), jnp.zeros((1, width))),
+             "c": (Dense(2), jnp.zeros((1, width)))}
+    for platform, expected in (("cuda", loops), ("cpu", 3)):
+        with lowering.known(platform):
+            jaxpr = str(jax.make_jaxpr(lambda key: initialize(key, parts))(key))
+        assert jaxpr.count("scan[") == expected
 
 
 def test_orthogonal_kernels_have_orthogonal_columns(key):

@@ -84,6 +84,20 @@ def test_polyak_averages_and_copies_exactly_at_tau_one():
     np.testing.assert_array_equal(optim.polyak(target, params, 0.0)["a"], target["a"])
 
 
+@pytest.mark.parametrize(("due", "other"), [(True, jnp.float32), (False, jnp.float32),
+                                            (True, jnp.bfloat16)])
+def test_a_target_moves_when_it_is_due(due, other, both_forms):
+    """On a GPU as vectors, if all parameters have one dtype."""
+    target = {"a": jnp.arange(6.0).reshape(2, 3), "b": jnp.ones(optim.SMALL + 1),
+              "c": jnp.full(4, 8, other)}
+    params = jax.tree.map(lambda x: 2 * x + 1, target)
+    moved = optim.polyak(target, params, 0.25) if due else target
+    move = lambda due, target, params: optim.move_target(due, target, params, 0.25)
+    for found in both_forms(move, jnp.array(due), target, params):
+        jax.tree.map(np.testing.assert_array_equal, found, moved)
+
+
+
 def texts(function, *args):
     """Return the programs for a CPU and for a GPU."""
     with lowering.known(lowering.ALL):
