@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrl_fast import distributed
 from jaxrl_fast.ops import lowering
-from jaxrl_fast.tree import summary
+from jaxrl_fast.tree import summary, take
 from jaxrl_fast.types import RunState
 
 AXIS, ENV_AXIS = "population", "env"
@@ -153,7 +153,8 @@ class Population:
         return jax.tree.map(lambda x: np.asarray(x)[index], tree)
 
     def member(self, tree: Any, index: int) -> Any:
-        return tree if self.size == 1 else jax.tree.map(lambda x: x[index], tree)
+        # one program, not one a leaf
+        return tree if self.size == 1 else jax.jit(take)(tree, index)
 
 
 def _in_turns(fn: Callable, own: Any, xs: Any) -> Any:

@@ -89,15 +89,17 @@ def check_memory(
         f"size: {held} rows in {blocks} blocks take too long; give `check_memory` a small memory"
     )
 
-    ended = jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs),
-                               0, numbered.MOST + 1)
-    never = jnp.zeros_like(ended)
+    ended = np.asarray(jax.random.randint(jax.random.key(1), (blocks, num_steps, num_envs),
+                                          0, numbered.MOST + 1))
+    never = np.zeros_like(ended)
     lives = [(0, never, 2), (numbered.OFFSET, never, 2), (0, ended, 3)]
     inputs = [(numbered.blocks(rows, blocks, number, flags), jax.random.key(seed))
               for number, flags, seed in lives]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *inputs)
+    data, keys = zip(*inputs, strict=True)
+    # in NumPy, here and below: each leaf of a shape of its own would be a program
+    stacked = jax.tree.map(lambda *x: np.stack(x), *data), jnp.stack(keys)
     lanes = _lanes(memory, rows, stacked, fetches, ready)
-    plain, moved, other = (jax.tree.map(lambda x, i=i: np.asarray(x[i]), lanes) for i in range(3))
+    plain, moved, other = (tree.take(lanes, i) for i in range(3))
 
     for life in (plain, other):
         assert life.finite.all(), (
@@ -238,7 +240,8 @@ def _compile(memory: Memory, rows: Any, inputs: Any, fetches: int,
     if population:
         check_purity(traced.jaxpr, trace(copy.copy(memory))[0].jaxpr, "memory")
     compiled = compile_for_one_call(traced)
-    return lambda inputs: jax.tree.map(random.as_data, compiled(*inputs, ws))
+    as_numpy = lambda x: np.asarray(random.as_data(x))
+    return lambda inputs: jax.tree.map(as_numpy, compiled(*inputs, ws))
 
 
 def _lanes(memory: Memory, rows: Any, stacked: Any, fetches: int, ready: int) -> _Life:
@@ -259,7 +262,7 @@ def _check_alone(memory: Memory, rows: Any, inputs: Any, lanes: _Life,
     alone = _compile(memory, rows, inputs, fetches, ready, population=False)(inputs)
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(alone),
                             jax.tree.leaves(lanes), strict=True):
-        a, b = np.asarray(a), np.asarray(b[2])
+        b = b[2]
         close = (np.allclose(a, b, rtol=1e-4, equal_nan=True) if a.dtype.kind == "f"
                  else np.array_equal(a, b))
         assert close, (

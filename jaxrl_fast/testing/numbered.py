@@ -7,7 +7,6 @@ import math
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.checks import describe
@@ -56,7 +55,7 @@ def blocks(rows: Any, count: int, offset: int, ends: jax.Array) -> Any:
             value = (number + num_envs * _after(names)[1])[:, ::every]
             value = value if str(x.dtype) in EXACT else value % 100
         value = value.reshape(value.shape + (1,) * (len(x.shape) - 2))
-        return jnp.asarray(np.broadcast_to(value, (count, *x.shape)), x.dtype)
+        return np.broadcast_to(value, (count, *x.shape)).astype(x.dtype)
 
     return jax.tree.map_with_path(fill, rows)
 

@@ -11,7 +11,7 @@ from jaxrl_fast.cli.profile import as_config
 from jaxrl_fast.profiling.report import LEAST
 
 SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8",
-         "--algo.num-epochs", "1", "--total-steps", "1000", "--seconds", "0.05")
+         "--algo.num-epochs", "1", "--total-steps", "1000", "--seconds", "0.02")
 
 
 def test_the_whole_command(run_cli, tmp_path, monkeypatch):

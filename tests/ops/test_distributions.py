@@ -13,6 +13,10 @@ from jaxrl_fast.ops import distributions
 from jaxrl_fast.ops.distributions import Categorical, MultiCategorical, Normal, TanhNormal
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
 
+# compiled whole: one by one its operations are fifteen programs a shape
+draw_noise = jax.jit(distributions.draw_noise, static_argnums=(1, 2))
+normal = jax.jit(random.normal, static_argnums=1)
+
 LOGITS = jnp.array([[0.0, 1.0, -2.0, 3.0], [50.0, 50.0, 0.0, -50.0], [0.0, 0.0, 0.0, 0.0]])
 
 
@@ -40,7 +44,7 @@ def test_categorical_gradient_is_one_hot_minus_probabilities():
 
 def test_samples_follow_the_probabilities(key):
     n = 40_000
-    noise = distributions.draw_noise(key, Discrete(4), (n,))
+    noise = draw_noise(key, Discrete(4), (n,))
     sample = np.asarray(Categorical(LOGITS[0]).sample(noise))
     assert sample.dtype == np.int32
     counts = np.bincount(sample, minlength=4)
@@ -52,10 +56,10 @@ def test_masked_actions_are_never_taken_and_the_rest_adds_up(key):
     keys = random.split(key)
     mask = jax.random.bernoulli(keys[0], 0.4, (n, actions)).at[:, 2].set(jnp.arange(n) % 3 > 0)
     mask = mask.at[:, 4].set(mask[:, 4] | ~mask.any(-1))
-    logits = 5.0 * random.normal(keys[1], (n, actions))
+    logits = 5.0 * normal(keys[1], (n, actions))
     space = Discrete(actions)
     dist = distributions.from_outputs(space, logits, mask=mask)
-    noise = distributions.draw_noise(key, space, (n,))
+    noise = draw_noise(key, space, (n,))
     rows = np.arange(n)
     for action in (dist.sample(noise), dist.mode(),
                    distributions.random_action(noise, space, mask)):
@@ -80,7 +84,7 @@ def test_masked_actions_are_never_taken_and_the_rest_adds_up(key):
 
 def test_uniform_random_action_is_uniform_over_the_legal_ones(key):
     mask = jnp.array([True, False, True, True, False])
-    noise = distributions.draw_noise(key, Discrete(5), (30_000,))
+    noise = draw_noise(key, Discrete(5), (30_000,))
     counts = np.bincount(distributions.random_action(noise, Discrete(5), mask), minlength=5)
     assert counts[1] == counts[4] == 0 and stats.chisquare(counts[[0, 2, 3]]).pvalue > 1e-3
 
@@ -97,7 +101,7 @@ def test_multi_categorical_is_a_product(key):
     np.testing.assert_allclose(dist.entropy(), sum(stats.entropy(x) for x in p), rtol=1e-5)
     np.testing.assert_array_equal(dist.mode(), [x.argmax() for x in p])
     n = 30_000
-    noise = distributions.draw_noise(key, space, (n,))
+    noise = draw_noise(key, space, (n,))
     uniform = [np.ones(k) / k for k in space.nvec]
     for sample, expected in ((dist.sample(noise), p),
                              (distributions.random_action(noise, space), uniform)):
@@ -121,7 +125,7 @@ def test_normal_equals_scipy(key, rng):
     density = np.exp(
         Normal(jnp.float32([0.3]), jnp.float32([-0.5])).log_prob(jnp.asarray(grid)[:, None]))
     assert np.trapezoid(density, grid) == pytest.approx(1, abs=1e-4)
-    noise = distributions.draw_noise(key, Box(-1.0, 1.0, (3,)), (50_000, 6))
+    noise = draw_noise(key, Box(-1.0, 1.0, (3,)), (50_000, 6))
     sample = np.asarray(dist.sample(noise))
     np.testing.assert_allclose(sample.mean(0), mean, atol=0.05)
     np.testing.assert_allclose(sample.std(0), np.exp(np.tile(log_std, (6, 1))), rtol=0.03)
@@ -130,19 +134,19 @@ def test_normal_equals_scipy(key, rng):
 def test_random_box_actions(key):
     space = Box((-1.0, 0.0), (1.0, 5.0), (2,))
     x = np.asarray(
-        distributions.random_action(distributions.draw_noise(key, space, (20_000,)), space))
+        distributions.random_action(draw_noise(key, space, (20_000,)), space))
     assert x.shape == (20_000, 2) and x.dtype == np.float32
     for i, (low, high) in enumerate(((-1, 1), (0, 5))):
         assert x[:, i].min() >= low and x[:, i].max() <= high
         assert stats.kstest((x[:, i] - low) / (high - low), "uniform").pvalue > 1e-3
     image = Box(0.0, 1.0, (2, 3))
     assert (
-        distributions.random_action(distributions.draw_noise(key, image, (7,)), image).shape
+        distributions.random_action(draw_noise(key, image, (7,)), image).shape
         == (7, 2, 3)
     )
     free = Box(-np.inf, np.inf, (1,))
     y = np.asarray(
-        distributions.random_action(distributions.draw_noise(key, free, (20_000,)), free))
+        distributions.random_action(draw_noise(key, free, (20_000,)), free))
     assert stats.kstest(y[:, 0], "norm").pvalue > 1e-3
 
 
@@ -169,7 +173,7 @@ def test_tanh_normal_equals_numerical_integration(key):
     found = np.exp(one.log_prob(both[:, :1]))
     assert np.trapezoid(found, np.tanh(raw)) == pytest.approx(1, abs=1e-3)
     entropy = np.trapezoid(minus_log * slope[:, None], raw, axis=0).sum()
-    noise = random.normal(key, (200_000, 2))
+    noise = normal(key, (200_000, 2))
     assert float(dist.entropy(noise).mean()) == pytest.approx(entropy, abs=0.01)
     assert float(-dist.log_prob(dist.sample(noise)).mean()) == pytest.approx(entropy, abs=0.01)
     assert entropy < 2 * np.log(2)  # of the uniform distribution on (-1, 1)^2
@@ -177,7 +181,7 @@ def test_tanh_normal_equals_numerical_integration(key):
 
 def test_tanh_normal_samples_are_squashed_and_its_mode_is_the_mean(key):
     dist = TanhNormal(jnp.float32([0.5, -0.5]), jnp.float32([-1.0, 0.0]))
-    noise = random.normal(key, (1000, 2))
+    noise = normal(key, (1000, 2))
     raw = dist.sample(noise)
     np.testing.assert_allclose(raw, dist.mean + jnp.exp(dist.log_std) * noise, rtol=1e-6)
     np.testing.assert_allclose(dist.squash(raw), np.tanh(np.asarray(raw, np.float64)), atol=1e-6)
@@ -211,7 +215,7 @@ def test_tanh_normal_is_finite_at_saturation(far):
 @pytest.mark.usefixtures("every_platform")
 def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
     """Terms up to FEW_ACTIONS: values, gradients, ties, and the mark of a NaN."""
-    logits = jnp.round(2.0 * random.normal(key, (40, n)), 0).at[3, n - 1].set(jnp.nan)
+    logits = jnp.round(2.0 * normal(key, (40, n)), 0).at[3, n - 1].set(jnp.nan)
     action = jnp.arange(40) % n
 
     def numbers(logits, action):

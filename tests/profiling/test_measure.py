@@ -29,7 +29,7 @@ def run_of(algo, env="CartPole-v1", **settings):
 
 @pytest.fixture(scope="module")
 def measured():
-    return measure(run_of(DQN), LIMITS, seconds=0.05)
+    return measure(run_of(DQN), LIMITS, seconds=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def traced():
             options = lambda platform: (
                 asked.append(platform) or {"xla_backend_optimization_level": 1})
             with mock.patch.object(runtime, "traced_options", options):
-                done[env] = measure(run_of(PPO, env), None, seconds=0.05)[0], asked
+                done[env] = measure(run_of(PPO, env), None, seconds=0.02)[0], asked
         return done[env]
 
     return get
@@ -123,7 +123,7 @@ def test_without_events_the_pieces_alone_are_the_profile(monkeypatch):
     monkeypatch.setattr(trace, "read", lambda folder: trace.sum_events([]))
     taken = {"environment": 1e-9, "learning": 3e-9}
     monkeypatch.setattr(ablation, "time_pieces", lambda one: taken)
-    profile, _ = measure(run_of(PPO), None, seconds=0.05)
+    profile, _ = measure(run_of(PPO), None, seconds=0.02)
     assert profile.source == "ablation" and "pieces alone" in profile.note
     assert sum(part.share for part in profile.parts) == pytest.approx(1)
     assert profile.share("learn") == pytest.approx(3 * profile.share("environment"))
