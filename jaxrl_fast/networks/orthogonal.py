@@ -67,7 +67,8 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))
 
 
-TOGETHER = 1 << 21  # numbers of a member, zeros included, that a GPU orthonormalises in one loop
+# numbers of a member, zeros included, that a GPU orthonormalises in one loop: 2 MiB
+TOGETHER = 1 << 19
 
 
 def rows_together(normals: dict[Any, jax.Array]) -> dict[Any, jax.Array]:
