@@ -194,8 +194,12 @@ def wrap(env: Environment, **common: Any) -> Environment:
             )
             raise ConfigError(f"env.{key}", value, f"{valid}{nearest(key, wrappers.COMMON)}")
     if common:
-        env = wrappers.wrap(env, **common)
-        _ = env.spec  # an impossible spec (a stack of dicts) fails here, not within a trace
+        try:
+            env = wrappers.wrap(env, **common)
+            _ = env.spec  # an impossible spec (a stack of dicts) fails here, not within a trace
+        except NotImplementedError:
+            env.check_class()  # says what the class lacks
+            raise
     return env
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock
@@ -28,6 +28,15 @@ class Carry(NamedTuple):
 
 def batch_size(obs: Any) -> int:
     return jax.tree.leaves(obs)[0].shape[0]
+
+
+def check_alone(obs: tuple[Any, ...]) -> None:
+    """Raise ConfigError for what `reset` or `step` return in the place of an observation."""
+    shape = lambda x: () if isinstance(x, (int, float)) else getattr(x, "shape", type(x))
+    if any(isinstance(x, dict) for x in obs) or len(set(map(shape, obs))) > 1:
+        raise expected("observation", "the observation alone: `reset` and `step` return it first, "
+                       "as in `obs, info = env.reset()` (`state, obs` of a jf.Env)",
+                       f"a tuple of {len(obs)} values")
 
 
 def check_carry(carry: Any, seen: Any) -> None:

@@ -25,6 +25,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.algorithms.presets import resolve_names
 from jaxrl_fast.engine.config import run_config
+from jaxrl_fast.engine.iteration import check_types
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.placement import elsewhere, population_of
@@ -80,6 +81,7 @@ def sweep(
     """
     check_hooks(hooks)
     algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
+    check_types(algo, env)
     out, about = folder_of(out, algo, env), about or {}
     config = run_config(
         total_steps, {"on_nan": "mark", **settings, "selection": selection}, algo)
