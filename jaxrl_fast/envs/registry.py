@@ -194,11 +194,12 @@ def wrap(env: Environment, **common: Any) -> Environment:
             )
             raise ConfigError(f"env.{key}", value, f"{valid}{nearest(key, wrappers.COMMON)}")
     if common:
+        inner = env
         try:
-            env = wrappers.wrap(env, **common)
+            env = wrappers.wrap(inner, **common)
             _ = env.spec  # an impossible spec (a stack of dicts) fails here, not within a trace
         except NotImplementedError:
-            env.check_class()  # says what the class lacks
+            inner.check_class()  # says what the class lacks
             raise
     return env
 

@@ -94,8 +94,7 @@ class Trainer:
             self.warm_up(NEW if new else AS_IT_WAS)
 
     def warm_up(self, where: str) -> None:
-        run = self.run
-        t0 = run.progress.iterations
+        run, t0 = self.run, self.run.progress.iterations
         chunk = self.programs.chunk(run.state, t0, 1)
         self.take(chunk)
         measured = self.measure(-1, 1, chunk.fetch()[0])
@@ -188,7 +187,8 @@ class Trainer:
         busy: bool, score: bool = False, hooks: Sequence[Hook] = (),
     ) -> None:  # fmt: skip
         """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
-        run, columns, failed, compiled = self.run, {}, None, self.programs.clock.spent("compile")
+        run, columns, failed, failure = self.run, {}, None, None
+        compiled = self.programs.clock.spent("compile")
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
             columns, bad, failed = self.scorer.evaluate(measured)
@@ -205,6 +205,8 @@ class Trainer:
             if hooks and self.scorer.due() and not (bad or failed):  # a hook has ended the run
                 columns, bad, failed = self.scorer.evaluate()
                 self.scorer.extend(rows, columns)
+        except Exception as error:  # a hook's: the chunk is sound
+            failure = error
         finally:
             with self.programs.clock.during("log" if busy else "write"):
                 self.emit(rows)
@@ -217,6 +219,8 @@ class Trainer:
             self.broken(bad)
         if failed:
             self.give_up(failed)
+        if failure:
+            self.saver.raise_saved(failure)
 
     def emit(self, rows: Sequence[Row]) -> None:
         """Log rows to the sinks; warn of diverged members."""

@@ -71,11 +71,11 @@ class Scorer:
     def _complete(self, columns: dict[str, np.ndarray]) -> None:
         """Write the last row anew: an interruption or older version left its evaluation out."""
         run = self.run
-        if not run.history or run.history[-1].env_steps != run.env_steps:  # the log was cut
-            for sink in self.sinks:
-                sink.evaluated(run.env_steps, columns["eval_return"])
-            return
-        self.extend(run.history[-1:], columns)
+        whole = run.history and run.history[-1].env_steps == run.env_steps  # else the log was cut
+        if whole:
+            self.extend(run.history[-1:], columns)
         for sink in self.sinks:
-            sink.cut(run.env_steps - 1)
-            sink.write(run.history[-1])
+            sink.evaluated(run.env_steps, columns["eval_return"])
+            if whole:
+                sink.cut(run.env_steps - 1)
+                sink.write(run.history[-1])

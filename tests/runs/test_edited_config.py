@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import warnings
@@ -179,6 +180,21 @@ def jf_config(run: Path):
     from jaxrl_fast.runs import config_json
 
     return config_json.load(run)
+
+
+def test_a_selection_is_compared_by_its_settings(trained, tmp_path):
+    run = trained(tmp_path / "run")
+    algo, env, config, _ = jf_config(run)
+    pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-2"})
+    of = lambda selection: settings.settings_of(algo, env,
+                                                dataclasses.replace(config, selection=selection))
+    named = lambda one, other: [
+        x.name for x in settings.differences(of(one), algo, env,
+                                             dataclasses.replace(config, selection=other))]
+    assert named(pbt, pbt) == named(None, None) == []
+    assert named(pbt, dataclasses.replace(pbt, fraction=0.5)) == ["selection.fraction"]
+    assert "selection" in named(pbt, None) and named(None, pbt) == ["selection"]
+    assert "selection" in named(pbt, jf.Halving(1))
 
 
 def test_a_long_value_is_told_without_its_content(trained, tmp_path):

@@ -180,6 +180,24 @@ def test_a_hook_ends_the_run_which_can_resume(unbroken, tmp_path):
     assert log(tmp_path / "run") == log(whole_dir)
 
 
+def test_a_hook_that_fails_loses_no_training(unbroken, tmp_path):
+    """Its error comes out as it is, with a note on how to go on."""
+    whole, whole_dir = unbroken("ppo")
+
+    def hook(session, rows):
+        if session.rows == 7:
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as error:
+        tools.train("ppo", tmp_path / "run", hooks=[hook], chunk_seconds=1e-9)
+    assert error.value.args == ("mine",)
+    assert "the run is saved; the last good checkpoint is" in error.value.__notes__[0]
+    assert f"jf.resume('{tmp_path / 'run'}')" in error.value.__notes__[0]
+    session = tools.resume(tmp_path / "run")
+    tools.assert_same(session.state, whole.state)
+    assert tools.logged(tmp_path / "run") == tools.logged(whole_dir)
+
+
 def test_a_hook_adds_columns_to_the_log(unbroken, tmp_path):
     whole, _ = unbroken("ppo")
     twice = lambda session, rows: {"twice": 2 * rows[-1].metrics["episode_length"],

@@ -119,6 +119,16 @@ class Saver:
         self.checkpoints.wait()
         self.flush()
 
+    def raise_saved(self, error: Exception) -> None:
+        """Raise a failure that is not the run's, such as a hook's, after the run is saved."""
+        if self.checkpoints and not distributed.several():  # a hook may fail in one of them
+            try:
+                self.save()
+                error.add_note(f"the run is saved{self.rescue()}")
+            except WriteError as unsaved:
+                error.add_note(f"the run is not saved: {unsaved}")
+        raise error
+
     def rescue(self) -> str:
         """Write the log and best agents of a failed run; return a text about its checkpoints."""
         run, checkpoints = self.run, self.checkpoints

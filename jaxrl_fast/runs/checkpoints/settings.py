@@ -22,9 +22,8 @@ from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import encode
 
 KEY = "settings_of_config"  # in a checkpoint's metadata; older versions lack it
-# of the run, beside the groups in which it samples
-RUN = ("seed", "seeds", "population", "selection", "eval_mode", "ahead", "experience_fraction",
-       "experience_id")  # fmt: skip
+# of the run, beside its selection and the groups in which it samples
+RUN = ("seed", "seeds", "population", "eval_mode", "ahead", "experience_fraction", "experience_id")
 PATHS = ("class", "import", "network")  # keys of encoded objects whose value is "module:name"
 LONGEST = 400  # characters of a value; longer ones are written as a digest
 MOST = 4  # differences in an error
@@ -48,9 +47,9 @@ def settings_of(algo: Algorithm, env: Environment, config: RunConfig) -> dict[st
     else:
         found["environment"] = environment["name"]
         found |= _flat("env", environment["settings"])
-    for name in RUN:
-        found |= dict(_flat_value(name, run[name]))
-    found["groups"] = config.sampling_groups
+    found |= {name: run[name] for name in RUN} | {"groups": config.sampling_groups}
+    selection = dict(run["selection"] or {"kind": None})
+    found |= {"selection": selection.pop("kind"), **_flat("selection", selection)}
     return {name: _short(value) for name, value in found.items()}
 
 
