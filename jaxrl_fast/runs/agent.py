@@ -197,8 +197,7 @@ class Agent(HasEnv):
         if mode == "sample":
             random.check_key("key", key, "a jax.random.key where mode is 'sample'")
         own = self.spec.own_observation or own_of(self.spec.observation)
-        if isinstance(obs, tuple) and not getattr(own, "is_tuple", False):
-            check_alone(obs)
+        check_alone(obs, own)
         return own.read(obs, self.spec.stack)
 
     def _write(self, action: Any, single: bool) -> Any:

@@ -34,7 +34,10 @@ class Scorer:
         """Evaluate the members now. rows: the newest, which the history does not hold yet."""
         self.run.lanes.programs.context.latest = rows
         try:
-            return Scored(*evaluate(self.run, self.sanity, self.progress))
+            found = Scored(*evaluate(self.run, self.sanity, self.progress))
+            if self.run.over:  # hooks of the last row see it
+                self._take(found.columns)
+            return found
         except HostError as error:
             return Scored(failed=error)
         finally:
@@ -58,11 +61,14 @@ class Scorer:
             if found.failed:
                 return found
             self._complete(found.columns)
-        columns = found.columns or run.history[-1].metrics
-        run.eval_return = columns["eval_return"]
-        played = columns.get("eval_episodes")
-        run.episodes = None if played is None else int(np.ravel(played)[0])
+        self._take(found.columns or run.history[-1].metrics)
         return found
+
+    def _take(self, columns: dict[str, np.ndarray]) -> None:
+        """Keep the final scores in the run."""
+        played = columns.get("eval_episodes")
+        self.run.eval_return = columns["eval_return"]
+        self.run.episodes = None if played is None else int(np.ravel(played)[0])
 
     def extend(self, rows: list[Row], columns: dict[str, np.ndarray]) -> None:
         """Add columns to the last of `rows`, which are the last of the run."""

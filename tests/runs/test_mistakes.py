@@ -111,6 +111,26 @@ def test_what_reset_returns_is_no_observation(pair, run):
             act(pair())
 
 
+class Pair(gymnasium.Env):
+    """Observations are a tuple of two numbers."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(3)] * 2)
+
+    def reset(self, seed=None, options=None):
+        return (0, 1), {}
+
+    def step(self, action):
+        return (0, 1), 0.0, True, False, {}
+
+
+def test_a_tuple_is_an_observation_of_its_space_alone():
+    agent = jf.train(tools.algorithm("ppo"), jf.make(Pair), 64, **QUICK).agent()
+    assert agent.act((0, 1)) in (0, 1)
+    with pytest.raises(jf.ConfigError, match="observation alone, got a tuple of 2 values"):
+        agent.act(Pair().reset())
+
+
 def test_a_tuple_of_numbers_is_an_observation(run):
     agent = run.agent()
     one = agent.act(np.array([0.1, 0.2, 0.0, 1.0], np.float32))
