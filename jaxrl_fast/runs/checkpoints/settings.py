@@ -17,7 +17,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, float32
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import encode
 
@@ -131,6 +131,8 @@ def _same(written: Any, now: Any) -> bool:
                    for key, value in written.items())
     if isinstance(written, list) and isinstance(now, list):
         return len(written) == len(now) and all(map(_same, written, now))
+    if isinstance(written, float) and isinstance(now, float):
+        return float32(written) == float32(now)  # programs compute with these
     return written == now and isinstance(written, bool) == isinstance(now, bool)
 
 
