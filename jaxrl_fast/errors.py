@@ -79,6 +79,7 @@ class ConfigError(UserError, ValueError):
 
 def expected(name: str, wanted: str, got: str) -> ConfigError:
     """Return the error about a value that is no argument's, such as an observation."""
+    got = " ".join(got.split()) if "\n" in got else got
     error = ConfigError(name, got, wanted)
     error.args = (sentence(name, wanted, got),)
     return error

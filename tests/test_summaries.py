@@ -121,9 +121,10 @@ class Marked(type(jf.make("CartPole-v1"))):
 
 def test_a_run_without_results_has_a_short_form(unbroken):
     found = []
-    tools.train("ppo", total_steps=64, eval_every=0,
-                hooks=[lambda session, rows: found.append(repr(session))])
+    run = tools.train("ppo", total_steps=128, eval_every=0,
+                      hooks=[lambda session, rows: found.append(repr(session))])
     assert "not evaluated at the end\n" in found[0] and "in memory" in found[0]
+    assert f"mean return {run.eval_return[0]:,.4g} at the end" in found[-1]
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_envs": 8, "hidden": (4,)}, {"clip_value": False}])

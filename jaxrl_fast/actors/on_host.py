@@ -38,7 +38,7 @@ from jaxrl_fast.engine.sources import FromActors
 from jaxrl_fast.engine.streams import evaluation_key
 from jaxrl_fast.envs.host.api import HostEnv, HostError, StandIn
 from jaxrl_fast.errors import ConfigError, MissingExtraError
-from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.rows import Measured, Row
 from jaxrl_fast.logs.walltime import shares
 from jaxrl_fast.types import Mean, RunState
 
@@ -246,7 +246,8 @@ class HostPrograms(Programs):
 
     def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None]) -> Scores:
         c, key, asked = self.config, evaluation_key(state.key, rows), self._is_stopping
-        episodes = host_episodes(c, self.grid, rows, mean_length(self.context.history))
+        known = mean_length([*self.context.history, *self.context.latest])
+        episodes = host_episodes(c, self.grid, rows, known)
         for failures in range(c.restarts + 1):
             try:
                 watch = Watch(self.env.spec.name, c.host_timeout)
@@ -269,7 +270,7 @@ class HostPrograms(Programs):
         super().give_up()
 
 
-def mean_length(history: Sequence[Row]) -> float | None:
+def mean_length(history: Sequence[Row | Measured]) -> float | None:
     """Return the mean episode length, in training or evaluation, of the last rows with one."""
     found = []
     for name in ("episode_length", "eval_length"):

@@ -93,5 +93,18 @@ def _backend(name: str) -> Backend:
 def backend_of(env: Environment) -> Backend:
     """Return the backend of `env`, imported on first use. Raises ConfigError for other values."""
     if not isinstance(env, Environment) or env.runs_on not in _BACKENDS:
-        raise ConfigError("env", env, 'an environment, such as jf.make("CartPole-v1")')
+        raise ConfigError("env", env, f'an environment, such as jf.make("CartPole-v1"){_hint(env)}')
     return _backend(env.runs_on)
+
+
+def _hint(value: Any) -> str:
+    """Return how to make an environment of a value, or where it belongs."""
+    from jaxrl_fast.algorithms.base import Algorithm  # here and below: an error alone needs them
+    from jaxrl_fast.envs import own
+
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, Algorithm):
+        return ": an algorithm comes first"
+    if own.is_foreign(value) or issubclass(kind, Environment):
+        return f": jf.make takes this {'class' if kind is value else 'object'}"
+    return ""

@@ -69,8 +69,9 @@ jax.tree_util.register_dataclass(
 def check_types(algo: Any, env: Any) -> None:
     """Raise ConfigError unless these are an algorithm and an environment."""
     if not isinstance(algo, Algorithm):
-        raise ConfigError("algo", algo,
-                          'an algorithm, such as jf.PPO() or jf.preset("ppo", "CartPole-v1")')
+        made = isinstance(algo, type) and issubclass(algo, Algorithm)
+        raise ConfigError("algo", algo, "an algorithm, such as jf.PPO() or "
+                          f'jf.preset("ppo", "CartPole-v1"){": call the class" * made}')
     for field in dataclasses.fields(algo):
         value = getattr(algo, field.name)
         if type_name(field) == "float" and np.ndim(value):

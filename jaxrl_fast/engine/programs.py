@@ -69,13 +69,14 @@ def forget_episodes(run: Run, moved: tuple[Any, jax.Array]) -> Any:
 class Context:
     """State that a run's programs share with its loop.
 
-    clock: of the main thread. reported: of host environments. history: log rows so far. stopping:
-    returns the number of the signal that asks the run to stop, or None.
+    clock: of the main thread. reported: of host environments. history: log rows so far. latest:
+    rows in the making. stopping: returns the number of the signal that asks the run to stop, or
+    None.
     """
 
     def __init__(self, reported: Reported | None = None,
                  stopping: Callable[[], int | None] = lambda: None):
-        self.clock, self.history = WallTime("compile"), []
+        self.clock, self.history, self.latest = WallTime("compile"), [], ()
         self.reported, self.stopping = reported or Reported(), stopping
 
 

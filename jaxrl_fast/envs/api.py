@@ -32,7 +32,7 @@ import jax
 import numpy as np
 
 from jaxrl_fast import random, tree
-from jaxrl_fast.envs import checks
+from jaxrl_fast.envs import action_checks, checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, run_reset
 from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
@@ -220,7 +220,8 @@ def checked_transition(env: Env, noise: PyTree, state: PyTree,
 
     Raises ConfigError for an action, state or outcome that differs from `env.spec`.
     """
-    action, num_envs = checks.action(env.spec, action)
+    action, num_envs = action_checks.action(env.spec, action)
+    action_checks.check_size(env.spec, num_envs, state)
     with checks.explain_errors(env.spec, "transition"):
         found = env.transition(noise, state, action)
     return checks.outcome_of(env.spec, found, state, num_envs)

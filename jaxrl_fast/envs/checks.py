@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import random
-from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError, UserError, expected
 from jaxrl_fast.ops.precision import products
-from jaxrl_fast.spaces import Box, Dict, Space
+from jaxrl_fast.spaces import Dict, Space
 from jaxrl_fast.types import EnvSpec, Outcome, PyTree, given
 
 TRACED = (
@@ -218,29 +217,18 @@ def like(spec: EnvSpec, state: PyTree, before: PyTree, when: str = "a step") -> 
 
 def observation(spec: EnvSpec, field: str, obs: PyTree, num_envs: int) -> PyTree:
     """Return an observation [B, ...] in the dtypes of its space."""
-    return _of_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
+    return of_space(f"{spec.name}: {field}", spec.observation, obs, num_envs, dtypes=True)
 
 
-def action(spec: EnvSpec, value: PyTree) -> tuple[PyTree, int]:
-    """Return (action [B, ...] in the space's form, within a Box's bounds and in its dtype; B)."""
-    leaves = jax.tree.leaves(value)
-    num_envs = jnp.shape(leaves[0])[0] if leaves and jnp.shape(leaves[0]) else 1
-    value, space = _of_space(f"{spec.name}: action", spec.action,
-                             value, num_envs, dtypes=False), spec.action
-    if not isinstance(space, Box) or (jnp.issubdtype(space.dtype, jnp.floating)
-                                      and not np.isfinite(space.bounds()).any()):
-        return value, num_envs
-    return own_of(space).decode(value), num_envs
-
-
-def _of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> Any:
+def of_space(field: str, space: Space, value: Any, num_envs: int, dtypes: bool) -> Any:
+    """Return values [B, ...] of a space as arrays of its shapes and, if `dtypes`, dtypes."""
     if not isinstance(space, Dict):
         return array(field, value, (num_envs, *space.shape), space.dtype if dtypes else None)
     names = [name for name, _ in space.items]  # sorted
     if not isinstance(value, dict) or sorted(value) != names:
         seen = sorted(value) if isinstance(value, dict) else type(value).__name__
         raise ConfigError(field, seen, f"a dict of {', '.join(names)}, as its space says")
-    return {name: _of_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes)
+    return {name: of_space(f"{field}[{name!r}]", child, value[name], num_envs, dtypes)
             for name, child in space.items}
 
 

@@ -48,7 +48,8 @@ def name_of(source: Any) -> str:
     if gymnasium_objects.is_vector(source):
         valid = "one environment, or a function that makes one: vectors are made of it"
         raise ConfigError("environment", type(source).__name__, valid)
-    if not is_foreign(source) and not callable(source):
+    other = isinstance(source, type) and not issubclass(source, Environment)
+    if not is_foreign(source) and (other or not callable(source)):
         raise ConfigError("environment", source, VALID)
     made_by = (source if inspect.isroutine(source) or isinstance(source, type)
                else type(getattr(source, "unwrapped", source)))
@@ -168,7 +169,19 @@ def maker(name: str, source: Any) -> Maker:
                      gymnasium_objects.defaults(create))
     if kind == "gymnax":
         return _gymnax(label, source)
+    _check_call(name, source)
     return Maker(source, parameters(source))
+
+
+def _check_call(name: str, source: Any) -> None:
+    """Raise ConfigError for a class or function with a parameter that has no default."""
+    try:
+        inspect.signature(source).bind()
+    except TypeError as error:
+        raise ConfigError("environment", name, "one that can be made without arguments "
+                          f"({error}): give the others by a lambda") from error
+    except ValueError:  # without a signature, as some of C
+        pass
 
 
 def _kind(source: Any, name: str) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.envs.exact import exact, kind_of, warn_within, within
-from jaxrl_fast.errors import expected, first_line
+from jaxrl_fast.errors import expected
 from jaxrl_fast.spaces import Box, Dict, Space
 
 
@@ -114,9 +114,9 @@ class Own:
         stays = traced or (isinstance(values, jax.Array) and values.dtype == dtype)
         try:
             values = values if stays else np.asarray(values)
-        except ValueError as error:  # rows of different lengths
-            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}",
-                           f"no array: {first_line(error)}") from error
+        except ValueError as error:
+            got = f"a {type(values).__name__} whose parts have different shapes"
+            raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}", got) from error
         kind = kind_of(values.dtype)
         if kind not in "biuf" or (kind == "f" and dtype.kind in "biu"):
             raise expected(name, f"{dtype.name} numbers of shape {forms[0][0]}",

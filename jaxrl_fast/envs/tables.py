@@ -45,7 +45,8 @@ def table(prefix: str, factories: Mapping[str, Any],
 
 def check_parameters(name: str, factory: Callable[..., Any]) -> None:
     """Raise ConfigError for a setting with the name of a wrapper's, which `make` takes."""
+    on_host = getattr(factory, "runs_on", "") == "host"  # its base declares some of them
     for parameter in fields.parameters(factory):
-        if parameter in wrappers.COMMON:
+        if parameter in wrappers.COMMON and not on_host:
             raise ConfigError("environment", name, f"one without a setting {parameter!r}, which "
                                                    "`make` itself takes: rename it")

@@ -22,10 +22,15 @@ _NOTES = 8  # messages that stay
 _PART = '<span style="display:inline-block;margin-right:2ch">'  # a long line wraps between parts
 
 
-def display(total_steps: int, history: Sequence[Row]) -> Sink:
-    """Return the display of a run: a cell in a notebook, else a bar or plain lines."""
+def display(total_steps: int, history: Sequence[Row], warmup: int = 0) -> Sink:
+    """Return the display of a run: a cell in a notebook, else a bar or plain lines.
+
+    warmup: environment steps of random actions at the start.
+    """
     shell = rich_shell()
-    return ProgressSink(total_steps) if shell is None else NotebookSink(total_steps, history, shell)
+    if shell is None:
+        return ProgressSink(total_steps, warmup=warmup)
+    return NotebookSink(total_steps, history, shell, warmup=warmup)
 
 
 class NotebookSink(ProgressSink):
@@ -40,9 +45,9 @@ class NotebookSink(ProgressSink):
 
     def __init__(
         self, total_steps: int, history: Sequence[Row], shell: Any, stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.monotonic, warmup: int = 0,
     ):  # fmt: skip
-        super().__init__(total_steps, stream, clock)
+        super().__init__(total_steps, stream, clock, warmup)
         self._history, self._publish = history, shell.display_pub.publish
         self._id, self._begun, self._live_cell = f"jaxrl-fast-{uuid.uuid4().hex}", False, True
         self._done, self._line, self._activity, self._evaluated = 0, "", "", ""

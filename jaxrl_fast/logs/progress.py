@@ -19,8 +19,9 @@ class ProgressSink(Display, Sink):
     """Steps, speed, return and time left, as a mean and range of several members."""
 
     def __init__(self, total_steps: int, stream: TextIO | None = None,
-                 clock: Callable[[], float] = time.monotonic):
+                 clock: Callable[[], float] = time.monotonic, warmup: int = 0):
         super().__init__(total_steps, stream, clock)
+        self._warmup = warmup  # steps of random actions, which say nothing of the speed to come
         self._return = "return -"
         self._row = ""  # text of the last row
         # (wall_seconds, env_steps) of the last half minute
@@ -61,7 +62,7 @@ class ProgressSink(Display, Sink):
 
     def _seconds_left(self, row: Row, members: int) -> float | None:
         """Return seconds left at the speed of the last half minute (first row: its own speed)."""
-        if not row.steps_per_second > 0:  # a warm-up: compilation follows it
+        if row.env_steps <= self._warmup or not row.steps_per_second > 0:
             return None
         self._seen.append((float(row.wall_seconds), int(row.env_steps)))
         while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:

@@ -5,6 +5,7 @@ A row is made once, complete, and never changed:
     measured = measure(env_steps, sums, settings)  means of members, and what is not finite
     measured = measured.without(lost)              no values for lost members
     row = measured.row(wall_seconds, rate, columns)  columns of an evaluation or a selection
+    row = row.extended(columns)                    columns of a hook, or of an evaluation after it
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ class Row(NamedTuple):
     steps_per_second: float  # of all members together
     # each [K]; NaN where a member has no value (it finished no episode)
     metrics: dict[str, np.ndarray]
+
+    def extended(self, columns: Mapping[str, np.ndarray]) -> Row:
+        """Return the row with more columns."""
+        return self._replace(metrics=self.metrics | columns)
 
     def __repr__(self) -> str:
         named = ", ".join(f"{name}: {describe(self.metrics[name])}"
@@ -82,7 +87,7 @@ def with_columns(row: Row, columns: Any) -> Row:
         except (TypeError, ValueError) as error:
             raise expected(f"column {name} of a hook", f"a number, or {members} numbers",
                            repr(value)[:100]) from error
-    return row._replace(metrics=row.metrics | found)
+    return row.extended(found)
 
 
 class HookColumns:

@@ -171,7 +171,10 @@ class Sink:
         """Show the progress of an evaluation."""
 
     def evaluated(self, env_steps: int, returns: np.ndarray) -> None:
-        """Show the evaluation at the end of the run if no row holds it. returns: [members]."""
+        """Note the final evaluation, which the rows so far lack. returns: [members].
+
+        After an interruption; `cut` and `write` of the whole last row follow.
+        """
 
     def exclude_time(self, seconds: float) -> None:
         """Leave time, such as a compilation's, out of the forecast."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
+
+import numpy as np
 
 from jaxrl_fast.errors import ConfigError, import_optional
 from jaxrl_fast.logs.boards import scalars
@@ -53,6 +56,10 @@ class Tracker(Sink):
         if row.env_steps > self._seen:
             self._send(int(row.env_steps), scalars(row))
             self._of.keep_step(self.kind, int(row.env_steps))
+
+    def evaluated(self, env_steps: int, returns: np.ndarray) -> None:
+        last = Row(env_steps, math.nan, math.nan, {"eval_return": returns})
+        self._send(int(env_steps), scalars(last))
 
     def video(self, clip: Clip) -> None:
         if clip.env_steps > self._seen:

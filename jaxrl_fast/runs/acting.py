@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.envs.own_spaces import OwnDict
+from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.ops import stacking
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Clock
@@ -28,6 +29,24 @@ class Carry(NamedTuple):
 
 def batch_size(obs: Any) -> int:
     return jax.tree.leaves(obs)[0].shape[0]
+
+
+def check_alone(obs: Any, own: Any) -> None:
+    """Raise ConfigError for the tuple of `reset` or `step` in the place of an observation.
+
+    own: the form of observations, which may be a tuple of some entries too.
+    """
+    if not isinstance(obs, tuple) or not obs:
+        return
+    if getattr(own, "is_tuple", False):
+        wrong = isinstance(obs[-1], dict) and not isinstance(own.items[-1][1], OwnDict)
+    else:
+        shape = lambda x: () if isinstance(x, (int, float)) else getattr(x, "shape", type(x))
+        wrong = any(isinstance(x, dict) for x in obs) or len(set(map(shape, obs))) > 1
+    if wrong:
+        raise expected("observation", "the observation alone: `reset` and `step` return it first, "
+                       "as in `obs, info = env.reset()` (`state, obs` of a jf.Env)",
+                       f"a tuple of {len(obs)} values")
 
 
 def check_carry(carry: Any, seen: Any) -> None:

@@ -27,13 +27,33 @@ from jaxrl_fast.errors import (
     expected,
 )
 from jaxrl_fast.runs import pictures
-from jaxrl_fast.runs.acting import Carry, batch_size, begin, check_carry, step
+from jaxrl_fast.runs.acting import Carry, batch_size, begin, check_alone, check_carry, step
 from jaxrl_fast.runs.export.formats import export
 from jaxrl_fast.runs.player import Player
 from jaxrl_fast.types import EnvSpec
 
 
-class Agent:
+class HasEnv:
+    """An object with an environment, which a pickle keeps as name and settings if it can."""
+
+    _env: Environment | None
+
+    @property
+    def env(self) -> Environment:
+        if self._env is None:
+            self._env = registry.make(self._origin[0], **self._origin[1])
+        return self._env
+
+    @env.setter
+    def env(self, env: Environment) -> None:
+        self._env, self._origin = env, registry.describe(env)
+        self.environment = registry.name_of(env)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | ({"_env": None} if self._origin else {})
+
+
+class Agent(HasEnv):
     """A trained agent: it acts in the spaces of its environment, plays, and is saved.
 
     Its functions compile once. Pickling turns an environment of `jf.make` into name and settings.
@@ -54,22 +74,8 @@ class Agent:
         self._drawn = 0  # actions that `predict` has drawn
 
     @property
-    def env(self) -> Environment:
-        if self._env is None:
-            self._env = registry.make(self._origin[0], **self._origin[1])
-        return self._env
-
-    @env.setter
-    def env(self, env: Environment) -> None:
-        self._env, self._origin = env, registry.describe(env)
-        self.environment = registry.name_of(env)
-
-    @property
     def spec(self) -> EnvSpec:
         return self.algo.spec
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | ({"_env": None} if self._origin else {})
 
     def __repr__(self) -> str:
         size = sum(x.size for x in jax.tree.leaves(getattr(self.state, "params", self.state)))
@@ -191,6 +197,7 @@ class Agent:
         if mode == "sample":
             random.check_key("key", key, "a jax.random.key where mode is 'sample'")
         own = self.spec.own_observation or own_of(self.spec.observation)
+        check_alone(obs, own)
         return own.read(obs, self.spec.stack)
 
     def _write(self, action: Any, single: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, overload
 
 import jax
@@ -16,6 +17,7 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.host import gymnasium_objects
 from jaxrl_fast.errors import ConfigError, check_choice, check_int, check_seed, expected
 from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.types import RunState
 
 
 @overload
@@ -46,7 +48,20 @@ def evaluate(*args: Any, **named: Any) -> Evaluation:
         ConfigError: an argument or space that does not fit.
     """
     first = args[0] if args else named.get("agent")
-    return (_evaluate_agent if isinstance(first, Agent) else _evaluate_state)(*args, **named)
+    play = _evaluate_agent if isinstance(first, Agent) else _evaluate_state
+    try:
+        inspect.signature(play).bind(*args, **named)
+    except TypeError:
+        hint = ""
+        if callable(getattr(first, "agent", None)):
+            hint = ": `run.agent()` is the agent of a run"
+        elif isinstance(first, Environment) and any(isinstance(x, Agent) for x in args):
+            hint = ": the agent comes first"
+        got = ", ".join([*(type(x).__name__ for x in args), *(f"{key}=..." for key in named)])
+        raise expected("evaluate", "called as evaluate(agent, env, episodes=10, seed=0, "
+                       f"mode='greedy') or evaluate(env, algo, agent, key, ...){hint}",
+                       f"evaluate({got})") from None
+    return play(*args, **named)
 
 
 def _evaluate_state(
@@ -57,6 +72,9 @@ def _evaluate_state(
         if not isinstance(value, kind):
             raise ConfigError(name, value, f"an {kind.__name__} of jaxrl_fast for an agent's "
                                            "state; a jf.Agent comes first")
+    if isinstance(agent, (Agent, RunState)) or callable(getattr(agent, "agent", None)):
+        raise ConfigError("agent", agent, "the agent's state: `agent.state` of a jf.Agent, "
+                                          "`state.agent` of a RunState, `run.agent().state`")
     check_int("episodes", episodes, 1, 1_000_000)
     check_choice("mode", mode, MODES)
     if max_steps is not None:

@@ -26,7 +26,7 @@ from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.metadata import parse_metadata
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.export import safetensors
-from jaxrl_fast.runs.reading import read_member
+from jaxrl_fast.runs.reading import read_member, read_meta
 from jaxrl_fast.runs.result import AnyResult, Result
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_results import ended_seeds
@@ -73,11 +73,11 @@ def experience(run: Any, member: int = 0, modules: Sequence[str] = ()) -> Filled
     if not isinstance(run, AnyResult):
         raise expected("run", "a run directory, or a result of jf.train", repr(run)[:100])
     check_int("member", member, 0, run.config.members - 1)
-    if isinstance(run, SeedsInTurn):
-        if not run.out:
-            raise ConfigError("run", "in memory", "one with `out`: seeds that train one after "
-                                                  "another keep no replay in memory")
-        return experience(run.out.path, member, modules)
+    if not isinstance(run, Result):
+        if not run.path:
+            raise ConfigError("run", "in memory", "one with `out`: copies, and seeds that train "
+                                                  "one after another, keep no replay in memory")
+        return experience(run.path, member, modules)
     members = run.lanes.members.tolist()
     if member not in members:
         raise ConfigError("member", member,
@@ -150,9 +150,8 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
         return _resume_in_turn(path, around, prepare(algo, env, new, about), more)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         distributed.on_first(checkpoints.check_own)
-        find = lambda: checkpoints.read(
-            ("last",), lambda *one: checkpoints.meta(*one, config.members) and one[1]
-        )
+        whole = lambda *one: read_meta(checkpoints, *one, algo, env, config) and one[1]
+        find = lambda: checkpoints.read(("last",), whole)
         number = distributed.tell(distributed.on_first(find))
         if number is None:
             raise ConfigError(argument, str(path),

@@ -15,7 +15,6 @@ import numpy as np
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import next_rows
-from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.logs.rows import HookColumns, Measured, Row, measure
 from jaxrl_fast.logs.sinks import Sink
@@ -25,7 +24,8 @@ from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.live_pictures import LivePictures
 from jaxrl_fast.runs.result import Result
-from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate, not_finite, warn_of
+from jaxrl_fast.runs.scores import Scorer
+from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 from jaxrl_fast.runs.videos import Filming, Videos
@@ -49,7 +49,7 @@ class Trainer:
         self.pictures = LivePictures(run, sinks, filming)
         self.selecting = selection.boundaries(run.grid) if selection else set()
         self.sanity = Sanity(run.config.members)
-        self.evaluating = EvaluationProgress(run.config, sinks)
+        self.scorer = Scorer(run, sinks, signals, self.sanity)
         self.pace = distributed.Pace()
         self.pending: tuple[int, Chunk] | None = None  # (its first iteration, an unchecked chunk)
         self.row_seconds: float | None = None
@@ -94,10 +94,12 @@ class Trainer:
             self.warm_up(NEW if new else AS_IT_WAS)
 
     def warm_up(self, where: str) -> None:
-        run = self.run
-        chunk = self.programs.chunk(run.state, run.progress.iterations, 1)
+        run, t0 = self.run, self.run.progress.iterations
+        chunk = self.programs.chunk(run.state, t0, 1)
         self.take(chunk)
-        self.log(self.measure(-1, 1, chunk.fetch()[0]), None, [run.wall_seconds], 0.0, chunk.ready)
+        measured = self.measure(-1, 1, chunk.fetch()[0])
+        seconds, steps = self.spent(t0, chunk)
+        self.log(measured, None, [run.wall_seconds], steps / seconds, chunk.ready)
         try:
             with self.signals.at_once(where):
                 self.programs.ready("chunk")
@@ -119,11 +121,12 @@ class Trainer:
         self.pending = t0, chunk
         self.take(chunk)
         at_eval = bool(grid.eval_rows) and run.rows % grid.eval_rows == 0
+        score = at_eval or run.rows >= grid.rows
         due = self.saver.due(self.row_seconds)
         self.signals.poll()
-        now = at_eval or due or self.signals.caught or self.hooks or run.rows in stops
+        now = score or due or self.signals.caught or self.hooks or run.rows in stops
         if now or chunk.ready:
-            self.absorb(at_eval, chunk.ready)
+            self.absorb(score, chunk.ready)
         self.videos.look(at_eval, self.pending is None)
         self.pictures.look()
         signum = None if self.pending else self.signals.caught  # save only checked chunks
@@ -154,13 +157,18 @@ class Trainer:
 
     def count(self, t0: int, chunk: Chunk) -> tuple[float, float]:
         """Note a chunk's time -> (seconds, environment steps a second)."""
-        run, progress, now = self.run, self.run.progress, self.trained()
-        seconds, self.mark = max(now - self.mark, 1e-9), now
-        steps = (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
+        progress, (seconds, steps) = self.run.progress, self.spent(t0, chunk)
         if steps:
             progress.train_seconds += seconds
             progress.train_steps += steps
         return seconds, steps / seconds
+
+    def spent(self, t0: int, chunk: Chunk) -> tuple[float, int]:
+        """Return a chunk's seconds, and its environment steps of all members in them."""
+        run, now = self.run, self.trained()
+        seconds, self.mark = max(now - self.mark, 1e-9), now
+        steps = (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
+        return seconds, steps
 
     def measure(self, start: int, n: int, metrics: Any) -> list[Measured]:
         """Return n rows from `start` of their sums {name: Mean [lanes, rows]}, unchecked."""
@@ -179,13 +187,11 @@ class Trainer:
         busy: bool, score: bool = False, hooks: Sequence[Hook] = (),
     ) -> None:  # fmt: skip
         """Check rows, evaluate and select when due, then log; a non-finite value ends the run."""
-        run, columns, failed, compiled = self.run, {}, None, self.programs.clock.spent("compile")
+        run, columns, failed, failure = self.run, {}, None, None
+        compiled = self.programs.clock.spent("compile")
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
-            try:
-                columns, bad = evaluate(run, self.sanity, self.evaluating)
-            except HostError as error:  # the agent stays valid
-                failed = error
+            columns, bad, failed = self.scorer.evaluate(measured)
         if run.rows in self.selecting and bad is None:
             last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
             columns |= run.config.selection.select(run, [*measured[:-1], last])
@@ -196,6 +202,11 @@ class Trainer:
         try:
             for hook in () if bad or failed else hooks:
                 run.history[-1] = rows[-1] = self.columns.extended(rows[-1], hook, hook(run, rows))
+            if hooks and self.scorer.due() and not (bad or failed):  # a hook has ended the run
+                columns, bad, failed = self.scorer.evaluate()
+                self.scorer.extend(rows, columns)
+        except Exception as error:  # a hook's: the chunk is sound
+            failure = error
         finally:
             with self.programs.clock.during("log" if busy else "write"):
                 self.emit(rows)
@@ -208,6 +219,8 @@ class Trainer:
             self.broken(bad)
         if failed:
             self.give_up(failed)
+        if failure:
+            self.saver.raise_saved(failure)
 
     def emit(self, rows: Sequence[Row]) -> None:
         """Log rows to the sinks; warn of diverged members."""
@@ -218,21 +231,10 @@ class Trainer:
                 sink.write(row)
 
     def score(self) -> None:
-        """Evaluate at the end, unless the last row did, or a signal leaves it to the resume."""
-        run = self.run
-        if self.signals.caught:
-            return
-        try:
-            found, bad = run.history[-1].metrics if run.history else {}, None
-            if "eval_return" not in found:
-                found, bad = evaluate(run, self.sanity, self.evaluating)
-                for sink in self.sinks:
-                    sink.evaluated(run.env_steps, found["eval_return"])
-            run.eval_return = found["eval_return"]
-            played = found.get("eval_episodes")
-            run.episodes = None if played is None else int(np.ravel(played)[0])
-        except HostError as error:
-            self.give_up(error)
+        """Take the final scores, unless a signal leaves them to the resume."""
+        _, bad, failed = self.scorer.end()
+        if failed:
+            self.give_up(failed)
         if bad:
             self.broken(bad)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
@@ -21,6 +22,8 @@ from jaxrl_fast.engine.placement import found_devices
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoints.errors import DamagedError
+from jaxrl_fast.runs.checkpoints.settings import check_settings
 from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
@@ -99,9 +102,24 @@ def _seed_of(path: Path, order: Sequence[str], config: RunConfig, member: int | 
     return max(here, key=score) if member is None else member
 
 
+def read_meta(checkpoints: Checkpoints, which: str, number: int, algo: Algorithm, env: Environment,
+              config: RunConfig) -> dict[str, Any]:
+    """Return a checkpoint's metadata. Raises ConfigError if config.json has been edited."""
+    file, folder = checkpoints.folder.parent / "config.json", checkpoints.folder / which
+    check = lambda meta: check_settings(file, folder / str(number), meta, algo, env, config)
+    try:
+        meta = checkpoints.meta(which, number, config.members)
+    except DamagedError:  # or another number of members, which `check` names
+        with contextlib.suppress(DamagedError):
+            check(checkpoints.meta(which, number))
+        raise
+    check(meta)
+    return meta
+
+
 def _read_one(rundir: RunDir, checkpoints: Checkpoints, one: tuple[str, int],
               algo, env, config, member) -> tuple:
-    best, meta = one[0] == "best", checkpoints.meta(*one, config.members)
+    best, meta = one[0] == "best", read_meta(checkpoints, *one, algo, env, config)
     if member is None:
         member = rundir.best_member(config.members, meta.get("best_scores"))
     if member not in meta["lanes"]:

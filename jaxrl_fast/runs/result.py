@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -11,20 +12,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast import tree
+from jaxrl_fast import distributed, tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.logs import html, svg
 from jaxrl_fast.logs.rows import curve, shown, table
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.ops.aggregate import span
-from jaxrl_fast.runs.agent import Agent
+from jaxrl_fast.runs.agent import Agent, HasEnv
 from jaxrl_fast.runs.checkpoints.metadata import Best, Progress
 from jaxrl_fast.runs.lanes import Lanes
 from jaxrl_fast.runs.pictures import Video
@@ -33,7 +34,10 @@ from jaxrl_fast.runs.signals import run_so_far
 
 
 class AnyResult:
-    """The common part of `Result` (one program) and `SeedsInTurn` (seeds one by one)."""
+    """The common part of `Result` (one program), `SeedsInTurn` (seeds one by one) and `KeptRun`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _itself, (KeptRun(self),)
 
     def __repr__(self) -> str:
         title, *facts = self._told()
@@ -61,7 +65,7 @@ class AnyResult:
         if known:
             final = f"mean return {np.nanmean(scores):,.4g} at the end"
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
-        place = f"in {self.out.path}" if self.out else "in memory"
+        place = f"in {self.path}" if self.path else "in memory"
         return (
             f"{self.algo.name} on {registry.name_of(self.env)}, {which}{lost}",
             f"{self._done()}; {final}{best}",
@@ -113,6 +117,61 @@ class AnyResult:
     ) -> Video:
         """Return pictures of an episode of `agent(member)` for a notebook; see `Agent.video`."""
         return self.agent(member).video(env, seed, max_steps)
+
+
+def _itself(kept: KeptRun) -> KeptRun:
+    return kept
+
+
+class KeptRun(HasEnv, AnyResult):
+    """A run in a pickle or copy: agents, log rows and scores, without programs and device state.
+
+    Raises ConfigError for a run of several processes, where none has all agents.
+    """
+
+    __reduce__ = object.__reduce__  # its attributes pickle
+    algo = config = path = None  # attributes here
+    facts = ("config", "path", "history", "eval_return", "eval_episodes", "best_score", "env_steps",
+             "steps_per_second", "seconds", "lost", "live", "reached", "over")  # fmt: skip
+
+    def __init__(self, run: AnyResult):
+        if distributed.several():
+            raise expected("run", "read with jf.load: no process has all agents", "several "
+                           "processes")
+        self.algo, self.env, self._text = run.algo, run.env, run._done()
+        self.__dict__ |= {name: getattr(run, name) for name in self.facts}
+        self._agents: dict[int, Agent] = {}
+        for member in range(run.config.members):
+            with contextlib.suppress(ConfigError):  # it was dropped, or has not begun
+                self._agents[member] = agent = run.agent(member)
+                agent.state = jax.device_get(agent.state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(Result, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise AttributeError(f"a copy of a run has no {name!r}: the run has it, which `jf.train` "
+                             "returned")
+
+    def agent(self, member: int | None = None) -> Agent:
+        """Return a copy of one member's agent. member: None: the best of the final evaluation."""
+        there = sorted(self._agents)
+        if member is None and there:
+            scores = np.full(self.config.members, -np.inf)
+            if self.eval_return is not None:
+                scores = np.nan_to_num(self.eval_return, nan=-np.inf)
+            member = max(there, key=lambda i: scores[i])
+        if member not in there:
+            raise ConfigError("member", member, f"one that is here ({', '.join(map(str, there))})")
+        kept = self._agents[member]
+        state = jax.device_put(kept.state)
+        return Agent(kept.algo, kept.env, kept.config, state, kept.iteration, kept.score)
+
+    def resume(self, *_: Any) -> Any:
+        where = f"jf.resume({str(self.path)!r})" if self.path else "`resume()` of the run itself"
+        raise ConfigError("run", "a copy", f"the run itself, to go on: {where}")
+
+    def _done(self) -> str:
+        return self._text
 
 
 @dataclasses.dataclass(repr=False)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,8 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.algorithms.presets import resolve_names
-from jaxrl_fast.engine.config import run_config
+from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.iteration import check_types
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.placement import elsewhere, population_of
@@ -35,6 +37,7 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoints.settings import KEY, check_settings, settings_of
 from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Stopped
@@ -80,6 +83,7 @@ def sweep(
     """
     check_hooks(hooks)
     algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
+    check_types(algo, env)
     out, about = folder_of(out, algo, env), about or {}
     config = run_config(
         total_steps, {"on_nan": "mark", **settings, "selection": selection}, algo)
@@ -197,6 +201,8 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
                               "a folder in the sweep's, not a link, to go on with it")
         state = [(folder / "result.json").exists(), RunDir(folder).resumable]
         ended, cut_off = distributed.tell(state)
+        if ended or cut_off:
+            distributed.on_first(functools.partial(_check_part, out, folder, sweep, part))
         if ended:
             continue
         if progress and distributed.is_first():
@@ -221,14 +227,27 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
             warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
 
 
-def _prepared(sweep: Sweep, part: Part, outline: bool = False) -> Prepared:
-    """Return the run of a part. outline: see `prepare`."""
+def _check_part(out: Path, folder: Path, sweep: Sweep, part: Part) -> None:
+    """Raise ConfigError unless a begun part has the settings that sweep.json says now."""
+    try:
+        written = settings_of(*configs.load(folder)[:3])
+    except ConfigError:  # a damaged file: a resume names it, and results need it not
+        return
+    check_settings(out / "sweep.json", folder, {KEY: written}, *_settings(sweep, part))
+
+
+def _settings(sweep: Sweep, part: Part) -> tuple[Algorithm, Environment, RunConfig]:
+    """Return the algorithm, environment and run of a part."""
     chosen = [sweep.configurations[c] for c in part.configurations]
-    algo, env = configure(sweep.algo, sweep.env, chosen[0])
     config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds,
                                  population=_columns(chosen))
+    return *configure(sweep.algo, sweep.env, chosen[0]), at_start(config)
+
+
+def _prepared(sweep: Sweep, part: Part, outline: bool = False) -> Prepared:
+    """Return the run of a part. outline: see `prepare`."""
     built = [sweep.built(c) for c in part.configurations]
-    return prepare(algo, env, at_start(config), sweep.about, built=built, outline=outline)
+    return prepare(*_settings(sweep, part), sweep.about, built=built, outline=outline)
 
 
 def finish(result: SweepResult) -> None:

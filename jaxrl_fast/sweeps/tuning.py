@@ -20,6 +20,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.algorithms.presets import resolve_names
 from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.iteration import check_types
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
 from jaxrl_fast.engine.prepared import prepare
@@ -60,6 +61,7 @@ def tune(
         raise ConfigError("sample", sample, 'settings to search, such as {"algo.learning_rate": '
                                             '"loguniform:1e-5,1e-2"}')
     algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
+    check_types(algo, env)
     config = run_config(total_steps, {"on_nan": "mark", **settings}, algo)
     check_names(algo, env, {}, sample, config)
     if config.population is not None or config.selection is not None:

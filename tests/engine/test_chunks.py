@@ -63,7 +63,7 @@ def test_rows_fall_on_fixed_steps(name, unbroken):
     assert [r["env_steps"] for r in rows] == list(range(64, 1281, 64))
     evaluated = [r["env_steps"] for r in rows if "eval_return" in r]
     warm = 64 if name == "dqn" else 0  # the first row is the warm-up's
-    assert evaluated == list(range(warm + 320, 1281, 320))
+    assert evaluated == sorted({*range(warm + 320, 1281, 320), rows[-1]["env_steps"]})
     assert tools.through_json(whole.history) == rows
     assert ("loss" in rows[0]) is False and "episode_return" in rows[0]
 
@@ -131,7 +131,7 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     algo = tools.algorithm(name, hidden=(5,))  # as no other test has it
     tools.train(algo, eval_every=0, hooks=[at], chunk_seconds=1e-9)
     assert len(traces) == 1
-    assert len(seen) > 15 and len(set(seen[1:])) == 1, seen
+    assert len(seen) > 15 and len(set(seen[1:-1])) == 1, seen  # the last row is evaluated
     assert seen[0][0] > before[0] and seen[0][1] > before[1]  # the events are there to be counted
 
 

@@ -215,6 +215,12 @@ def logged(run: Path | str) -> list[dict[str, Any]]:
     return [{k: v for k, v in row.items() if k not in WALL} for row in rows]
 
 
+def but_ends(rows: list[dict[str, Any]], *ends: int) -> list[dict[str, Any]]:
+    """Rows without the evaluations at `ends`: a run that ended there and went on has one more."""
+    return [{k: v for k, v in row.items()
+             if not k.startswith("eval_") or row["env_steps"] not in ends} for row in rows]
+
+
 def through_json(rows: Any) -> list[dict[str, Any]]:
     """Rows in memory in the same form."""
     return (

@@ -356,6 +356,21 @@ def test_wandb_gets_the_same_scalars_over_env_steps(tmp_path, modules):
     assert (("*",), {"step_metric": "env_steps"}) in fake.metrics and fake.finished == 1
 
 
+def test_a_tracker_gets_the_final_evaluation_that_its_last_row_lacks(tmp_path, modules):
+    """And no other value of the row again."""
+    fake = FakeWandb()
+    modules(wandb=fake)
+    first = WandbSink(project="mine", run=LoggedRun(tmp_path / "run", {}))
+    first.open()
+    fake.summary = {"env_steps": 9}
+    sink = WandbSink(project="mine", run=LoggedRun(tmp_path / "run", {}, resumed=True))
+    sink.open()
+    sink.evaluated(9, np.float32([475.0]))
+    sink.cut(8)
+    sink.write(row(9, 5.0, a=[1.0], eval_return=[475.0]))
+    assert fake.logged == [{"env_steps": 9, "eval_return": 475.0}]
+
+
 def test_wandb_goes_on_in_its_run_and_is_not_sent_rows_again(tmp_path, modules):
     fake = FakeWandb()
     modules(wandb=fake)

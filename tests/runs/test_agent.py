@@ -231,7 +231,7 @@ def test_an_observation_of_another_kind_is_one_line():
          r"observation\['b'\] must be uint8 numbers of shape \(8, 9\), got float64 \(8, 9\)"),
         ({"a": a.astype(str), "b": b}, r"observation\['a'\] must be float32 numbers"),
         ({"a": [[0, 0], [0]], "b": b},
-         r"observation\['a'\] must be float32 numbers of shape \(4,\), got no array"),
+         r"observation\['a'\] must be float32 numbers of shape \(4,\), got a list whose parts"),
         ({"a": np.zeros((3, 4), np.float32), "b": np.zeros((2, 8, 9), np.uint8)},
          "observation must be a batch of one size in all entries, got batches of 3, 2"),
         ({"a": a[None][:0], "b": b[None][:0]},

@@ -259,6 +259,17 @@ def test_an_exported_config_of_another_form_is_named(exported, says, trained, tm
         jf.load(folder)
 
 
+@pytest.mark.safetensors
+def test_an_edited_config_beside_safetensors_is_refused(trained, tmp_path):
+    folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
+    assert jf.load(folder).algo.activation == "tanh"
+    content = json.loads((folder / "config.json").read_text())
+    content["algorithm"]["settings"]["activation"] = "relu"
+    (folder / "config.json").write_text(json.dumps(content))
+    with pytest.raises(jf.ConfigError, match='algo.activation is "relu" there and was "tanh" in'):
+        jf.load(folder)
+
+
 @pytest.mark.parametrize("format", ["onnx", "safetensors"])
 def test_without_its_package_a_format_names_the_extra(format, modules, tmp_path):
     modules(**{"jax2onnx": None, "safetensors": None, "safetensors.numpy": None})

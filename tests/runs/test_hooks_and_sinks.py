@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import json
+import time
 from unittest import mock
 
 import jax
@@ -13,6 +16,7 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.logs.csv_file import CsvSink
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.dependencies import Dependencies
 
@@ -52,19 +56,84 @@ def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
     assert "flush" in sink.calls  # before the checkpoint
     wall = [r.wall_seconds for r in sink.rows]
     assert wall == sorted(wall) and wall[0] >= 0
-    assert all(r.steps_per_second > 0 for r in sink.rows[1:])
+    assert all(r.steps_per_second > 0 for r in sink.rows)  # the warm-up's too
     assert session.steps_per_second > 0 and session.wall_seconds >= wall[-1]
 
 
-def test_a_sink_is_told_the_evaluation_at_the_end_that_no_row_holds():
-    told = []
+@pytest.mark.parametrize(("name", "settings"), [
+    ("ppo", dict(eval_every=0)),  # at the end alone
+    ("ppo", dict(eval_every=192)),  # 640 is no multiple
+    ("dqn", {}),  # rows begin after the warm-up
+    ("ppo", dict(eval_every=0, seeds=2)),
+    ("ppo", dict(eval_every=0, hooks=[lambda run, rows: run.rows > 4 and run.stop()])),
+])  # fmt: skip
+def test_the_last_row_holds_the_evaluation_at_the_end(name, settings, tmp_path):
+    """In metrics.jsonl, CSV, TensorBoard, frame and curve, once."""
+    sink = Collects()
+    logs = [sink, CsvSink(tmp_path / "rows.csv")]
+    run = tools.train(name, tmp_path / "run", sinks=logs, total_steps=tools.HALF, tensorboard=True,
+                      **settings)
+    score = run.eval_return.tolist()
+    rows = tools.logged(tmp_path / "run")
+    assert rows[-1]["env_steps"] == run.env_steps and rows[-1]["eval_return"] == score
+    assert [row["env_steps"] for row in rows] == sorted({row["env_steps"] for row in rows})
+    assert sink.rows[-1] is run.history[-1] and len(sink.rows) == len(rows) == len(run.history)
+    steps, values = run.curve("eval_return")
+    assert steps[-1] == run.env_steps and values[-1].tolist() == score
+    assert run.frame()["eval_return"].tolist()[-len(score):] == score
+    (result,) = [tools.read(tmp_path / "run" / "result.json")]
+    assert result["eval_return"] == rows[-1]["eval_return"]
+    *_, last = csv.DictReader((tmp_path / "rows.csv").read_text().splitlines())
+    assert float(last["eval_return"]) == score[-1]
+    assert events(tmp_path / "run", "eval_return")[-1] == (run.env_steps, pytest.approx(
+        float(np.mean(score))))
 
-    class Notes(jf.Sink):
-        def evaluated(self, env_steps, returns):
-            told.append((env_steps, float(returns[0])))
 
-    run = tools.train("ppo", total_steps=64, eval_every=0, sinks=(Notes(),))
-    assert told == [(run.env_steps, float(run.eval_return[0]))]
+def events(run, tag):
+    """(step, value) of a scalar in TensorBoard's events."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = []
+    for file in sorted((run / "tensorboard").iterdir()):
+        data, at = file.read_bytes(), 0
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 8], "little")
+            event = Event.FromString(data[at + 12 : at + 12 + size])
+            found += [(event.step, value.simple_value) for value in event.summary.value
+                      if value.tag == tag]
+            at += 16 + size
+    return found
+
+
+def test_a_resume_completes_a_last_row_without_its_evaluation(tmp_path):
+    """An older version left it out, and so does Ctrl-C during the last evaluation."""
+    run = tools.train("ppo", tmp_path / "run", eval_every=0, total_steps=tools.HALF)
+    file = tmp_path / "run" / "metrics.jsonl"
+    whole = file.read_bytes()
+    *lines, last = whole.splitlines(keepends=True)
+    row = json.loads(last)
+    assert row.pop("eval_return") == run.eval_return[0]
+    file.write_bytes(b"".join([*lines, json.dumps(row, separators=(",", ":")).encode(), b"\n"]))
+    sink = Collects()
+    again = tools.resume(tmp_path / "run", sinks=[sink])
+    assert file.read_bytes() == whole
+    assert again.history[-1].metrics["eval_return"] == run.eval_return
+    assert sink.calls[:4] == [("cut", tools.HALF), "open", ("cut", tools.HALF - 1), "write"]
+    assert tools.resume(tmp_path / "run").eval_return == run.eval_return  # read, not played again
+
+
+def test_the_row_of_a_warm_up_has_the_rate_of_its_steps():
+    """And only that: the run's rate is of training."""
+    began = time.perf_counter()
+    run = tools.train("dqn", seeds=2)
+    warm, *others = run.history
+    assert warm.env_steps == run.grid.env_steps(0) == 64
+    # it took less than the whole run, and longer than nothing
+    assert 2 * 64 / (time.perf_counter() - began) < warm.steps_per_second < 1e9
+    trained = 2 * (run.env_steps - 64)
+    assert run.progress.train_steps == trained
+    rates = {row.steps_per_second for row in others}
+    assert min(rates) <= run.steps_per_second <= max(rates)
 
 
 def test_a_sink_is_cut_at_resume_and_gets_later_rows(tmp_path):
@@ -102,7 +171,28 @@ def test_a_hook_ends_the_run_which_can_resume(unbroken, tmp_path):
 
     session = tools.train("dqn", tmp_path / "run", hooks=[hook], chunk_seconds=1e-9)
     assert session.rows == 7 and session.eval_return.shape == (1,)
+    end = session.env_steps
+    assert tools.logged(tmp_path / "run")[-1]["eval_return"] == session.eval_return.tolist()
     assert tools.read(tmp_path / "run" / "result.json")["env_steps"] == whole.grid.env_steps(7)
+    session = tools.resume(tmp_path / "run")
+    tools.assert_same(session.state, whole.state)
+    log = lambda folder: tools.but_ends(tools.logged(folder), end)
+    assert log(tmp_path / "run") == log(whole_dir)
+
+
+def test_a_hook_that_fails_loses_no_training(unbroken, tmp_path):
+    """Its error comes out as it is, with a note on how to go on."""
+    whole, whole_dir = unbroken("ppo")
+
+    def hook(session, rows):
+        if session.rows == 7:
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine") as error:
+        tools.train("ppo", tmp_path / "run", hooks=[hook], chunk_seconds=1e-9)
+    assert error.value.args == ("mine",)
+    assert "the run is saved; the last good checkpoint is" in error.value.__notes__[0]
+    assert f"jf.resume('{tmp_path / 'run'}')" in error.value.__notes__[0]
     session = tools.resume(tmp_path / "run")
     tools.assert_same(session.state, whole.state)
     assert tools.logged(tmp_path / "run") == tools.logged(whole_dir)

@@ -769,6 +769,24 @@ def test_an_unfinished_checkpoint_is_ignored(tmp_path):
     assert RunDir(tmp_path).resumable
 
 
+@pytest.mark.parametrize(("section", "change", "says"), [
+    ("run", {"eval_mode": "sample"}, 'eval_mode is "sample" there and was "greedy" in training'),
+    ("algorithm", {"discount": 0.5}, "algo.discount is 0.5 there and was 0.99 in training"),
+])  # fmt: skip
+def test_an_edited_sweep_json_trains_no_other_parts(section, change, says, swept, tmp_path):
+    """Its parts would have different settings."""
+    out = tmp_path / "x"
+    shutil.copytree(swept.path, out)
+    shutil.rmtree(out / "parts" / "01")
+    content = json.loads((out / "sweep.json").read_text())
+    entry = content["base"][section]
+    (entry if section == "run" else entry["settings"]).update(change)
+    (out / "sweep.json").write_text(json.dumps(content))
+    with pytest.raises(jf.ConfigError, match=says):
+        sweeps.resume_sweep(out, hooks=[never])
+    assert not (out / "parts" / "01").exists()
+
+
 @pytest.mark.parametrize("part", ["run", "algorithm"])
 def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swept, tmp_path):
     content = json.loads((swept.path / "sweep.json").read_text())

@@ -23,7 +23,7 @@ from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.exact import Misfit
 from jaxrl_fast.envs.host.vector import Rewards, Vector
-from jaxrl_fast.errors import ConfigError, RunError, UserError, brief
+from jaxrl_fast.errors import ConfigError, RunError, UserError, brief, expected
 from jaxrl_fast.spaces import Dict, zeros
 from jaxrl_fast.types import EnvSpec, Outcome
 
@@ -101,6 +101,12 @@ class HostEnv(Environment):
     def _open(self, num_envs: int, seed: int, training: bool, render: bool) -> Vector:
         raise NotImplementedError
 
+    def _check_defined(self) -> None:
+        """Raise ConfigError for a class that describes no environment, as the base itself."""
+        if type(self)._spec is HostEnv._spec:
+            valid = "defined by the class: an environment on the host has _spec, _open"
+            raise expected(f"{type(self).__name__}._spec", valid, "the base's, which does nothing")
+
     def failed(self, error: BaseException) -> str:
         """Explain an error of one of its functions, if known."""
         return ""
@@ -109,6 +115,7 @@ class HostEnv(Environment):
     def spec(self) -> EnvSpec:
         found = self.__dict__.get("_found")
         if found is None:
+            self._check_defined()
             try:
                 found = dataclasses.replace(in_time(self._spec, self.opening), stack=self.stack)
             except TimeoutError:

@@ -15,7 +15,8 @@ from jaxrl_fast.files import forms
 from jaxrl_fast.logs.reports import Reported
 from jaxrl_fast.types import Mean
 
-_WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST}
+_WHO = {"lanes": [int], "settings": {"*": [forms.NUMBER]}, "lost": forms.LOST,
+        "settings_of_config?": {"*": forms.ANY}}  # fmt: skip
 _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 FORMS = {  # per kind; older versions lack keys with a question mark
     "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -16,6 +18,7 @@ from jaxrl_fast.files.forms import to_json
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import Saved
+from jaxrl_fast.runs.checkpoints.settings import KEY, settings_of
 from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import whole_run
@@ -27,6 +30,12 @@ class Saver:
     def __init__(self, run: Result, checkpoints: Checkpoints | None, sinks: Sequence[Sink]):
         self.run, self.checkpoints, self.sinks = run, checkpoints, sinks
         self.begin(True)
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """Return the metadata of every checkpoint: the settings that it comes from."""
+        prepared = self.run.prepared
+        return {KEY: settings_of(prepared.algo, prepared.env, prepared.config)}
 
     def begin(self, new: bool) -> None:
         """Start counting. new: the run has no checkpoint yet."""
@@ -79,7 +88,7 @@ class Saver:
                 self._save_best()
                 if self.iterations != run.progress.iterations:
                     self.iterations = run.progress.iterations
-                    meta = run.progress.metadata() | lanes.who()
+                    meta = run.progress.metadata() | lanes.who() | self.settings
                     meta |= {"env_steps": run.env_steps, "seconds": run.seconds,
                              "wall_seconds": run.wall_seconds}
                     newest = self.checkpoints.latest("last")  # a partial row has no own number
@@ -99,7 +108,7 @@ class Saver:
             return
         newest = self.checkpoints.latest("best")
         number = best.rows if newest is None else max(best.rows, newest + 1)
-        self.checkpoints.save("best", number, best.agent, to_json(best.metadata()))
+        self.checkpoints.save("best", number, best.agent, to_json(best.metadata() | self.settings))
         best.agent = None
 
     def flush(self) -> None:
@@ -109,6 +118,16 @@ class Saver:
     def wait(self) -> None:
         self.checkpoints.wait()
         self.flush()
+
+    def raise_saved(self, error: Exception) -> None:
+        """Raise a failure that is not the run's, such as a hook's, after the run is saved."""
+        if self.checkpoints and not distributed.several():  # a hook may fail in one of them
+            try:
+                self.save()
+                error.add_note(f"the run is saved{self.rescue()}")
+            except WriteError as unsaved:
+                error.add_note(f"the run is not saved: {unsaved}")
+        raise error
 
     def rescue(self) -> str:
         """Write the log and best agents of a failed run; return a text about its checkpoints."""

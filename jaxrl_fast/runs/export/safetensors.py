@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from jaxrl_fast.errors import ConfigError, check_choice, first_line, import_opti
 from jaxrl_fast.files import forms
 from jaxrl_fast.files.checksums import checksum
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoints.settings import KEY, check_settings, settings_of
 from jaxrl_fast.runs.description import device_name
 from jaxrl_fast.runs.start_from import Given, fit_start, read_start
 
@@ -45,14 +47,16 @@ def export(agent: Agent, path: Path) -> None:
              "start_from": None, "experience_id": None}
     alone |= {"experience_fraction": RunConfig.experience_fraction}
     path.mkdir(parents=True, exist_ok=True)
+    algo, config = tree.as_numbers(agent.algo), dataclasses.replace(agent.config, **alone)
+    about = {"format": "jaxrl_fast", KEY: json.dumps(settings_of(algo, agent.env, config))}
     # its own save_file would make a file that no other user can read
-    (path / FILE).write_bytes(library.numpy.save(arrays, metadata={"format": "jaxrl_fast"}))
+    (path / FILE).write_bytes(library.numpy.save(arrays, metadata=about))
     score = agent.score if _finite(agent.score) else None
     content = {
         "format": configs.FORMAT,
-        "algorithm": configs.encode_algorithm(tree.as_numbers(agent.algo)),
+        "algorithm": configs.encode_algorithm(algo),
         "environment": configs.encode_environment(agent.env),
-        "run": configs.encode_run(dataclasses.replace(agent.config, **alone)),
+        "run": configs.encode_run(config),
         "device": device_name(),
         "versions": runtime.versions(),
         "exported": {"iteration": agent.iteration, "score": score,
@@ -80,12 +84,16 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
     if wrong:
         raise ConfigError("config", str(path / "config.json"),
                           f"that of an exported policy; in this file {wrong}")
-    algo = algo.bind(env.spec)
     try:
         arrays = _library().numpy.load_file(path / FILE)
-    except _library().SafetensorError as error:
+        with _library().safe_open(path / FILE, "np") as file:
+            written = file.metadata() or {}
+        written = {KEY: json.loads(written[KEY])} if KEY in written else {}
+    except (_library().SafetensorError, ValueError) as error:
         raise ConfigError("run", str(path / FILE),
                           f"a whole file of safetensors: {first_line(error)}") from error
+    check_settings(path / "config.json", path / FILE, written, algo, env, config)
+    algo = algo.bind(env.spec)
     like = jax.eval_shape(lambda: algo.init(jax.random.key(0)))
     parts = {part: {name.removeprefix(f".{part}"): x for name, x in arrays.items()
                     if name.startswith(f".{part}")}

@@ -1,0 +1,150 @@
+"""The settings that a checkpoint was trained with, beside it; config.json must still say them.
+
+Settings that a resume may change, and those of speed, logs and places, are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxrl_fast.algorithms.base import Algorithm
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.envs import registry
+from jaxrl_fast.envs.base import Environment
+from jaxrl_fast.errors import ConfigError, float32
+from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.config_values import encode
+
+KEY = "settings_of_config"  # in a checkpoint's metadata; older versions lack it
+# of the run, beside its selection and the groups in which it samples
+RUN = ("seed", "seeds", "population", "eval_mode", "ahead", "experience_fraction", "experience_id")
+PATHS = ("class", "import", "network")  # keys of encoded objects whose value is "module:name"
+LONGEST = 400  # characters of a value; longer ones are written as a digest
+MOST = 4  # differences in an error
+
+
+class Difference(NamedTuple):
+    name: str  # as a flag: "algo.activation", "env.gravity", "seed"
+    written: Any  # encoded, as in config.json; None: not there
+    now: Any
+
+
+def settings_of(algo: Algorithm, env: Environment, config: RunConfig) -> dict[str, Any]:
+    """Return {flag: encoded value} of the settings that decide a run's numbers."""
+    algorithm, environment = configs.encode_algorithm(algo), configs.encode_environment(env)
+    run = configs.encode_run(config)
+    found = {"algorithm": {"class": algorithm["class"]}}
+    found |= _flat("algo", algorithm["settings"])
+    if "object" in environment:
+        found["environment"] = {"class": environment["object"]["class"]}
+        found |= _flat("env", environment["object"]["fields"])
+    else:
+        found["environment"] = environment["name"]
+        found |= _flat("env", environment["settings"])
+    found |= {name: run[name] for name in RUN} | {"groups": config.sampling_groups}
+    selection = dict(run["selection"] or {"kind": None})
+    found |= {"selection": selection.pop("kind"), **_flat("selection", selection)}
+    return {name: _short(value) for name, value in found.items()}
+
+
+def _flat(prefix: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: x for key, value in settings.items()
+            for name, x in _flat_value(f"{prefix}.{key}", value)}
+
+
+def _flat_value(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested objects by their own names."""
+    if isinstance(value, dict) and value.keys() == {"class", "fields"}:
+        yield name, {"class": value["class"]}
+        yield from _flat(name, value["fields"]).items()
+    else:
+        yield name, value
+
+
+def _short(value: Any) -> Any:
+    text = json.dumps(value)
+    if len(text) <= LONGEST:
+        return json.loads(text)  # a tuple is a list
+    return {"digest": hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}
+
+
+def check_settings(
+    file: Path, checkpoint: Path, written: Mapping[str, Any], algo: Algorithm, env: Environment,
+    config: RunConfig,
+) -> None:  # fmt: skip
+    """Raise ConfigError if config.json (`file`) says other settings than the checkpoint's.
+
+    written: the checkpoint's metadata. Those of older versions have no settings and pass.
+    """
+    if KEY not in written:
+        return
+    found = differences(written[KEY], algo, env, config)
+    if found:
+        told = [f"{x.name} is {_shown(x.now)} there and was {_shown(x.written)} in training"
+                for x in found[:MOST]]
+        more = [f"{len(found) - MOST} more differ"] if len(found) > MOST else []
+        raise ConfigError(
+            "config", str(file),
+            f"the file that {checkpoint} was trained with: {', '.join([*told, *more])}. Put the "
+            "old values back; a new run takes others as flags, after `train --config`",
+        )  # fmt: skip
+
+
+def differences(written: Mapping[str, Any], algo: Algorithm, env: Environment,
+                config: RunConfig) -> list[Difference]:
+    """Return the settings that differ; those that only a newer version writes do not."""
+    now, usual = settings_of(algo, env, config), functools.cache(lambda: _usual(env))
+    found = []
+    for name in dict.fromkeys([*written, *now]):
+        if name in written and name in now:
+            pair = written[name], now[name]
+        elif name in written:
+            pair = written[name], usual().get(name)
+        elif name in usual():  # config.json holds those that `make` was given
+            pair = usual()[name], now[name]
+        else:
+            continue
+        if not _same(*pair):
+            found.append(Difference(name, *pair))
+    return found
+
+
+def _usual(env: Environment) -> dict[str, Any]:
+    """Return the settings' defaults of an environment of `make`."""
+    origin, found = registry.describe(env), {}
+    for name, value in registry.settings_of(origin[0]).items() if origin else ():
+        with contextlib.suppress(ConfigError):  # a default that no file can hold
+            found |= _flat("env", {name: encode(value, name)})
+    return {name: _short(value) for name, value in found.items()}
+
+
+def _same(written: Any, now: Any) -> bool:
+    """Return whether two encoded values are one setting; a module may have moved."""
+    if isinstance(written, dict) and isinstance(now, dict):
+        return all(key in now and (_same_path if key in PATHS else _same)(value, now[key])
+                   for key, value in written.items())
+    if isinstance(written, list) and isinstance(now, list):
+        return len(written) == len(now) and all(map(_same, written, now))
+    if isinstance(written, float) and isinstance(now, float):
+        return float32(written) == float32(now)  # programs compute with these
+    return written == now and isinstance(written, bool) == isinstance(now, bool)
+
+
+def _same_path(written: Any, now: Any) -> bool:
+    (home, _, name), (home_now, _, name_now) = (str(x).partition(":") for x in (written, now))
+    roots = {home.partition(".")[0], home_now.partition(".")[0]}
+    return name == name_now and (len(roots) == 1 or "__main__" in roots)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and len(value) == 1:
+        (kind, text), = value.items()
+        return "another value" if kind == "digest" else str(text)
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:50]}...{text[-7:]}"
