@@ -24,7 +24,7 @@ class TensorBoardSink(Sink):
     """TensorBoard events: each metric's mean over the members, and `metric/member_007`.
 
     After `cut` a new event file starts with a mark that makes TensorBoard drop later steps of older
-    files.
+    files. A late final evaluation needs no mark: its columns alone are added to the last row's.
     """
 
     form = "tensorboard[:DIR]"
@@ -33,6 +33,7 @@ class TensorBoardSink(Sink):
         self.directory = Path(directory)
         self._members = members
         self._purge: int | None = None
+        self._late: int | None = None  # steps of the row that a late evaluation completes
         self._writer: Any = None
 
     @classmethod
@@ -46,6 +47,8 @@ class TensorBoardSink(Sink):
         from tensorboardX.proto.summary_pb2 import Summary
 
         values = scalars(row, self._members)
+        if row.env_steps == self._late:
+            values = {tag: x for tag, x in values.items() if tag.startswith("eval_")}
         self._add(row.env_steps, [Summary.Value(tag=tag, simple_value=value)
                                   for tag, value in values.items()])
 
@@ -92,7 +95,12 @@ class TensorBoardSink(Sink):
             with writing(self.directory):
                 writer.close()
 
+    def evaluated(self, env_steps: int, returns: np.ndarray) -> None:
+        self._late = int(env_steps)
+
     def cut(self, env_steps: int) -> None:
+        if self._late == env_steps + 1:  # a mark would drop the video of these steps too
+            return
         self.close()
         self._purge = int(env_steps) + 1  # TensorBoard drops this step and all later ones
 

@@ -159,7 +159,10 @@ class Sink:
         """Flush, and release files and terminal; may be called twice."""
 
     def cut(self, env_steps: int) -> None:
-        """Drop later rows: a resumed run writes them again."""
+        """Drop later rows: a resumed run writes them again.
+
+        Comes before `open`, and once more after it for a late final evaluation (`evaluated`).
+        """
 
     def status(self, text: str) -> None:
         """Show the run's activity ("compiling", "drawing")."""
@@ -173,7 +176,8 @@ class Sink:
     def evaluated(self, env_steps: int, returns: np.ndarray) -> None:
         """Note the final evaluation, which the rows so far lack. returns: [members].
 
-        After an interruption; `cut` and `write` of the whole last row follow.
+        After an interruption; `cut` to the row before and `write` of the whole last row follow,
+        between `open` and `close`, unless the log lacks that row.
         """
 
     def exclude_time(self, seconds: float) -> None:

@@ -121,9 +121,9 @@ class Trainer:
         self.pending = t0, chunk
         self.take(chunk)
         at_eval = bool(grid.eval_rows) and run.rows % grid.eval_rows == 0
-        score = at_eval or run.rows >= grid.rows
         due = self.saver.due(self.row_seconds)
         self.signals.poll()
+        score = at_eval or (run.rows >= grid.rows and not self.signals.caught)
         now = score or due or self.signals.caught or self.hooks or run.rows in stops
         if now or chunk.ready:
             self.absorb(score, chunk.ready)
@@ -167,20 +167,16 @@ class Trainer:
         """Return a chunk's seconds, and its environment steps of all members in them."""
         run, now = self.run, self.trained()
         seconds, self.mark = max(now - self.mark, 1e-9), now
-        steps = (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
-        return seconds, steps
+        return seconds, (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
 
     def measure(self, start: int, n: int, metrics: Any) -> list[Measured]:
         """Return n rows from `start` of their sums {name: Mean [lanes, rows]}, unchecked."""
         run, lanes = self.run, self.run.lanes
-        metrics = run.progress.with_part(metrics)
-        run.progress.part = {}
-        found = []
-        for i in range(n):
-            one = jax.tree.map(lambda x, i=i: x[..., i], metrics)
-            sums = lanes.by_member(lanes.population.members(one))
-            found.append(measure(run.grid.env_steps(start + i + 1), sums, lanes.settings))
-        return found
+        metrics, run.progress.part = run.progress.with_part(metrics), {}
+        one = lambda i: jax.tree.map(lambda x: x[..., i], metrics)
+        sums = lambda i: lanes.by_member(lanes.population.members(one(i)))
+        steps = lambda i: run.grid.env_steps(start + i + 1)
+        return [measure(steps(i), sums(i), lanes.settings) for i in range(n)]
 
     def log(
         self, measured: list[Measured], finite: Any, walls: Sequence[float], rate: float,
@@ -191,8 +187,9 @@ class Trainer:
         compiled = self.programs.clock.spent("compile")
         measured, bad = not_finite(run, measured, finite)
         if score and bad is None:
-            columns, bad, failed = self.scorer.evaluate(measured)
-        if run.rows in self.selecting and bad is None:
+            columns, bad, failed, failure = self.scorer.evaluate(measured)
+        skipped = run.rows in self.selecting and failure is not None
+        if run.rows in self.selecting and bad is None and not skipped:
             last = measured[-1]._replace(metrics=measured[-1].metrics | columns)
             columns |= run.config.selection.select(run, [*measured[:-1], last])
         more = [{}] * (len(measured) - 1) + [columns]
@@ -200,10 +197,11 @@ class Trainer:
         rows = [one.row(wall, rate, own) for one, wall, own in each]
         run.history.extend(rows)
         try:
-            for hook in () if bad or failed else hooks:
+            for hook in () if bad or failed or failure else hooks:
                 run.history[-1] = rows[-1] = self.columns.extended(rows[-1], hook, hook(run, rows))
-            if hooks and self.scorer.due() and not (bad or failed):  # a hook has ended the run
-                columns, bad, failed = self.scorer.evaluate()
+            ended = hooks and self.scorer.due()  # by a hook
+            if ended and not (bad or failed or failure):
+                columns, bad, failed, failure = self.scorer.evaluate()
                 self.scorer.extend(rows, columns)
         except Exception as error:  # a hook's: the chunk is sound
             failure = error
@@ -215,12 +213,9 @@ class Trainer:
         if compiled:
             for sink in self.sinks:
                 sink.exclude_time(compiled)
-        if bad:
-            self.broken(bad)
-        if failed:
-            self.give_up(failed)
-        if failure:
-            self.saver.raise_saved(failure)
+        if failure and skipped:  # a resume must come to this selection again
+            raise failure
+        self.fail(bad, failed, failure)
 
     def emit(self, rows: Sequence[Row]) -> None:
         """Log rows to the sinks; warn of diverged members."""
@@ -232,11 +227,7 @@ class Trainer:
 
     def score(self) -> None:
         """Take the final scores, unless a signal leaves them to the resume."""
-        _, bad, failed = self.scorer.end()
-        if failed:
-            self.give_up(failed)
-        if bad:
-            self.broken(bad)
+        self.fail(*self.scorer.end()[1:])
 
     def finish(self) -> None:
         """Write the last checkpoint, result.json and the pictures."""
@@ -270,6 +261,15 @@ class Trainer:
             self.give_up(chunk.stopped)
         self.saver.save()
         self.leave(self.signals.caught)
+
+    def fail(self, bad: str | None, failed: Exception | None, failure: Exception | None) -> None:
+        """Raise the error that ends the run, if there is one; see `Scored`."""
+        if bad:
+            self.broken(bad)
+        if failed:
+            self.give_up(failed)
+        if failure:
+            self.saver.raise_saved(failure)
 
     def broken(self, bad: str) -> None:
         """End a run that is not finite: NonFiniteError."""

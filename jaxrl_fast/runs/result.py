@@ -139,22 +139,29 @@ class KeptRun(HasEnv, AnyResult):
             raise expected("run", "read with jf.load: no process has all agents", "several "
                            "processes")
         self.algo, self.env, self._text = run.algo, run.env, run._done()
-        self.__dict__ |= {name: getattr(run, name) for name in self.facts}
+        for name in self.facts:
+            value = getattr(run, name)  # a run that goes on changes its lists
+            setattr(self, name, value.copy() if isinstance(value, (list, dict)) else value)
         self._agents: dict[int, Agent] = {}
-        for member in range(run.config.members):
-            with contextlib.suppress(ConfigError):  # it was dropped, or has not begun
+        for member in run._here:
+            lost = member in run.lost  # perhaps before its first checkpoint
+            with contextlib.suppress(ConfigError) if lost else contextlib.nullcontext():
                 self._agents[member] = agent = run.agent(member)
                 agent.state = jax.device_get(agent.state)
 
+    @property
+    def _here(self) -> list[int]:
+        return sorted(self._agents)
+
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not hasattr(Result, name):
+        if name.startswith("__") or not (hasattr(Result, name) or name in _OF_A_RUN):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         raise AttributeError(f"a copy of a run has no {name!r}: the run has it, which `jf.train` "
                              "returned")
 
     def agent(self, member: int | None = None) -> Agent:
         """Return a copy of one member's agent. member: None: the best of the final evaluation."""
-        there = sorted(self._agents)
+        there = self._here
         if member is None and there:
             scores = np.full(self.config.members, -np.inf)
             if self.eval_return is not None:
@@ -208,6 +215,11 @@ class Result(AnyResult):
     best_score = property(attrgetter("best.score"), doc="The best mean return of an evaluation.")
     best_rows = property(attrgetter("best.rows"),
                          doc="The log row of the best evaluation; -1 before the first.")
+
+    @property
+    def _here(self) -> list[int]:
+        """Return the members with an agent: those with a lane."""
+        return [int(member) for member in self.lanes.members]
 
     @property
     def env_steps(self) -> int:
@@ -276,3 +288,6 @@ class Result(AnyResult):
 
     def _done(self) -> str:
         return f"{self.env_steps:,} of {self.grid.env_steps(self.grid.rows):,} steps"
+
+
+_OF_A_RUN = {field.name for field in dataclasses.fields(Result)}  # some without a default

@@ -21,6 +21,7 @@ class Scored(NamedTuple):
     columns: dict[str, np.ndarray] = {}
     bad: str | None = None  # a message on non-finite values that ends the run
     failed: HostError | None = None  # of the environments; the agent stays valid
+    failure: Exception | None = None  # any other error; the rows stay valid
 
 
 class Scorer:
@@ -40,6 +41,8 @@ class Scorer:
             return found
         except HostError as error:
             return Scored(failed=error)
+        except Exception as error:
+            return Scored(failure=error)
         finally:
             self.run.lanes.programs.context.latest = ()
 
@@ -48,8 +51,12 @@ class Scorer:
 
         A signal leaves it to the resume.
         """
-        last = self.run.history[-1].metrics if self.run.history else {}
-        return self.run.over and "eval_return" not in last and not self.signals.caught
+        missing = not self._whole() or "eval_return" not in self.run.history[-1].metrics
+        return self.run.over and missing and not self.signals.caught
+
+    def _whole(self) -> bool:
+        """Return whether the history ends with the run's last row; a log that was cut does not."""
+        return bool(self.run.history) and self.run.history[-1].env_steps == self.run.env_steps
 
     def end(self) -> Scored:
         """Take the final scores from the last row; evaluate if it lacks them."""
@@ -58,7 +65,7 @@ class Scorer:
             return found
         if self.due():
             found = self.evaluate()
-            if found.failed:
+            if found.failed or found.failure:
                 return found
             self._complete(found.columns)
         self._take(found.columns or run.history[-1].metrics)
@@ -76,8 +83,7 @@ class Scorer:
 
     def _complete(self, columns: dict[str, np.ndarray]) -> None:
         """Write the last row anew: an interruption or older version left its evaluation out."""
-        run = self.run
-        whole = run.history and run.history[-1].env_steps == run.env_steps  # else the log was cut
+        run, whole = self.run, self._whole()
         if whole:
             self.extend(run.history[-1:], columns)
         for sink in self.sinks:

@@ -230,9 +230,14 @@ class SeedsInTurn(AnyResult):
     def steps_per_second(self) -> float:
         return overall_rate([(x.env_steps, x.steps_per_second) for x in self.trained.values()])
 
+    @property
+    def _here(self) -> list[int]:
+        """Return the members that have begun: those with an agent."""
+        return [*sorted(self.trained), *([self._member_going] if self.going else [])]
+
     def agent(self, member: int | None = None) -> Agent:
         """Return one seed's current agent. member: None: the best of the final evaluations."""
-        here = [*sorted(self.trained), *([self._member_going] if self.going else [])]
+        here = self._here
         if member is None and here:
             scores = self.eval_return
             if scores is None:

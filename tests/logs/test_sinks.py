@@ -287,6 +287,29 @@ def test_tensorboard_shows_videos(tmp_path):
     assert image.encoded_image_string == content and (image.width, image.height) == (4, 3)
 
 
+def test_tensorboard_keeps_the_video_of_a_row_with_a_late_evaluation(tmp_path):
+    """And gets none of the row's other values again."""
+    from tensorboardX.proto.event_pb2 import SessionLog
+
+    sink = TensorBoardSink(tmp_path)
+    sink.write(row(9, a=[1.0]))
+    sink.video(Clip(9, pictures.gif([np.zeros((3, 4, 3), np.uint8)] * 2), (4, 3)))
+    sink.close()
+    sink = TensorBoardSink(tmp_path)  # a resume
+    sink.cut(9)
+    sink.open()
+    sink.evaluated(9, np.float32([475.0]))
+    sink.cut(8)
+    sink.write(row(9, a=[1.0], eval_return=[475.0], eval_episodes=[2.0]))
+    sink.close()
+    found = events(tmp_path)
+    assert [e.step for e in found if e.session_log.status == SessionLog.START] == [10]
+    tags = [value.tag for event in found for value in event.summary.value]
+    assert sorted(tags) == sorted({"a", "eval_episodes", "eval_return", "steps_per_second",
+                                   "video", "wall_seconds"})
+    assert scalars(tmp_path)["eval_return"] == {9: 475.0}
+
+
 # absent; a folder `wandb` that an old run left
 @pytest.mark.parametrize("module", [None, types.ModuleType("wandb")])
 def test_wandb_absent_names_the_extra(tmp_path, modules, module):

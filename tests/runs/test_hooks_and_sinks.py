@@ -16,8 +16,10 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.engine.programs import Programs
+from jaxrl_fast.errors import WriteError
 from jaxrl_fast.logs.csv_file import CsvSink
 from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.dependencies import Dependencies
 
 
@@ -120,6 +122,61 @@ def test_a_resume_completes_a_last_row_without_its_evaluation(tmp_path):
     assert again.history[-1].metrics["eval_return"] == run.eval_return
     assert sink.calls[:4] == [("cut", tools.HALF), "open", ("cut", tools.HALF - 1), "write"]
     assert tools.resume(tmp_path / "run").eval_return == run.eval_return  # read, not played again
+
+
+def test_a_log_that_lost_its_end_does_not_give_an_earlier_score(tmp_path):
+    """The file ends with an evaluated row, at half of the run."""
+    run = tools.train("ppo", tmp_path / "run", total_steps=tools.HALF)
+    file = tmp_path / "run" / "metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[: len(lines) // 2]))
+    (early,) = [json.loads(line)["eval_return"] for line in lines[: len(lines) // 2]
+                if b"eval_return" in line]
+    assert json.loads(lines[len(lines) // 2 - 1])["eval_return"] == early != run.eval_return[0]
+    with pytest.warns(UserWarning, match="lacks 5 of the 10 log rows"):
+        again = tools.resume(tmp_path / "run")
+    assert again.eval_return == run.eval_return and again.agent().score == run.eval_return[0]
+    assert tools.read(tmp_path / "run" / "result.json")["eval_return"] == run.eval_return.tolist()
+
+
+@pytest.mark.parametrize("total", [64, tools.HALF])
+def test_an_evaluation_that_fails_loses_no_training(total, tmp_path, monkeypatch):
+    """Its rows are logged and the run is saved; a resume evaluates."""
+    settings = dict(total_steps=total, horizon=tools.TOTAL, eval_every=0)
+    whole = tools.train("ppo", **settings)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="mine") as error:
+        patched.setattr(Programs, "evaluate", mock.Mock(side_effect=RuntimeError("mine")))
+        tools.train("ppo", tmp_path / "run", **settings)
+    assert "the run is saved; the last good checkpoint is" in error.value.__notes__[0]
+    rows = tools.logged(tmp_path / "run")
+    assert [row["env_steps"] for row in rows] == list(range(64, total + 1, 64))
+    assert not any("eval_return" in row for row in rows)
+    again = tools.resume(tmp_path / "run")
+    tools.assert_same(again.state, whole.state)
+    assert again.eval_return == whole.eval_return
+    assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)
+
+
+def test_an_evaluation_that_fails_before_a_selection_leaves_it_to_the_resume(tmp_path,
+                                                                             monkeypatch):
+    settings = dict(population={"algo.learning_rate": [1e-3, 1e-4]},
+                    selection=jf.Halving(every=320), total_steps=tools.HALF)
+    with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="mine") as error:
+        patched.setattr(Programs, "evaluate", mock.Mock(side_effect=RuntimeError("mine")))
+        tools.train("ppo", tmp_path / "run", **settings)
+    assert not hasattr(error.value, "__notes__")
+    assert len(tools.logged(tmp_path / "run")) == 5
+    assert not list((tmp_path / "run" / "checkpoints").glob("last/*"))
+
+
+def test_a_failed_hook_of_a_run_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
+    """orbax writes in a thread: a full disk shows when the run waits for it."""
+    full = WriteError("last", "No space left on device")
+    monkeypatch.setattr(Checkpoints, "wait", mock.Mock(side_effect=full))
+    with pytest.raises(ZeroDivisionError) as error:
+        tools.train("ppo", tmp_path / "run", hooks=[lambda run, rows: 1 / 0])
+    (note,) = error.value.__notes__
+    assert note.startswith("the run is not saved: cannot write last: No space left on device; ")
 
 
 def test_the_row_of_a_warm_up_has_the_rate_of_its_steps():

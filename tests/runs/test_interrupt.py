@@ -181,6 +181,23 @@ def test_a_signal_after_the_last_chunk_is_heeded(owner, name, result, unbroken, 
     assert session.eval_return == whole.eval_return and (tmp_path / "run" / "result.json").exists()
 
 
+def test_a_signal_in_the_last_chunk_leaves_the_evaluation_to_the_resume(tmp_path, monkeypatch):
+    """The run is saved first, and the hooks get the last row once."""
+    settings = dict(total_steps=64, horizon=tools.TOTAL, eval_every=0)
+    whole, played, seen = tools.train("ppo", **settings), [], []
+    hook = lambda run, rows: seen.extend(row.env_steps for row in rows)
+    evaluate = programs.Programs.evaluate
+    noting = lambda *args, **named: (played.append(1), evaluate(*args, **named))[1]
+    monkeypatch.setattr(programs.Programs, "evaluate", noting)
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="at 64 environment"):
+        during(patched, programs.Programs, "chunk")
+        tools.train("ppo", tmp_path / "run", hooks=[hook], **settings)
+    assert seen == [64] and not played
+    session = tools.resume(tmp_path / "run", hooks=[hook])
+    assert seen == [64] and len(played) == 1 and session.eval_return == whole.eval_return
+    assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)
+
+
 def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path):
     """One that comes after the look at it must not save a chunk that was neither checked nor
     logged."""

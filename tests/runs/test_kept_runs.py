@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 
 import numpy as np
@@ -70,6 +71,9 @@ def test_a_kept_run_says_what_it_lacks(run):
     kept = copy.deepcopy(run)
     with pytest.raises(AttributeError, match="a copy of a run has no 'state': the run has it"):
         _ = kept.state
+    for name in ("out", "lanes", "progress", "prepared", "best"):
+        with pytest.raises(AttributeError, match=f"a copy of a run has no '{name}'"):
+            getattr(kept, name)
     with pytest.raises(AttributeError, match="object has no attribute 'nothing'"):
         _ = kept.nothing
     with pytest.raises(jf.ConfigError, match="run must be the run itself, to go on, got 'a copy'"):
@@ -81,9 +85,14 @@ def test_a_kept_run_says_what_it_lacks(run):
 
 
 def test_a_copy_is_of_its_time():
-    """A hook's copy does not change while the run goes on."""
-    copies = []
-    run = small(hooks=[lambda run, rows: copies.append(copy.deepcopy(run))], chunk_seconds=1e-9)
+    """A hook's copy does not change while the run goes on; a shallow one neither."""
+    copies, shallow = [], []
+    hooks = [lambda run, rows: copies.append(copy.deepcopy(run)),
+             lambda run, rows: shallow.append(copy.copy(run))]
+    run = small(hooks=hooks, chunk_seconds=1e-9)
+    assert [len(kept.history) for kept in shallow] == [1, 2, 3, 4]
+    assert all(getattr(shallow[0], name) is not getattr(run, name)
+               for name in ("history", "lost", "reached"))
     steps = [kept.env_steps for kept in copies]
     assert steps == [32, 64, 96, 128] == [len(kept.history) * 32 for kept in copies]
     first, last = (tools.arrays(copies[i].agent(0).state.params) for i in (0, -1))
@@ -109,3 +118,23 @@ def test_a_lost_member_keeps_its_place():
     kept = pickle.loads(pickle.dumps(run))
     assert list(kept.lost) == [1] == list(run.lost) and kept.live == [0]
     assert np.isnan(kept.eval_return[1]) and kept.agent().score == run.agent().score
+
+
+def test_damage_of_a_seed_is_not_kept_silently():
+    """A copy without the agent of an ended seed would look like one of an earlier time."""
+    run = small("gym:CartPole-v1", seeds=2)
+
+    def damaged():
+        raise jf.ConfigError("checkpoint", "last", "a whole checkpoint")
+
+    seed = dataclasses.replace(run.trained[1], make_agent=damaged)
+    broken = dataclasses.replace(run, trained={0: run.trained[0], 1: seed})
+    with pytest.raises(jf.ConfigError, match="checkpoint must be a whole checkpoint"):
+        pickle.dumps(broken)
+    lost = dataclasses.replace(seed, lost={"env_steps": 32, "reason": "NaN"})  # before any save
+    kept = pickle.loads(pickle.dumps(dataclasses.replace(broken, trained=broken.trained
+                                                         | {1: lost})))
+    assert kept.lost == {1: lost.lost} and kept.agent().score == run.agent(0).score
+    begun = pickle.loads(pickle.dumps(dataclasses.replace(run, trained={0: run.trained[0]})))
+    with pytest.raises(jf.ConfigError, match=r"member must be one that is here \(0\), got 1"):
+        begun.agent(1)

@@ -124,9 +124,11 @@ class Saver:
         if self.checkpoints and not distributed.several():  # a hook may fail in one of them
             try:
                 self.save()
+                self.wait()  # orbax writes in a thread: a full disk shows here
                 error.add_note(f"the run is saved{self.rescue()}")
             except WriteError as unsaved:
-                error.add_note(f"the run is not saved: {unsaved}")
+                error.add_note(f"the run is not saved: {unsaved}"
+                               f"{describe_last_good(self.run.out.path)}")
         raise error
 
     def rescue(self) -> str:
