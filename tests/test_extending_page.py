@@ -18,7 +18,8 @@ from helpers import packages
 from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.envs.sources import SOURCES
-from jaxrl_fast.logs.sinks import SINKS
+from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.sinks import SINKS, LoggedRun, sink_of
 from jaxrl_fast.sweeps.samplers import SAMPLERS, sampler_of
 from jaxrl_fast.testing import check_env
 
@@ -85,6 +86,22 @@ def test_an_algorithm_an_environment_and_a_sink_by_their_names(place):
     agent = jf.load(place / "run")  # without --import
     assert agent.algo.name == "boltzmann-dqn"
     check_env(jf.make("corridor/short", length=3), num_envs=4)
+
+
+def test_the_sink_takes_a_late_final_evaluation(place):
+    """`cut` and `write` come after `open` then."""
+    sink = sink_of("sqlite:late.db", LoggedRun(place / "run", {}, resumed=True))
+    sink.open()
+    for steps in (64, 128):
+        sink.write(Row(steps, 1.0, 1.0, {"loss": np.float32([0.5])}))
+    last = {"loss": np.float32([0.5]), "eval_return": np.float32([9.0])}
+    sink.evaluated(128, last["eval_return"])
+    sink.cut(127)
+    sink.write(Row(128, 1.0, 1.0, last))
+    sink.close()
+    with sqlite3.connect(place / "late.db") as database:
+        sent = database.execute("SELECT env_steps, name, value FROM metrics").fetchall()
+    assert sent == [(64, "loss", 0.5), (128, "loss", 0.5), (128, "eval_return", 9.0)]
 
 
 def test_a_sampler_by_its_name(place, capsys):
