@@ -197,7 +197,7 @@ class Trainer:
         rows = [one.row(wall, rate, own) for one, wall, own in each]
         run.history.extend(rows)
         try:
-            for hook in () if bad or failed or failure else hooks:
+            for hook in () if bad or failure or (failed and not self.signals.caught) else hooks:
                 run.history[-1] = rows[-1] = self.columns.extended(rows[-1], hook, hook(run, rows))
             ended = hooks and self.scorer.due()  # by a hook
             if ended and not (bad or failed or failure):

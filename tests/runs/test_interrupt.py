@@ -17,6 +17,7 @@ import pytest
 
 from helpers import runs as tools
 from jaxrl_fast.engine import programs
+from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.runs import config_json as configs
@@ -196,6 +197,22 @@ def test_a_signal_in_the_last_chunk_leaves_the_evaluation_to_the_resume(tmp_path
     session = tools.resume(tmp_path / "run", hooks=[hook])
     assert seen == [64] and len(played) == 1 and session.eval_return == whole.eval_return
     assert tools.logged(tmp_path / "run") == tools.through_json(whole.history)
+
+
+def test_hooks_get_the_rows_of_an_evaluation_that_a_signal_ends(tmp_path, monkeypatch):
+    """On the host it fails then; the resume does not call the hooks for these rows."""
+    seen = []
+    hook = lambda run, rows: seen.extend(row.env_steps for row in rows)
+
+    def stopped(*args, **named):
+        signal.raise_signal(signal.SIGTERM)
+        raise HostError("an environment ended")
+
+    with monkeypatch.context() as patched, pytest.raises(Interrupted, match="at 320 environment"):
+        patched.setattr(programs.Programs, "evaluate", stopped)
+        with pytest.warns(UserWarning, match="its unfinished part is left out"):
+            tools.train("ppo", tmp_path / "run", hooks=[hook], chunk_seconds=1e-9)
+    assert seen == list(range(64, 321, 64))
 
 
 def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path):
