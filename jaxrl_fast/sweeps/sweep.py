@@ -192,7 +192,8 @@ def _run(out: Path, sweep: Sweep, parts, progress: bool,
 
 
 def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
-              place: Mapping[str, Any] | None = None, done: dict[int, str | None] | None = None) -> None:
+              place: Mapping[str, Any] | None = None,
+              done: dict[int, str | None] | None = None) -> None:
     """Train the unfinished parts of sweep.json; an interrupted one resumes, on `place`.
 
     done: parts that earlier calls of this process checked or trained, with the identity of their

@@ -124,8 +124,8 @@ def test_a_setting_of_the_wrappers_is_refused():
     class Host(HostEnv):
         time_limit: int = 5
 
-    with pytest.raises(ConfigError, match=r"environment must be .*'time_limit'.*got 'mine': rename"):
-        registry.register("mine", Host)
+    with pytest.raises(ConfigError, match=r"environment must be .*'time_limit'.*got 'host'"):
+        registry.register("host", Host)
     registry.register("text", f"{__name__}:Stacked")
     with pytest.raises(ConfigError, match=r"environment must be .*'stack'.*got 'text'"):
         registry.make("text")

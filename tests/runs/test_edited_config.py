@@ -85,7 +85,7 @@ def refusals(run: Path) -> list[str]:
 @pytest.mark.parametrize(("sections", "changes", "says"), [
     (["run"], {"seed": 7}, "seed is 7 there and was 0 in training"),
     (["run"], {"eval_mode": "sample"}, 'eval_mode is "sample" there and was "greedy" in training'),
-    (["run"], {"groups": 2}, 
+    (["run"], {"groups": 2},
      "it samples in 2 groups (mesh, groups) and in training in 1 group"),
     (["algorithm", "settings"], {"activation": "relu"},
      'algo.activation is "relu" there and was "tanh" in training'),
@@ -199,8 +199,8 @@ def test_an_edited_mesh_is_told_as_groups(trained, tmp_path):
     ([{"class": "nets_a:Net"}] * 40, [{"class": "renamed.inner:Net"}] * 40),
 ])  # fmt: skip
 def test_long_values_are_compared_by_their_meaning(one, other):
-    assert settings._short(one).keys() == {"digest"} and settings._short(one) == settings._short(other)
-    assert settings._short(one) != settings._short(one[:-1])
+    short = settings._short
+    assert short(one).keys() == {"digest"} and short(one) == short(other) != short(one[:-1])
 
 
 def test_long_values_that_differ_have_other_digests():
