@@ -268,7 +268,7 @@ def test_a_header_of_another_form_is_named(settings, trained, tmp_path):
     file = folder / "policy.safetensors"
     arrays = safetensors.numpy.load_file(file)
     file.write_bytes(safetensors.numpy.save(arrays, metadata={"settings_of_config": settings}))
-    with pytest.raises(jf.ConfigError, match="a whole file of safetensors: settings_of_config"):
+    with pytest.raises(jf.ConfigError, match="a whole file of safetensors.*no JSON object"):
         jf.load(folder)
 
 
@@ -279,7 +279,8 @@ def test_an_edited_config_beside_safetensors_is_refused(trained, tmp_path):
     content = json.loads((folder / "config.json").read_text())
     content["algorithm"]["settings"]["activation"] = "relu"
     (folder / "config.json").write_text(json.dumps(content))
-    with pytest.raises(jf.ConfigError, match='algo.activation is "relu" there and was "tanh" in'):
+    with pytest.raises(jf.ConfigError,
+                       match='algo.activation is "relu" there and was "tanh" in.* FLAGS`$'):
         jf.load(folder)
 
 
