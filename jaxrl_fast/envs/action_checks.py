@@ -53,6 +53,9 @@ def _check_chosen(field: str, space: Any, value: Any) -> None:
                           f"integers from 0 to {most.max() - 1}")
     if not isinstance(value, jax.Array):
         x = np.asarray(value, np.int64)
-        bad = x[(x < 0) | (x >= most)]
-        if bad.size:
-            raise ConfigError(field, int(bad[0]), f"from 0 to {most.max() - 1}")
+        bad = np.argwhere((x < 0) | (x >= most))
+        if len(bad):
+            at = tuple(bad[0])
+            where = f"{list(map(int, at))}" if most.ndim else ""  # [environment, entry]
+            raise ConfigError(f"{field}{where}", int(x[at]),
+                              f"from 0 to {np.broadcast_to(most, x.shape)[at] - 1}")

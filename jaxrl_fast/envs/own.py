@@ -48,8 +48,7 @@ def name_of(source: Any) -> str:
     if gymnasium_objects.is_vector(source):
         valid = "one environment, or a function that makes one: vectors are made of it"
         raise ConfigError("environment", type(source).__name__, valid)
-    other = isinstance(source, type) and not issubclass(source, Environment)
-    if not is_foreign(source) and (other or not callable(source)):
+    if is_other_class(source) or not (is_foreign(source) or callable(source)):
         raise ConfigError("environment", source, VALID)
     made_by = (source if inspect.isroutine(source) or isinstance(source, type)
                else type(getattr(source, "unwrapped", source)))
@@ -64,6 +63,11 @@ def name_of(source: Any) -> str:
         name = next(f"{name}#{n}" for n in itertools.count(1) if f"{name}#{n}" not in _NAMED)
     _NAMED[name] = source, read
     return name
+
+
+def is_other_class(source: Any) -> bool:
+    """Return whether `source` is a class of something other than environments."""
+    return isinstance(source, type) and not (issubclass(source, Environment) or is_foreign(source))
 
 
 def _object_of(name: str) -> Any:
@@ -144,8 +148,9 @@ def find(name: str) -> Any:
     if name in _NAMED or "#" in name or not all(name.partition(":")):
         return _object_of(name)
     found, home = imports.look_up(name, "environment")
-    environments = isinstance(found, type) and (is_foreign(found) or issubclass(found, Environment))
-    if not (environments or is_foreign(found) or (callable(found) and imports.is_users(home))):
+    ours = isinstance(found, type) and issubclass(found, Environment)
+    if is_other_class(found) or not (
+            ours or is_foreign(found) or (callable(found) and imports.is_users(home))):
         raise ConfigError("environment", name, "the path of an environment's class, or of a "
                                                "function of a module of yours")
     return found
@@ -160,6 +165,8 @@ def _attribute(name: str) -> Any:
 
 def maker(name: str, source: Any) -> Maker:
     """Return how to make a user's environment; source: registered or passed as `name`."""
+    if is_other_class(source):
+        raise ConfigError("environment", source, VALID)
     kind, label = _kind(source, name)
     label = label if ":" in name else name
     if kind == "gymnasium":

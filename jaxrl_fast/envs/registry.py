@@ -52,11 +52,12 @@ def register(name: str, factory: Factory | str) -> None:
     taken = tuple(source.prefix for source in ours if source.prefix)
     if name.startswith(taken):
         raise ConfigError("name", name, f"a name that does not begin with {', '.join(taken)}")
-    if not (callable(factory) or own.is_foreign(factory)
+    if own.is_other_class(factory) or not (
+            callable(factory) or own.is_foreign(factory)
             or (isinstance(factory, str) and factory.count(":") == 1)):
         raise ConfigError("factory", factory,
-                          'an environment of gymnax or Gymnasium, a function or class that makes '
-                          'an environment, or "module:attribute"')
+                          'an environment of gymnax or Gymnasium, the class of an environment, a '
+                          'function that makes one, or "module:attribute"')
     if any(name in source.names
            for source in ours) or not same_definition(sources.USER.get(name, factory), factory):
         raise ConfigError("name", name, "a name that is not taken")
@@ -202,6 +203,12 @@ def wrap(env: Environment, **common: Any) -> Environment:
             inner.check_class()  # says what the class lacks
             raise
     return env
+
+
+def is_path(name: str) -> bool:
+    """Return whether `name` is "module:name" of a user's class or function, not registered."""
+    ours = map(SOURCES.get, SOURCES.ours)
+    return ":" in name and name not in sources.USER and not any(x.owns(name) for x in ours)
 
 
 def name_of(env: Environment) -> str:

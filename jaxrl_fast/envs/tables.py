@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxrl_fast import fields
 from jaxrl_fast.envs import own, wrappers
+from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.sources import Source
 from jaxrl_fast.envs.suggest import suggest
 from jaxrl_fast.errors import ConfigError
@@ -45,8 +47,9 @@ def table(prefix: str, factories: Mapping[str, Any],
 
 def check_parameters(name: str, factory: Callable[..., Any]) -> None:
     """Raise ConfigError for a setting with the name of a wrapper's, which `make` takes."""
-    on_host = getattr(factory, "runs_on", "") == "host"  # its base declares some of them
+    of_base = ({field.name for field in dataclasses.fields(HostEnv)}
+               if isinstance(factory, type) and issubclass(factory, HostEnv) else ())
     for parameter in fields.parameters(factory):
-        if parameter in wrappers.COMMON and not on_host:
+        if parameter in wrappers.COMMON and parameter not in of_base:
             raise ConfigError("environment", name, f"one without a setting {parameter!r}, which "
                                                    "`make` itself takes: rename it")

@@ -17,13 +17,13 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.iteration import Run
-from jaxrl_fast.engine.members import build_run, configure, in_turn
+from jaxrl_fast.engine.members import build_run, configure, in_turn, one_at_a_time
 from jaxrl_fast.engine.placement import found_devices
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
-from jaxrl_fast.runs.checkpoints.settings import check_settings
+from jaxrl_fast.runs.checkpoints.settings import KEY, check_settings, settings_of
 from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
@@ -41,7 +41,8 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None,
         check_int("member", member, 0, config.members - 1)
     if in_turn(env, config):
         seed = config.seed + _seed_of(path, order, config, member)
-        check_seed(seed_folder(path, seed), algo, env, seed, modules)
+        one = one_at_a_time(env, config, seed - config.seed)
+        check_seed(seed_folder(path, seed), algo, env, one, modules)
         return read_member(seed_folder(path, seed), order, 0, modules)
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         read = lambda *one: _read_one(RunDir(path), checkpoints, one, algo, env, config, member)
@@ -53,9 +54,13 @@ def read_member(path: str | Path, order: Sequence[str], member: int | None,
 
 
 def check_seed(folder: Path, algo: Algorithm, env: Environment,
-               seed: int, modules: Sequence[str] = ()) -> None:
-    """Raise ConfigError unless `folder` holds the run of `seed` for `algo` and `env`."""
+               wanted_config: RunConfig, modules: Sequence[str] = ()) -> None:
+    """Raise ConfigError unless `folder` holds the run of one seed, with these settings.
+
+    wanted_config: the seed's, by the config.json of the run that it is a part of.
+    """
     its_algo, its_env, config, _ = configs.load(folder, modules)
+    seed = wanted_config.seed
     pairs = {
         "algorithm": (configs.encode_algorithm(its_algo), configs.encode_algorithm(algo)),
         "environment": (configs.encode_environment(its_env), configs.encode_environment(env)),
@@ -69,6 +74,8 @@ def check_seed(folder: Path, algo: Algorithm, env: Environment,
     if (config.seed, config.seeds) != (seed, 1):
         raise expected(f"seed of {folder}", str(seed),
                        f"{config.seed} with seeds = {config.seeds}; {remedy}")
+    written = {KEY: settings_of(its_algo, its_env, config)}
+    check_settings(folder.parent / "config.json", folder, written, algo, env, wanted_config)
 
 
 def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:

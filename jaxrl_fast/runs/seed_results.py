@@ -131,7 +131,8 @@ def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> 
             _check_anew(folder, config)
             continue
         if (folder / "config.json").is_file():
-            check_seed(folder, prepared.algo, prepared.env, seed, modules)
+            one = prepared.seed(seed - config.seed)
+            check_seed(folder, one.algo, one.env, one.config, modules)
         result = of_folder(folder, modules) if (folder / "result.json").is_file() else None
         same = lambda run: (run["total_steps"], run.get("horizon")) == planned
         if result and (result.lost or same(configs.read_config(folder)["run"])):

@@ -192,9 +192,17 @@ def _run(out: Path, sweep: Sweep, parts, progress: bool,
 
 
 def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
-              place: Mapping[str, Any] | None = None) -> None:
-    """Train the unfinished parts of sweep.json; an interrupted one resumes, on `place`."""
+              place: Mapping[str, Any] | None = None,
+              done: dict[int, str | None] | None = None) -> None:
+    """Train the unfinished parts of sweep.json; an interrupted one resumes, on `place`.
+
+    done: parts that earlier calls of this process checked or trained, with the identity of their
+        experience; this call adds its own.
+    """
+    done = {} if done is None else done
     for i, part in enumerate(Part(**p) for p in parts):
+        if i in done:
+            continue
         folder = part_folder(out, i)
         if folder.is_symlink() or folder.parent.is_symlink():  # incomplete parts are trained anew
             raise ConfigError("parts", str(folder),
@@ -202,7 +210,9 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
         state = [(folder / "result.json").exists(), RunDir(folder).resumable]
         ended, cut_off = distributed.tell(state)
         if ended or cut_off:
-            distributed.on_first(functools.partial(_check_part, out, folder, sweep, part))
+            check = functools.partial(_check_part, out, folder, sweep, part)
+            done[i] = distributed.tell(distributed.on_first(check))
+        done.setdefault(i)
         if ended:
             continue
         if progress and distributed.is_first():
@@ -217,7 +227,7 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
             else:
                 if distributed.is_first():
                     folders.discard(folder)
-                begin(_prepared(sweep, part), folder, around)
+                begin(_prepared(_same_experience(sweep, done), part), folder, around)
         except Stopped as stopped:  # within the part, or before it was compiled
             raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0),
                               "sweep") from None
@@ -227,13 +237,26 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
             warnings.warn(f"part {i + 1} of {len(parts)} is lost: {error}", stacklevel=2)
 
 
-def _check_part(out: Path, folder: Path, sweep: Sweep, part: Part) -> None:
-    """Raise ConfigError unless a begun part has the settings that sweep.json says now."""
+def _check_part(out: Path, folder: Path, sweep: Sweep, part: Part) -> str | None:
+    """Return the identity of a begun part's experience, if known.
+
+    Raises ConfigError unless the part has the settings that sweep.json says now.
+    """
     try:
-        written = settings_of(*configs.load(folder)[:3])
-    except ConfigError:  # a damaged file: a resume names it, and results need it not
-        return
+        algo, env, config, _ = configs.load(folder)
+        written = settings_of(algo, env, config)
+    except ConfigError:  # a damaged file: a resume names it, and results do not need it
+        return None
+    if config.experience == sweep.config.experience:  # the folder may be gone by now
+        sweep = _same_experience(sweep, {0: config.experience_id})
     check_settings(out / "sweep.json", folder, {KEY: written}, *_settings(sweep, part))
+    return config.experience_id
+
+
+def _same_experience(sweep: Sweep, done: Mapping[int, str | None]) -> Sweep:
+    """Return a sweep whose next parts learn from the experience of the parts in `done`."""
+    known = next(filter(None, done.values()), sweep.config.experience_id)
+    return dataclasses.replace(sweep, config=dataclasses.replace(sweep.config, experience_id=known))
 
 
 def _settings(sweep: Sweep, part: Part) -> tuple[Algorithm, Environment, RunConfig]:

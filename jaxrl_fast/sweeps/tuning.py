@@ -151,11 +151,11 @@ def _rounds(
 ) -> SweepResult:  # fmt: skip
     """Ask for trials and train them until there are enough."""
     search, sweep = content["optuna"], _with_trials(sweep, content)
-    numbers = [c["trial"] for c in content["configurations"]]
+    numbers, done = [c["trial"] for c in content["configurations"]], {}
     _queue_again(optuna, study, set(numbers))
     while True:
         if numbers:
-            run_parts(out, sweep, content["parts"], progress, place)
+            run_parts(out, sweep, content["parts"], progress, place, done)
             result = read_sweep(out)
             _tell(optuna, study, result)
         left = search["trials"] - len(numbers)

@@ -13,7 +13,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast.algorithms import algorithm_class
-from jaxrl_fast.envs import wrappers
+from jaxrl_fast.envs import action_checks, wrappers
 from jaxrl_fast.envs.own_spaces import own_of
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.types import Outcome
@@ -343,3 +343,14 @@ def test_the_algorithms_an_error_suggests_accept_the_actions(algo, space, names)
         algo().bind(spec)
     for name in re.findall("ppo|sac|ars|es", names):
         algorithm_class(name)().bind(spec)
+
+
+@pytest.mark.parametrize(("space", "value", "says"), [
+    (jf.MultiDiscrete((3, 2)), [[0, 2]], r"action\[0, 1\] must be from 0 to 1, got 2"),
+    (jf.MultiDiscrete((3, 2)), [[2, 1], [3, 0]], r"action\[1, 0\] must be from 0 to 2, got 3"),
+    (jf.Discrete(2), [1, -1], "action must be from 0 to 1, got -1"),
+])  # fmt: skip
+def test_an_action_outside_is_named_with_the_limit_of_its_entry(space, value, says):
+    spec = jf.EnvSpec("chosen", jf.Box(0.0, 1.0, (1,)), space, 3)
+    with pytest.raises(jf.ConfigError, match=says):
+        action_checks.action(spec, np.array(value))

@@ -13,6 +13,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
 from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
+from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.envs.physics import brax_adapter
 from jaxrl_fast.errors import ConfigError
@@ -119,6 +120,12 @@ def test_a_setting_of_the_wrappers_is_refused():
         with pytest.raises(ConfigError,
                            match=r"environment must be .*'time_limit'.*got 'mine': rename"):
             registry.register("mine", factory)
+    @tree.settings
+    class Host(HostEnv):
+        time_limit: int = 5
+
+    with pytest.raises(ConfigError, match=r"environment must be .*'time_limit'.*got 'host'"):
+        registry.register("host", Host)
     registry.register("text", f"{__name__}:Stacked")
     with pytest.raises(ConfigError, match=r"environment must be .*'stack'.*got 'text'"):
         registry.make("text")

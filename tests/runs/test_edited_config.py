@@ -85,7 +85,8 @@ def refusals(run: Path) -> list[str]:
 @pytest.mark.parametrize(("sections", "changes", "says"), [
     (["run"], {"seed": 7}, "seed is 7 there and was 0 in training"),
     (["run"], {"eval_mode": "sample"}, 'eval_mode is "sample" there and was "greedy" in training'),
-    (["run"], {"groups": 2}, "groups is 2 there and was 1 in training"),
+    (["run"], {"groups": 2},
+     "it samples in 2 groups (mesh, groups) and in training in 1 group"),
     (["algorithm", "settings"], {"activation": "relu"},
      'algo.activation is "relu" there and was "tanh" in training'),
     (["algorithm", "settings"], {"learning_rate": 0.5, "discount": 0.9},
@@ -105,7 +106,8 @@ def test_an_edited_setting_is_named_with_both_values(sections, changes, says, tr
     before = sorted((p, p.stat().st_mtime_ns) for p in run.rglob("*") if p.name != "config.json")
     edit(run, *sections, **changes)
     for message in refusals(run):
-        assert says in message and "Put the old values back" in message, message
+        assert says in message and "Put the old values back. Then a new run" in message, message
+        assert f"train --config {run}/config.json FLAGS --start-from {run}`" in message, message
         assert str(run / "config.json") in message and "checkpoints/" in message, message
     after = sorted((p, p.stat().st_mtime_ns) for p in run.rglob("*") if p.name != "config.json")
     assert [x for x in after if x[0].is_file()] == [x for x in before if x[0].is_file()]
@@ -127,7 +129,7 @@ def test_many_edits_are_counted(trained, tmp_path):
     (["environment", "settings"], {"gravity": 9.8, "stack": 1}),  # the defaults
     (["algorithm", "settings"], {"discount": 0.99}),
 ])  # fmt: skip
-def test_what_does_not_change_the_numbers_may_be_edited(sections, changes, trained, tmp_path):
+def test_settings_of_speed_and_logs_may_be_edited(sections, changes, trained, tmp_path):
     run = trained(tmp_path / "run")
     edit(run, *sections, **changes)
     jf.load(run), jf.load(run, "last")
@@ -160,9 +162,51 @@ def test_a_moved_class_is_the_same_setting(trained, tmp_path):
     written = settings.settings_of(algo, env, config)
     assert written["algo.network"] == {"class": f"{__name__}:Net"}
     for path, same in (("__main__:Net", True), (f"{__name__}.inner:Net", True),
-                       (f"{__name__}:Other", False), ("elsewhere:Net", False)):
+                       (f"{__name__}:Other", False), ("renamed:Net", True),
+                       ("jaxrl_fast.networks:Net", False)):
         found = settings.differences(written | {"algo.network": {"class": path}}, algo, env, config)
         assert (found == []) == same, path
+
+
+def test_an_environment_s_moved_class_is_the_same_environment(trained, tmp_path):
+    algo, _, config, _ = jf_config(trained(tmp_path / "run"))
+    env = jf.make(Lever)
+    named = lambda env, name: [x.name for x in settings.differences(
+        settings.settings_of(algo, env, config) | {"environment": name}, algo, env, config)]
+    assert settings.settings_of(algo, env, config)["environment"] == f"{__name__}:Lever"
+    assert named(env, "__main__:Lever") == named(env, "renamed:Lever") == []
+    assert named(env, "renamed:Other") == named(env, "gym:Lever") == ["environment"]
+    assert named(jf.make("CartPole-v1"), "gymnax:CartPole-v1") == ["environment"]
+
+
+def test_names_of_two_libraries_are_no_moved_class():
+    assert not settings._same_name("gym:CartPole-v1", "gymnax:CartPole-v1")
+    assert settings._same_name("levers:Lever", "levers:Lever")
+
+
+def test_an_edited_mesh_is_told_as_groups(trained, tmp_path):
+    """The file holds no groups of its own if `mesh` was edited to null."""
+    algo, env, config, _ = jf_config(trained(tmp_path / "run"))
+    written = {settings.KEY: settings.settings_of(algo, env, config) | {"groups": 2}}
+    with pytest.raises(jf.ConfigError, match=r"samples in 1 group \(mesh, groups\) and in training "
+                                             "in 2 groups"):
+        settings.check_settings(tmp_path / "config.json", tmp_path, written, algo, env, config)
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    ([1.0] * 200, [1] * 200),
+    ([0.1 * i for i in range(90)], [float(jnp.float32(0.1 * i)) for i in range(90)]),
+    ([{"class": "nets_a:Net"}] * 40, [{"class": "renamed.inner:Net"}] * 40),
+])  # fmt: skip
+def test_long_values_are_compared_by_their_meaning(one, other):
+    short = settings._short
+    assert short(one).keys() == {"digest"} and short(one) == short(other) != short(one[:-1])
+
+
+def test_long_values_that_differ_have_other_digests():
+    pairs = [([1] * 200, [True] * 200), ([0.1] * 200, [0.2] * 200),
+             ([{"class": "nets:Net"}] * 40, [{"class": "jaxrl_fast.nets:Net"}] * 40)]
+    assert all(settings._short(a) != settings._short(b) for a, b in pairs)
 
 
 def test_a_newer_setting_is_no_edit(trained, tmp_path):

@@ -260,13 +260,27 @@ def test_an_exported_config_of_another_form_is_named(exported, says, trained, tm
 
 
 @pytest.mark.safetensors
+@pytest.mark.parametrize("settings", ["5", "null", '"x"', "[]"])
+def test_a_header_of_another_form_is_named(settings, trained, tmp_path):
+    import safetensors.numpy
+
+    folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
+    file = folder / "policy.safetensors"
+    arrays = safetensors.numpy.load_file(file)
+    file.write_bytes(safetensors.numpy.save(arrays, metadata={"settings_of_config": settings}))
+    with pytest.raises(jf.ConfigError, match="a whole file of safetensors.*no JSON object"):
+        jf.load(folder)
+
+
+@pytest.mark.safetensors
 def test_an_edited_config_beside_safetensors_is_refused(trained, tmp_path):
     folder = jf.load(trained).export(tmp_path / "policy", "safetensors")
     assert jf.load(folder).algo.activation == "tanh"
     content = json.loads((folder / "config.json").read_text())
     content["algorithm"]["settings"]["activation"] = "relu"
     (folder / "config.json").write_text(json.dumps(content))
-    with pytest.raises(jf.ConfigError, match='algo.activation is "relu" there and was "tanh" in'):
+    with pytest.raises(jf.ConfigError,
+                       match='algo.activation is "relu" there and was "tanh" in.* FLAGS`$'):
         jf.load(folder)
 
 

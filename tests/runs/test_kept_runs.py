@@ -67,7 +67,7 @@ def test_a_kept_run_is_kept_again_and_starts_another(run, keep):
     assert begun.env_steps == 32
 
 
-def test_a_kept_run_says_what_it_lacks(run):
+def test_a_kept_run_names_its_missing_attributes(run):
     kept = copy.deepcopy(run)
     with pytest.raises(AttributeError, match="a copy of a run has no 'state': the run has it"):
         _ = kept.state

@@ -24,6 +24,13 @@ class NoEnv:
     pass
 
 
+class Factory:
+    """A class whose calls return an environment of another class."""
+
+    def __new__(cls):
+        return jf.make("CartPole-v1")
+
+
 def parameter(name):
     return gymnasium.make(name)
 
@@ -40,12 +47,14 @@ MAKE = [
     (Unwritten, "Unwritten.spec must be defined by the class"),
     (jf.PPO, "environment must be a name .*got <class '.*PPO'>"),
     (NoEnv, "environment must be a name .*got <class '.*NoEnv'>"),
+    (Factory, "environment must be a name .*got <class '.*Factory'>"),
+    (f"{__name__}:Factory", "environment must be the path of an environment's class"),
     (parameter, "environment must be one that can be made without arguments .*'name'.*got '.*par"),
 ]
 
 
 @pytest.mark.parametrize(("source", "says"), MAKE, ids=lambda x: getattr(x, "__name__", ""))
-def test_what_makes_no_environment(source, says):
+def test_values_that_make_no_environment_are_refused(source, says):
     for make in (lambda: jf.make(source), lambda: jf.make(source, reward_scale=2.0)):
         with pytest.raises(jf.ConfigError, match=says) as error:
             make()
@@ -56,6 +65,14 @@ def test_a_registered_class_without_its_methods():
     jf.register("test/unwritten", Unwritten)
     with pytest.raises(jf.ConfigError, match="Unwritten.spec must be defined by the class"):
         jf.make("test/unwritten")
+
+
+def test_a_class_that_is_no_environment_is_not_registered_either():
+    with pytest.raises(jf.ConfigError, match="factory must be .* function that makes one"):
+        jf.register("test/factory", Factory)
+    jf.register("test/factory", f"{__name__}:Factory")
+    with pytest.raises(jf.ConfigError, match="environment must be a name .*Factory"):
+        jf.make("test/factory")
 
 
 def gym():
@@ -102,7 +119,7 @@ def test_swapped_and_unmade_arguments(name, tmp_path, monkeypatch):
     lambda: (np.zeros(4, np.float32), {}),
     lambda: (jnp.zeros((2, 4)), [{}, {}]),
 ], ids=["reset", "step", "init", "info", "infos"])  # fmt: skip
-def test_what_reset_returns_is_no_observation(pair, run):
+def test_the_tuple_of_reset_is_refused_as_an_observation(pair, run):
     agent = run.agent()
     for act in (agent.act, agent.predict, agent.player(),
                 lambda obs: agent.step(agent.init_carry(), obs)):

@@ -406,6 +406,11 @@ REFUSED = {
         r"algorithm.settings.discount of .*seed-7 must be 0.99, as in the run it is a part of, got "
         r"0.5; move seed-7 elsewhere",
     ),
+    "its own config.json": (
+        lambda out: changed(out / "config.json", lambda c: c["run"].update(eval_mode="sample")),
+        dict(total_steps=192),
+        r'config must be .*seed-5 was trained with.*eval_mode is "sample" there and was "greedy"',
+    ),
     "seed": (
         lambda out: changed(seed_folder(out, 7) / "config.json", lambda c: c["run"].update(seed=9)),
         {},
@@ -442,6 +447,19 @@ def test_a_resume_that_is_refused_writes_nothing(what, whole, tmp_path):
         with pytest.raises(ConfigError, match=message):
             jf.load(out, member=2)
         assert same(jf.load(out, "last", member=0), whole.agent(0))
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    ({"eval_mode": "sample"}, 'eval_mode is "sample" there and was "greedy"'),
+    ({"ahead": 3}, "ahead is 3 there and was null"),
+])  # fmt: skip
+def test_an_edited_run_of_seeds_in_turn_is_not_loaded(change, says, whole, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(whole.out.path, out)
+    jf.load(out, "last", 1)
+    changed(out / "config.json", lambda c: c["run"].update(change))
+    with pytest.raises(ConfigError, match=says):
+        jf.load(out, "last", 1)
 
 
 def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):

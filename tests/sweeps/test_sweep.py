@@ -23,6 +23,7 @@ from jaxrl_fast.engine import members
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, MissingExtraError
+from jaxrl_fast.memory import save_memory
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations, folder
 from jaxrl_fast.sweeps import sweep as sweeps
@@ -785,6 +786,24 @@ def test_an_edited_sweep_json_trains_no_other_parts(section, change, says, swept
     with pytest.raises(jf.ConfigError, match=says):
         sweeps.resume_sweep(out, hooks=[never])
     assert not (out / "parts" / "01").exists()
+
+
+def test_ended_parts_do_not_need_their_experience(tmp_path):
+    """The folder may be gone or changed; a part that is still to come needs the same rows."""
+    folder, out = tmp_path / "replay", tmp_path / "x"
+    settings = dict(total_steps=tools.HALF, tensorboard=False) | tools.RUN
+    learn = lambda seed: jf.train(tools.algorithm("dqn"), tools.environment("dqn"), seed=seed,
+                                  **settings | {"eval_every": 0})
+    save_memory(folder, jf.experience(learn(0)))
+    found = sweep(out, "dqn", grid={"algo.target_period": [2, 3]}, seeds=1, experience=str(folder),
+                  pictures=False)
+    shutil.rmtree(folder)
+    np.testing.assert_array_equal(sweeps.resume_sweep(out, hooks=[never]).final, found.final)
+    save_memory(folder, jf.experience(learn(1)))
+    np.testing.assert_array_equal(sweeps.resume_sweep(out, hooks=[never]).final, found.final)
+    shutil.rmtree(out / "parts" / "01")
+    with pytest.raises(jf.ConfigError, match="experience must be"):
+        sweeps.resume_sweep(out, hooks=[never])
 
 
 @pytest.mark.parametrize("part", ["run", "algorithm"])

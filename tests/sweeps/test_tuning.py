@@ -12,6 +12,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.sweeps import sweep as sweeps
 
 tuning = importlib.import_module("jaxrl_fast.sweeps.tuning")
 SAMPLE = {"algo.learning_rate": "loguniform:1e-4,1e-1", "algo.num_epochs": "choice:1,2"}
@@ -63,6 +64,19 @@ def test_a_stopped_search_resumes(tmp_path):
     states = [t.state.name for t in study(out).trials]
     assert states[:5] == ["COMPLETE"] * 5 and states[5] == "FAIL" and states[6] == "WAITING"
     assert study(out).trials[6].system_attrs["fixed_params"] == orphan.params
+
+
+@pytest.mark.optuna
+def test_a_part_is_checked_once(tmp_path, monkeypatch):
+    """Rounds do not read the parts of earlier rounds; a reopened search reads each part once."""
+    read, load = [], sweeps.configs.load
+    monkeypatch.setattr(sweeps.configs, "load",
+                        lambda folder, *more: read.append(folder.name) or load(folder, *more))
+    few = dict(trials=4, members=2, sample={"algo.learning_rate": "loguniform:1e-4,1e-1"})
+    tune(tmp_path / "x", **few)
+    assert read == []
+    tune(tmp_path / "x", **few | {"trials": 6})
+    assert read == ["00", "01"]
 
 
 @pytest.mark.optuna

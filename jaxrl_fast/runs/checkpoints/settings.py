@@ -9,9 +9,12 @@ import contextlib
 import functools
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
@@ -68,10 +71,22 @@ def _flat_value(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _short(value: Any) -> Any:
-    text = json.dumps(value)
+    text = json.dumps(_normal(value))
     if len(text) <= LONGEST:
-        return json.loads(text)  # a tuple is a list
+        return json.loads(json.dumps(value))  # a tuple is a list
     return {"digest": hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}
+
+
+def _normal(value: Any) -> Any:
+    """Return an encoded value in one form for all values that `_same` takes for one setting."""
+    if isinstance(value, dict):
+        return {key: _place(x) if key in PATHS else _normal(x) for key, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_normal(x) for x in value]
+    if not isinstance(value, float):
+        return value
+    near = float32(value)
+    return int(near) if near.is_integer() else float(str(np.float32(near)))
 
 
 def check_settings(
@@ -86,14 +101,30 @@ def check_settings(
         return
     found = differences(written[KEY], algo, env, config)
     if found:
-        told = [f"{x.name} is {_shown(x.now)} there and was {_shown(x.written)} in training"
-                for x in found[:MOST]]
+        told = [_told(x) for x in found[:MOST]]
         more = [f"{len(found) - MOST} more differ"] if len(found) > MOST else []
         raise ConfigError(
             "config", str(file),
             f"the file that {checkpoint} was trained with: {', '.join([*told, *more])}. Put the "
-            "old values back; a new run takes others as flags, after `train --config`",
+            f"old values back. Then {_remedy(file, checkpoint)}",
         )  # fmt: skip
+
+
+def _told(x: Difference) -> str:
+    if x.name != "groups":
+        return f"{x.name} is {_shown(x.now)} there and was {_shown(x.written)} in training"
+    count = lambda n: f"{n} group{'s' * (n != 1)}"  # the file may hold none of its own, but a mesh
+    return f"it samples in {count(x.now)} (mesh, groups) and in training in {count(x.written)}"
+
+
+def _remedy(file: Path, checkpoint: Path) -> str:
+    """Return how to begin a run with other settings."""
+    if file.name != "config.json":
+        return "a new sweep, in another folder, takes other settings"
+    exported = checkpoint.is_file()  # `start_from` takes run directories
+    start = "" if exported else f" --start-from {shlex.quote(str(file.parent))}"
+    return ("a new run takes other settings as flags: `jaxrl-fast train --config "
+            f"{shlex.quote(str(file))} FLAGS{start}`")
 
 
 def differences(written: Mapping[str, Any], algo: Algorithm, env: Environment,
@@ -110,7 +141,7 @@ def differences(written: Mapping[str, Any], algo: Algorithm, env: Environment,
             pair = usual()[name], now[name]
         else:
             continue
-        if not _same(*pair):
+        if not (_same_name if name == "environment" else _same)(*pair):
             found.append(Difference(name, *pair))
     return found
 
@@ -137,9 +168,22 @@ def _same(written: Any, now: Any) -> bool:
 
 
 def _same_path(written: Any, now: Any) -> bool:
-    (home, _, name), (home_now, _, name_now) = (str(x).partition(":") for x in (written, now))
-    roots = {home.partition(".")[0], home_now.partition(".")[0]}
-    return name == name_now and (len(roots) == 1 or "__main__" in roots)
+    return _place(written) == _place(now)
+
+
+def _place(path: Any) -> list[str]:
+    """Return what stays of "module:name" if a user's module moves or is renamed: the name."""
+    home, _, name = str(path).partition(":")
+    ours = home.partition(".")[0] == "jaxrl_fast"
+    return ["jaxrl_fast" * ours, name]
+
+
+def _same_name(written: Any, now: Any) -> bool:
+    """Return whether two environments are one: names, or classes or functions by their paths."""
+    if isinstance(written, str) and isinstance(now, str):
+        paths = registry.is_path(written) and registry.is_path(now)
+        return written == now or (paths and _same_path(written, now))
+    return _same(written, now)
 
 
 def _shown(value: Any) -> str:

@@ -89,6 +89,8 @@ def load(path: Path, which: str, member: int | None, modules: Sequence[str]) -> 
         with _library().safe_open(path / FILE, "np") as file:
             written = file.metadata() or {}
         written = {KEY: json.loads(written[KEY])} if KEY in written else {}
+        if KEY in written and not isinstance(written[KEY], dict):
+            raise ValueError(f"{KEY} in its header is no JSON object")
     except (_library().SafetensorError, ValueError) as error:
         raise ConfigError("run", str(path / FILE),
                           f"a whole file of safetensors: {first_line(error)}") from error
