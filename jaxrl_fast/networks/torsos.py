@@ -198,8 +198,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     for path in drawn:
         source, end = uniform if path[:-1] in noisy else normal, at + flat[path].size
         numbers[path], at = source[at:end].reshape(flat[path].shape), end
-    normals = {path: x for path, x in numbers.items() if path[:-1] not in noisy}
-    rows = orthonormalize_together(normals)
+    rows = orthonormalize_together({p: x for p, x in numbers.items() if p[:-1] not in noisy})
     numbers, rows = map(flax.traverse_util.unflatten_dict, (numbers, rows))
     params = {}
     for i, (name, (module, x)) in enumerate(modules.items()):
