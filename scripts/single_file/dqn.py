@@ -26,7 +26,7 @@ class QNetwork(nn.Module):  # obs -> Q(obs, .), one output for each action
     def __call__(self, x):
         for width in self.hidden:
             x = nn.Dense(width, kernel_init=nn.initializers.orthogonal(2**0.5))(x)
-            x = nn.relu(nn.LayerNorm()(x))  # without it every fifth seed unlearns at the end
+            x = nn.relu(nn.LayerNorm()(x))  # steadies the values
         return nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(1.0))(x)
 
 
