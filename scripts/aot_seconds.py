@@ -22,7 +22,7 @@ from pathlib import Path
 import _aot_targets as targets
 import _peers
 
-PROGRAMS = ("ppo_4", "dqn_cartpole")
+PEERS = {"ppo_4": "PureJaxRL", "ppo_2048": "PureJaxRL", "dqn_cartpole": "rejax"}
 OURS = "jaxrl_fast"
 
 
@@ -64,19 +64,17 @@ def _spent() -> float:
 def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", nargs="+", default=PROGRAMS, metavar="NAME",
-                        help="names of aot_report.py")
+    parser.add_argument("--programs", nargs="+", default=["ppo_4", "dqn_cartpole"], choices=PEERS,
+                        help="names of aot_report.py (default ppo_4 dqn_cartpole)")
     parser.add_argument("--turns", type=int, default=3, help="(default 3)")
     parser.add_argument("--json", type=Path, help="rows are appended here")
-    parser.add_argument("--peer", nargs="+", default=["PureJaxRL", "rejax"],
-                        help="of each program in turn (default PureJaxRL, rejax)")
     parser.add_argument("--only", help=argparse.SUPPRESS)  # compile this one, in this process
     _peers.add_arguments(parser, "purejaxrl", "rejax", "purejaxql")
     args = parser.parse_args(argv)
     if args.only:
         return compile_one(args)
-    for name, peer in zip(args.programs, args.peer, strict=True):
-        measure(argv, args, name, peer)
+    for name in args.programs:
+        measure(argv, args, name, PEERS[name])
 
 
 def measure(argv: list[str], args: argparse.Namespace, name: str, peer: str) -> None:
@@ -101,7 +99,7 @@ def measure(argv: list[str], args: argparse.Namespace, name: str, peer: str) -> 
         "load": f"{min(loads):.1f} to {max(loads):.1f}", "date": time.strftime("%Y-%m-%d"),
         "machine": "compiled for NVIDIA H100 80GB HBM3 on a CPU",
         "versions": ", ".join(map(" ".join, found["versions"].items())),
-        "command": "python scripts/aot_seconds.py",
+        "command": "python scripts/aot_seconds.py --purejaxrl DIR --rejax DIR",
     }  # fmt: skip
     print(f"{name}: {ours:.2f} and {theirs:.2f} CPU s, {row['ratio']}")
     if args.json:

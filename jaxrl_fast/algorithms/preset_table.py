@@ -142,7 +142,8 @@ _TABLE: dict[str, tuple[Any, ...]] = {
         dict(num_envs=16, num_steps=256, num_epochs=10, num_minibatches=32, learning_rate=1e-3,
              discount=0.9, entropy_coefficient=0.0, clip_value=False, normalize_observations=True),
     ),  # fmt: skip
-    "dqn/CartPole-v1": (100_000, _CLASSIC),
+    # without layer norm and with twice the rate 8 of 40 seeds end below 160
+    "dqn/CartPole-v1": (100_000, _CLASSIC | dict(layer_norm=True, learning_rate=5e-4)),
     "dqn/Acrobot-v1": (100_000, _CLASSIC),
     "c51/CartPole-v1": (100_000, _CLASSIC | dict(v_min=0.0, v_max=100.0)),
     "c51/Acrobot-v1": (100_000, _CLASSIC | dict(v_min=-100.0, v_max=0.0)),

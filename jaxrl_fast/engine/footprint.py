@@ -31,7 +31,8 @@ def footprint(run: Run, grid: Grid, population: Population, config: RunConfig,
     key = jax.eval_shape(lambda: jax.random.key(0))
     with population.tracing():
         shapes = _shapes.eval_shape(run, key, config.most_episodes, row)
-        together = iteration.drawn_together(run, grid.row)
+        together = max(iteration.drawn_together(run, grid.row),
+                       iteration.drawn_together(run, max(grid.warmup, 1), learn=False))
     state, played, trajectory, batch, evaluation, means = shapes
     agent, size = state.agent, tree.nbytes
     parts = agent._asdict() if hasattr(agent, "_asdict") else {"agent": agent}

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import resets
-from jaxrl_fast.envs.api import LAST, Env, draw_noise, step_written, steps_by_base
+from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base, write_step
 from jaxrl_fast.errors import expected
 from jaxrl_fast.ops import distributions, lowering, stacking, sums
 from jaxrl_fast.ops.scopes import ENVIRONMENT, POLICY, STORE, scope
@@ -100,7 +100,7 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
     stack, rows = env.spec.stack, (noise.env.rows, noise.act)
     several = jax.tree.leaves(actor.obs)[0].shape[0] > 1
     alone = jax.tree.leaves(rows)[0].shape[0] == 1
-    stepped = step_written if alone and several else type(env).step
+    stepped = write_step if alone and several else type(env).step
 
     def step(actor: Actor, x: Any):
         drawn, act = x

@@ -195,19 +195,22 @@ def reset_ended(env: Env, noise: Noise, state: PyTree,
     return (*tree.strong(after), outcome)
 
 
-def step_written(env: Env, noise: Noise, state: PyTree,
-                 action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
-    """Return `env.step`; on a GPU, what many kernels read of a transition is written to memory.
+def write_step(env: Env, noise: Noise, state: PyTree,
+               action: PyTree) -> tuple[PyTree, PyTree, Outcome]:
+    """Return `env.step`; on a GPU its ends and an observation from the state are written to memory.
 
-    Each of them would step again: the ends, and an observation that is a part of the state.
+    Many kernels read these, and each would compute the transition again. Of an environment with its
+    own `step` the ends alone are written.
     """
+    write = lambda x: on_gpu(jax.lax.optimization_barrier, lambda x: x, x)
     if not steps_by_base(env):
-        return env.step(noise, state, action)
+        state, obs, outcome = env.step(noise, state, action)
+        ends = write((outcome.terminated, outcome.truncated))
+        return state, obs, outcome._replace(terminated=ends[0], truncated=ends[1])
     state, outcome = checked_transition(env, noise.step, state, action)
     leaves = jax.tree.leaves(state)
     shared = [x for x in jax.tree.leaves(outcome.next_obs) if any(x is y for y in leaves)]
-    ends = outcome.terminated, outcome.truncated
-    *written, ends = on_gpu(jax.lax.optimization_barrier, lambda x: x, (*shared, ends))
+    *written, ends = write((*shared, (outcome.terminated, outcome.truncated)))
     found = dict(zip(map(id, shared), written, strict=True))
     state, next_obs = jax.tree.map(lambda x: found.get(id(x), x), (state, outcome.next_obs))
     outcome = outcome._replace(next_obs=next_obs, terminated=ends[0], truncated=ends[1])

@@ -71,20 +71,20 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
 TOGETHER = 1 << 19
 
 
-def rows_together(normals: dict[Any, jax.Array]) -> dict[Any, jax.Array]:
+def orthonormalize_together(normals: dict[Any, jax.Array]) -> dict[Any, jax.Array]:
     """Return `orthonormal_rows` of the normals of all kernels, by name, from one loop.
 
-    {} in programs for other platforms than a GPU, and for large kernels. Every row leaves all later
-    ones, twice: two kernels a turn, compiled once for all layers.
+    {} in programs for other platforms than a GPU, and for large kernels. Each row is subtracted
+    from all later ones, in two passes: two kernels a turn, compiled once for all layers.
     """
     each = {name: as_rows(x) for name, x in normals.items()}
-    size = max((x.shape[1] for x in each.values()), default=0)
-    if platform() not in GPUS or not 0 < len(each) * size**2 <= TOGETHER:
+    rows, columns = (max((x.shape[i] for x in each.values()), default=0) for i in (0, 1))
+    if platform() not in GPUS or not 0 < len(each) * rows * columns <= TOGETHER:
         return {}
-    padded = [jnp.pad(x, [(0, size - n) for n in x.shape]) for x in each.values()]
+    padded = [jnp.pad(x, ((0, rows - len(x)), (0, columns - x.shape[1]))) for x in each.values()]
 
     def turn(i: jax.Array, a: jax.Array) -> jax.Array:
-        i, place = jnp.where(i < size, i, i - size), jnp.arange(size)[:, None]
+        i, place = jnp.where(i < rows, i, i - rows), jnp.arange(rows)[:, None]
         x = jax.lax.dynamic_slice_in_dim(a, i, 1, axis=1)
         along = jnp.sum(a * x, axis=2, keepdims=True)  # along[:, i] is the square of |x|
         square = jax.lax.dynamic_slice_in_dim(along, i, 1, axis=1)
@@ -92,6 +92,6 @@ def rows_together(normals: dict[Any, jax.Array]) -> dict[Any, jax.Array]:
         less = a - jnp.where(place > i, along / square, 0.0) * x
         return jnp.where(place == i, x * jax.lax.rsqrt(square), less)
 
-    found = jax.lax.fori_loop(0, 2 * size, turn, jnp.stack(padded))
-    return {name: rows[: x.shape[0], : x.shape[1]]
-            for (name, x), rows in zip(each.items(), found, strict=True)}
+    found = jax.lax.fori_loop(0, 2 * rows, turn, jnp.stack(padded))
+    return {name: q[: x.shape[0], : x.shape[1]]
+            for (name, x), q in zip(each.items(), found, strict=True)}

@@ -15,7 +15,7 @@ from jaxrl_fast.errors import ConfigError, UserError, brief, check_choice, expec
 from jaxrl_fast.networks.foreign import Foreign
 from jaxrl_fast.networks.layers import Conv, Dense, NoisyDense, embed
 from jaxrl_fast.networks.norms import LayerNorm
-from jaxrl_fast.networks.orthogonal import rows_together
+from jaxrl_fast.networks.orthogonal import orthonormalize_together
 from jaxrl_fast.ops.precision import with_precision
 from jaxrl_fast.ops.scopes import PREPROCESS, scope
 from jaxrl_fast.spaces import Box, Space
@@ -198,7 +198,7 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     for path in drawn:
         source, end = uniform if path[:-1] in noisy else normal, at + flat[path].size
         numbers[path], at = source[at:end].reshape(flat[path].shape), end
-    rows = rows_together({path: x for path, x in numbers.items() if path[:-1] not in noisy})
+    rows = orthonormalize_together({p: x for p, x in numbers.items() if p[:-1] not in noisy})
     numbers, rows = map(flax.traverse_util.unflatten_dict, (numbers, rows))
     params = {}
     for i, (name, (module, x)) in enumerate(modules.items()):

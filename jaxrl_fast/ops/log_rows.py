@@ -15,7 +15,7 @@ def scan_rows(row: Callable, state: Any, count: int) -> tuple[Any, dict[str, jax
     """Return `jax.lax.scan` of row(state, r) -> (state, {name: scalar}) over rows r < count.
 
     A GPU's program holds all rows as one float32 array [n, count] if they are float32 or bool: each
-    array that a loop writes is a kernel to compile, and a row of an array is none.
+    array that a loop writes is a kernel to compile, and a row of an array is copied out.
     """
     plain = lambda state: jax.lax.scan(row, state, jnp.arange(count, dtype=jnp.int32))
 
@@ -23,7 +23,8 @@ def scan_rows(row: Callable, state: Any, count: int) -> tuple[Any, dict[str, jax
         one = jax.jit(row, inline=True)  # traced once for shapes and use
         shapes = jax.eval_shape(one, state, jax.ShapeDtypeStruct((), jnp.int32))[1]
         like, structure = jax.tree.flatten(shapes)
-        if any(x.dtype not in (jnp.float32, jnp.bool_) for x in like):  # float32 may lose digits
+        exact = [x.shape == () and x.dtype in (jnp.float32, jnp.bool_) for x in like]
+        if not exact or not all(exact):  # float32 may lose digits of others
             return plain(state)
 
         def body(r, carry):

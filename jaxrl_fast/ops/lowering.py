@@ -206,8 +206,7 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
 
     if platform() not in (None, *GPUS):
         return plain(carry, xs)
-    step = jax.jit(step)  # traced once for both
-    length = jax.tree.leaves(xs)[0].shape[0]
+    step, length = jax.jit(step), len(jax.tree.leaves(xs)[0])  # traced once for both
     jaxpr = step.trace(carry, tree.take(xs, 0)).jaxpr.jaxpr
     given = {*map(id, jaxpr.invars)}
     same = [id(x) in given for x in jaxpr.outvars[:-1]]  # unchanged leaves are free
@@ -220,10 +219,8 @@ def scan_sum(step: Callable, carry: Any, xs: Any, apart: Any = False,
 
     def packed(packed, x):
         carry, before = unpack(packed)
-        carry, y = step(carry, x)
-        total, lost = sums.add(*before, y)
-        # not stacked: each part of the packed array would have a copy of what makes y
-        return pack((carry, jnp.where(jnp.array([[True], [False]]), total, lost))), ()
+        carry, y = step(carry, x)  # stacked sums would compute y again in each packed part
+        return pack((carry, jnp.where(jnp.array([[True], [False]]), *sums.add(*before, y)))), ()
 
     def on_vectors(carry, xs):
         if length == 1:

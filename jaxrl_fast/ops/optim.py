@@ -194,9 +194,12 @@ def move_target(due: jax.Array, target: Any, params: Any, tau: Any) -> Any:
     if len({x.dtype for x in jax.tree.leaves((target, params))}) > 1:
         return apart(target, params)
     # a kernel that writes a packed carry has a branch for each of its parts
-    move = lambda t, p: jnp.where(due, (1 - tau) * t + tau * p, t)
-    together = lambda target, params: unpack(list(map(move, _vectors(target), _vectors(params))),
-                                             target)
+    move = lambda t, p: jnp.where(due, (1 - tau) * t + tau * p, t).astype(t.dtype)
+
+    def together(target, params):
+        with scope(OPTIMIZER):
+            return unpack(list(map(move, _vectors(target), _vectors(params))), target)
+
     return lowering.on_gpu(together, apart, target, params)
 
 

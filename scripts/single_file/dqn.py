@@ -25,7 +25,8 @@ class QNetwork(nn.Module):  # obs -> Q(obs, .), one output for each action
     @nn.compact
     def __call__(self, x):
         for width in self.hidden:
-            x = nn.relu(nn.Dense(width, kernel_init=nn.initializers.orthogonal(2**0.5))(x))
+            x = nn.Dense(width, kernel_init=nn.initializers.orthogonal(2**0.5))(x)
+            x = nn.relu(nn.LayerNorm()(x))  # steadies the values
         return nn.Dense(self.num_actions, kernel_init=nn.initializers.orthogonal(1.0))(x)
 
 
@@ -53,7 +54,7 @@ class DQN:
     batch_size: int = 64  # b
     buffer_size: int = 100_000  # a multiple of num_envs
     learning_starts: int = 1_000  # environment steps of random actions before the first update
-    learning_rate: float = 1e-3  # falls linearly to zero over the run
+    learning_rate: float = 5e-4  # falls linearly to zero over the run
     max_grad_norm: float = 10.0
     discount: float = 0.99  # gamma
     target_period: int = 50  # C of algorithm 1, in updates

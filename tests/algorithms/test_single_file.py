@@ -31,17 +31,21 @@ def library(single):
         settings["critic_hidden"] = settings["hidden"]
     else:
         settings["anneal_learning_rate"] = True
+    if type(single).__name__ == "DQN":
+        settings["layer_norm"] = True
     return getattr(jf, type(single).__name__)(**settings)
 
 
 def layers(*modules):
     """Variables of modules that follow each other as those of one: Dense_0, Dense_1, ..."""
-    dense = []
+    found = {}
     for variables in modules:
         params = variables["params"]
-        dense += [params] if "kernel" in params else [params[f"Dense_{i}"]
-                                                      for i in range(len(params))]
-    return {"params": {f"Dense_{i}": layer for i, layer in enumerate(dense)}}
+        params = {"Dense_0": params} if "kernel" in params else params
+        for name in sorted(params):
+            found.setdefault(name.partition("_")[0], []).append(params[name])
+    return {"params": {f"{kind}_{i}": layer for kind, every in found.items()
+                       for i, layer in enumerate(every)}}
 
 
 def ppo_params(params):

@@ -19,6 +19,8 @@ from jaxrl_fast.engine.grid import RunConfig
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.engine.population import Population
+from jaxrl_fast.envs.api import write_step
+from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.ops.log_rows import scan_rows
 from jaxrl_fast.tree import as_float32
@@ -184,14 +186,27 @@ def test_one_step_is_no_loop_on_a_gpu(both_forms):
 @pytest.mark.parametrize(("name", "envs", "written"), [
     ("dqn", 1, None), ("dqn", 4, ["float32", "bool", "bool"]), ("sac", 4, ["bool", "bool"]),
 ])  # fmt: skip
-def test_what_many_kernels_read_of_a_step_is_written_on_a_gpu(name, envs, written):
-    """Else each steps again: the ends of several environments, an observation that is the state."""
+def test_ends_and_an_observation_from_the_state_are_written_on_a_gpu(name, envs, written):
+    """Else each kernel that reads them would step several environments again."""
     row = log_row(name, num_envs=envs, num_steps=1, n_step=1)
     found = lambda platform: [
         dtypes for eqn in equations(row, platform) if eqn.primitive.name == "optimization_barrier"
         for dtypes in [[str(x.aval.dtype) for x in eqn.outvars]] if dtypes[-2:] == ["bool"] * 2
     ]
     assert found("cuda") == ([written] if written else []) and found("cpu") == []
+
+
+def test_ends_of_an_environment_with_its_own_step_are_written_on_a_gpu():
+    class Own(CartPole):
+        def step(self, noise, state, action):
+            return super().step(noise, state, action)
+
+    env = Own()
+    state, _ = env.init(jax.random.key(0), 4)
+    noise, action = env.draw(jax.random.key(1), 1, 4, jnp.int32(0)).at(0), jnp.zeros(4, jnp.int32)
+    with lowering.known("cuda"):
+        text = str(jax.make_jaxpr(functools.partial(write_step, env))(noise, state, action))
+    assert text.count("optimization_barrier") == 1
 
 
 def test_resets_of_a_network_stay_a_branch():
@@ -438,6 +453,13 @@ def test_log_rows_in_one_array_are_the_scans(members, both_forms):
     ours, gpus = both_forms(rows, start)
     tools.assert_same(ours, gpus)
     assert gpus[1]["b"].dtype == bool and gpus[1]["b"].any() and not gpus[1]["b"].all()
+
+
+def test_log_rows_keep_integers_and_vectors(both_forms):
+    row = lambda state, r: (state + 1, {"n": state, "v": jnp.ones(2) * r})
+    for _, metrics in both_forms(lambda state: scan_rows(row, state, 2), jnp.int32(2**24 + 1)):
+        assert metrics["n"].tolist() == [2**24 + 1, 2**24 + 2] and metrics["v"].shape == (2, 2)
+    assert both_forms(lambda x: scan_rows(lambda x, r: (x, {}), x, 2), jnp.float32(1))[1] == (1, {})
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])

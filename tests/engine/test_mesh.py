@@ -58,8 +58,7 @@ def unclipped(name):
 for case in sys.argv[2:]:
     run, mesh, alone = CASES[case]
     name = {"prioritized": "dqn", "both": "ppo", "anew": "ppo", "physics": "td3"}.get(case, case)
-    more = {"prioritized": dict(prioritized=True),
-            "physics": dict(normalize_observations=True, optimizer="adam", learning_rate=1e-3),
+    more = {"prioritized": dict(prioritized=True), "physics": dict(normalize_observations=True),
             "ppo": dict(normalize_reward=True), "both": dict(normalize_reward=True),
             "anew": dict(recompute_advantage=True)}.get(case, {})
     # clipping by the norm would hide from Adam's moments a gradient that is counted twice

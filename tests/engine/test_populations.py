@@ -234,8 +234,8 @@ for mode in ("map",) if hangs else ("map", "vmap"):
     copy = shutil.copytree(f"{sys.argv[1]}/{mode}", f"{sys.argv[1]}/{mode}-copy")
     tools.assert_same(tools.state(tools.resume(copy, tools.HALF)), tools.state(whole))
 # two devices, then one for the one member that is left
-rates = {"algo.learning_rate": [1e-3, 2e-3]}
-left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(1),
+rates = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 4e-3]}
+left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(2),
                    eval_every=0)
 assert len(left.lanes) == len(left.population.devices) == 1 and left.env_steps == 512
 """

@@ -25,6 +25,7 @@ from jaxrl_fast.networks import (
 )
 from jaxrl_fast.networks.layers import Conv, embed, orthogonal, scale
 from jaxrl_fast.networks.norms import LayerNorm
+from jaxrl_fast.networks.orthogonal import orthonormalize_together
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.spaces import Box, Dict, Discrete, MultiDiscrete
 
@@ -193,7 +194,19 @@ def test_a_gpu_makes_the_same_orthogonal_kernels(members, key, both_forms):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(y, x, atol=1e-5), cpu, cuda)
 
 
-@pytest.mark.parametrize(("width", "loops"), [(64, 1), (1000, 3)])
+def test_kernels_that_share_a_loop_have_orthonormal_rows(key):
+    """One pass over the later rows would be right to three or four digits."""
+    normals = {"square": jax.random.normal(key, (256, 256)), "tall": jnp.ones((300, 1)),
+               "wide": jax.random.normal(key, (8, 300))}
+    with lowering.known("cuda"):
+        found = jax.jit(orthonormalize_together)(normals)
+    assert {name: q.shape for name, q in found.items()} == {
+        "square": (256, 256), "tall": (1, 300), "wide": (8, 300)}
+    for q in map(np.asarray, found.values()):
+        np.testing.assert_allclose(q @ q.T, np.eye(len(q)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("width", "loops"), [(64, 1), (500, 3)])
 def test_small_kernels_share_a_loop_on_a_gpu(width, loops, key):
     parts = {"a": (Dense(width), jnp.zeros((1, 4))), "b": (Dense(width), jnp.zeros((1, width))),
              "c": (Dense(2), jnp.zeros((1, width)))}

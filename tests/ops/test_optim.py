@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxrl_fast.ops import lowering, optim
+from jaxrl_fast.ops.scopes import OPTIMIZER
 
 PARAMS = {"w": jnp.array([[1.0, 2.0], [3.0, 4.0]]), "b": jnp.array([0.5])}
 
@@ -95,7 +96,9 @@ def test_a_target_moves_when_it_is_due(due, other, both_forms):
     move = lambda due, target, params: optim.move_target(due, target, params, 0.25)
     for found in both_forms(move, jnp.array(due), target, params):
         jax.tree.map(np.testing.assert_array_equal, found, moved)
-
+    with lowering.known("cuda"):
+        made = jax.make_jaxpr(move)(jnp.array(due), target, params).jaxpr
+    assert any(OPTIMIZER in str(eqn.source_info.name_stack) for eqn in made.eqns)
 
 
 def texts(function, *args):
