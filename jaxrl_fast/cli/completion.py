@@ -48,11 +48,14 @@ def completion(argv: list[str]) -> None:
     sourced = (
         f"[[ $zsh_eval_context[-1] == loadautofunc ]] && {_ZSH} || compdef _tyro_jaxrl_fast {PROG}"
     )
-    print(named.replace(_ZSH, sourced), end="")
+    print(named.replace(_ZSH, sourced).replace(*_FISH), end="")
 
 
 # a line of tyro's Python, in every shell's script
 _ASKS = "    completions = get_completions(words, current_index, COMPLETION_SPEC)"
+# Linux takes arguments of up to 128 KiB
+_FISH = ("($python_cmd -c \"$pycode\" $words $current)",
+         "(printf '%s' \"$pycode\" | $python_cmd - $words $current)")
 # right in a folder of `fpath`; a script that is sourced registers the function
 _ZSH = '_tyro_jaxrl_fast "$@"'
 # without double quotes, which the script of fish cannot hold
@@ -63,9 +66,12 @@ _OURS = """\
     first = not any(word.startswith('-') for word in [*words[2:current_index], typed])
     if found is None and first and 0 <= place < len(places):
         found = places[place]
-    group = dict(zip(('--algo', '--env'), words[2:4])).get(typed.partition('.')[0])
-    if found is None and words[1] in KNOWN and current_index > 3:
-        found = SETTINGS.get(group)
+    groups = dict(zip(('--algo', '--env'), words[2:4])) if current_index > 3 else {}
+    if found is None and words[1:2] and words[1] in KNOWN:
+        found = SETTINGS.get(groups.get(typed.partition('.')[0]))
+        for name in groups.values() if current_index == len(words) else ():
+            for flag in SETTINGS.get(name, ()):  # of fish, which passes the words before the cursor
+                print(flag)
     if found is not None:
         found = found or __import__('glob').glob(typed + '*')
         print(chr(10).join(name + chr(9) + name for name in found if name.startswith(typed)))

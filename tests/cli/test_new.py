@@ -164,6 +164,19 @@ def test_other_shells_have_a_script(shell, run_cli):
     assert ("compdef _tyro_jaxrl_fast jaxrl-fast" in out) == (shell == "zsh")
 
 
+def test_fish_passes_the_words_before_the_cursor_alone(run_cli):
+    _, out, _ = run_cli("completion", "fish")
+    assert '"$pycode" | $python_cmd - $words' in out  # it is too long for an argument
+    source = re.search(r'set -l pycode "(.*?)"\n    set -l results', out, re.DOTALL)[1]
+    source = re.sub(r"\\(.)", r"\1", source)
+    for words, offered in (((), "train"), (("train",), "ppo"), (("train", "ppo"), "CartPole-v1"),
+                           (("train", "ppo", "CartPole-v1"), "--algo.learning-rate")):
+        command = [sys.executable, "-", "jaxrl-fast", *words, str(len(words) + 1)]
+        done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=60)
+        names = [line.partition("\t")[0] for line in done.stdout.splitlines()]
+        assert offered in names, (words, done.stderr)
+
+
 def test_the_help_has_a_line_for_each_shell(run_cli):
     code, out, _ = run_cli("completion", "--help")
     lines = [line.strip() for line in out.splitlines()]
