@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Hashable, Iterator
@@ -180,6 +181,8 @@ def _build(name: str, settings: dict[str, Any]) -> Environment:
     if dataclasses.is_dataclass(env):
         check_settings(env, "env.")
     env = wrap(env, **common)
+    if ORIGIN in env.__dict__:  # a factory may return the one `make("CartPole-v1")` of this process
+        env = copy.copy(env)
     # for config.json; no field, so traces and comparisons ignore it
     env.__dict__[ORIGIN] = name, dict(settings)
     return env

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 from jaxrl_fast import tree
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
+from jaxrl_fast.envs.base import describe
 from jaxrl_fast.envs.gymnax import adapter as gymnax_adapter
 from jaxrl_fast.envs.host.api import HostEnv
 from jaxrl_fast.envs.native.cartpole import CartPole
@@ -172,6 +174,15 @@ class Stacked(CartPole):
 def test_bad_input(name, settings, message):
     with pytest.raises(ConfigError, match=message):
         registry.make(name, **settings)
+
+
+def test_a_factory_may_return_an_environment_of_make(tmp_path, monkeypatch):
+    (tmp_path / "borrowed_envs.py").write_text(
+        "import jaxrl_fast as jf\ndef heavy():\n    return jf.make('CartPole-v1')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("borrowed_envs")
+    borrowed, own = registry.make("borrowed_envs:heavy"), registry.make("CartPole-v1")
+    assert (describe(borrowed), describe(own)) == (("borrowed_envs:heavy", {}), ("CartPole-v1", {}))
 
 
 def test_the_error_without_gymnax_names_the_package_to_install(modules):
