@@ -256,6 +256,8 @@ def _check_part(out: Path, folder: Path, sweep: Sweep, part: Part) -> str | None
 def _same_experience(sweep: Sweep, done: Mapping[int, str | None]) -> Sweep:
     """Return a sweep whose next parts learn from the experience of the parts in `done`."""
     known = next(filter(None, done.values()), sweep.config.experience_id)
+    if known == sweep.config.experience_id:
+        return sweep  # with the configurations that it has built
     return dataclasses.replace(sweep, config=dataclasses.replace(sweep.config, experience_id=known))
 
 

@@ -107,7 +107,7 @@ def test_an_edited_setting_is_named_with_both_values(sections, changes, says, tr
     edit(run, *sections, **changes)
     for message in refusals(run):
         assert says in message and "Put the old values back. Then a new run" in message, message
-        assert f"train --config {run}/config.json FLAGS --start-from {run}`" in message, message
+        assert "train --config RUN/config.json FLAGS --start-from RUN`" in message, message
         assert str(run / "config.json") in message and "checkpoints/" in message, message
     after = sorted((p, p.stat().st_mtime_ns) for p in run.rglob("*") if p.name != "config.json")
     assert [x for x in after if x[0].is_file()] == [x for x in before if x[0].is_file()]

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,9 +104,14 @@ def check_settings(
         more = [f"{len(found) - MOST} more differ"] if len(found) > MOST else []
         raise ConfigError(
             "config", str(file),
-            f"the file that {checkpoint} was trained with: {', '.join([*told, *more])}. Put the "
+            f"the file that {_within(file.parent, checkpoint)} was trained with: "
+            f"{', '.join([*told, *more])}. Put the "
             f"old values back. Then {_remedy(file, checkpoint)}",
         )  # fmt: skip
+
+
+def _within(folder: Path, path: Path) -> Path:
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
 def _told(x: Difference) -> str:
@@ -121,10 +125,9 @@ def _remedy(file: Path, checkpoint: Path) -> str:
     """Return how to begin a run with other settings."""
     if file.name != "config.json":
         return "a new sweep, in another folder, takes other settings"
-    exported = checkpoint.is_file()  # `start_from` takes run directories
-    start = "" if exported else f" --start-from {shlex.quote(str(file.parent))}"
+    start = "" if checkpoint.is_file() else " --start-from RUN"  # an exported policy is no run
     return ("a new run takes other settings as flags: `jaxrl-fast train --config "
-            f"{shlex.quote(str(file))} FLAGS{start}`")
+            f"RUN/{file.name} FLAGS{start}`")
 
 
 def differences(written: Mapping[str, Any], algo: Algorithm, env: Environment,
