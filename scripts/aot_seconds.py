@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import _aot_targets as targets
 import _peers
@@ -80,6 +81,7 @@ def main(argv: list[str]) -> None:
 def measure(argv: list[str], args: argparse.Namespace, name: str, peer: str) -> None:
     """Compile a program and its peer in turns; print and write the means."""
     totals: dict[str, list[float]] = {OURS: [], peer: []}
+    found: dict[str, Any] = {}
     loads = []
     for turn in range(args.turns):
         for who, seconds in totals.items():
