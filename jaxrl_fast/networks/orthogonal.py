@@ -50,8 +50,8 @@ def as_rows(normal: jax.Array) -> jax.Array:
 def orthonormal_rows(a: jax.Array) -> jax.Array:
     """Orthonormalise the rows of [m, n], m <= n, by Gram-Schmidt; Haar for a Gaussian matrix.
 
-    `jnp.linalg.qr` calls LAPACK on a CPU, which deadlocks with jaxlib 0.10 if two devices run a
-    batch of it. Each row is projected twice, so float32 rows are orthogonal to rounding.
+    `jnp.linalg.qr` calls LAPACK on a CPU, which deadlocks with jaxlib 0.10 if two devices run
+    batches. Each row is projected twice, so float32 rows are orthogonal up to rounding errors.
     """
     rows = a.shape[0]
     if rows == 1:  # nothing to orthogonalise, and no loop to compile
