@@ -30,14 +30,17 @@ class Environment:
 
     @property
     def spec(self) -> EnvSpec:
-        raise NotImplementedError
+        """Return what the environment shows and takes. Raises ConfigError if its class has none."""
+        raise self._misfit("the base's, which does nothing")
+
+    def _misfit(self, got: str) -> ConfigError:
+        return expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec", got)
 
     def check_class(self) -> None:
         """Raise ConfigError for a class that cannot be trained; subclasses extend it."""
         if not isinstance(self.spec, EnvSpec):
             what = "method; add @property" if callable(self.spec) else type(self.spec).__name__
-            raise expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec",
-                           f"a {what}")
+            raise self._misfit(f"a {what}")
 
     def play(self, agent: Any, seed: int = 0, max_steps: int = 500) -> Any:
         """Play one greedy episode of an agent or a run here, and return its `Video`.

@@ -198,13 +198,8 @@ def wrap(env: Environment, **common: Any) -> Environment:
             )
             raise ConfigError(f"env.{key}", value, f"{valid}{nearest(key, wrappers.COMMON)}")
     if common:
-        inner = env
-        try:
-            env = wrappers.wrap(inner, **common)
-            _ = env.spec  # an impossible spec (a stack of dicts) fails here, not within a trace
-        except NotImplementedError:
-            inner.check_class()  # says what the class lacks
-            raise
+        env = wrappers.wrap(env, **common)
+        _ = env.spec  # an impossible spec (a stack of dicts) fails here, not within a trace
     return env
 
 

@@ -197,14 +197,13 @@ class Trainer:
         rows = [one.row(wall, rate, own) for one, wall, own in each]
         run.history.extend(rows)
         try:
-            for hook in () if bad or failure or (failed and not self.signals.caught) else hooks:
+            for hook in () if bad else hooks:
                 run.history[-1] = rows[-1] = self.columns.extended(rows[-1], hook, hook(run, rows))
-            ended = hooks and self.scorer.due()  # by a hook
-            if ended and not (bad or failed or failure):
+            if hooks and self.scorer.due() and not (bad or failed or failure):  # a hook ended it
                 columns, bad, failed, failure = self.scorer.evaluate()
                 self.scorer.extend(rows, columns)
         except Exception as error:  # a hook's: the chunk is sound
-            failure = error
+            failure = failure or error
         finally:
             with self.programs.clock.during("log" if busy else "write"):
                 self.emit(rows)
@@ -294,6 +293,7 @@ class Trainer:
 
     def leave(self, signum: int | None) -> None:
         if signum:
+            self.saver.wait()  # a full disk goes before "saved"
             raise Interrupted.of(self.run, signum)
 
     def trained(self) -> float:

@@ -140,12 +140,22 @@ def test_a_log_that_lost_its_end_does_not_give_an_earlier_score(tmp_path):
 
 @pytest.mark.parametrize("total", [64, tools.HALF])
 def test_an_evaluation_that_fails_loses_no_training(total, tmp_path, monkeypatch):
-    """Its rows are logged and the run is saved; a resume evaluates."""
-    settings = dict(total_steps=total, horizon=tools.TOTAL, eval_every=0)
+    """Its rows are logged, hooks see them, and the run is saved; a resume evaluates.
+
+    A hook that fails then does not hide the evaluation's error.
+    """
+    settings, seen = dict(total_steps=total, horizon=tools.TOTAL, eval_every=0), []
+
+    def hook(run, rows):
+        seen.extend(row.env_steps for row in rows)
+        if rows[-1].env_steps == total:
+            raise ZeroDivisionError
+
     whole = tools.train("ppo", **settings)
     with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="mine") as error:
         patched.setattr(Programs, "evaluate", mock.Mock(side_effect=RuntimeError("mine")))
-        tools.train("ppo", tmp_path / "run", **settings)
+        tools.train("ppo", tmp_path / "run", hooks=[hook], **settings)
+    assert seen == list(range(64, total + 1, 64))
     assert "the run is saved; the last good checkpoint is" in error.value.__notes__[0]
     rows = tools.logged(tmp_path / "run")
     assert [row["env_steps"] for row in rows] == list(range(64, total + 1, 64))

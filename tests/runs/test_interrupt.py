@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,9 +19,10 @@ import pytest
 from helpers import runs as tools
 from jaxrl_fast.engine import programs
 from jaxrl_fast.envs.host.api import HostError
-from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.errors import ConfigError, RunError, WriteError
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
@@ -213,6 +215,18 @@ def test_hooks_get_the_rows_of_an_evaluation_that_a_signal_ends(tmp_path, monkey
         with pytest.warns(UserWarning, match="its unfinished part is left out"):
             tools.train("ppo", tmp_path / "run", hooks=[hook], chunk_seconds=1e-9)
     assert seen == list(range(64, 321, 64))
+
+
+def test_a_signal_says_saved_after_the_checkpoint_is_written(tmp_path, monkeypatch):
+    """orbax writes in a thread: a full disk shows when the run waits for it."""
+    full = WriteError("last", "No space left on device")
+
+    def stopped(*args):
+        monkeypatch.setattr(Checkpoints, "wait", mock.Mock(side_effect=full))
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(RunError, match="cannot write last: No space left on device"):
+        tools.train("ppo", tmp_path / "run", hooks=[stopped])
 
 
 def test_a_signal_in_the_middle_of_a_turn_waits_for_the_next(tmp_path):

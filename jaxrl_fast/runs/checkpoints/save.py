@@ -116,7 +116,9 @@ class Saver:
             sink.flush()
 
     def wait(self) -> None:
-        self.checkpoints.wait()
+        """Wait for what is being written: orbax does it in a thread. Raises WriteError."""
+        if self.checkpoints:
+            self.checkpoints.wait()
         self.flush()
 
     def raise_saved(self, error: Exception) -> None:
@@ -124,7 +126,7 @@ class Saver:
         if self.checkpoints and not distributed.several():  # a hook may fail in one of them
             try:
                 self.save()
-                self.wait()  # orbax writes in a thread: a full disk shows here
+                self.wait()
                 error.add_note(f"the run is saved{self.rescue()}")
             except WriteError as unsaved:
                 error.add_note(f"the run is not saved: {unsaved}"
