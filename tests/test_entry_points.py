@@ -130,6 +130,10 @@ def test_an_algorithm_of_a_package_is_known_by_its_name(place, capsys):
     assert sum("broken:x of the package slow does not: ZeroDivisionError" in line
                for line in err.splitlines()) == 1
     assert cli.main(["train", "slow-dqn", "CartPole-v1", "--help"]) == 0
+    capsys.readouterr()
+    assert cli.main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    assert "'slow-dqn'" in script and "broken" not in script
 
 
 def test_a_run_of_a_package_s_algorithm_is_read_without_import(place):

@@ -81,11 +81,11 @@ _OURS = """\
 
 def _names() -> dict[str, list[list[str]]]:
     """Return {command: the words for each of its places}; no words: the names of files."""
-    from jaxrl_fast.algorithms import list_algorithms
+    from jaxrl_fast.algorithms import ALGORITHMS
     from jaxrl_fast.bench.rows import ROWS
     from jaxrl_fast.envs import registry
 
-    run = [list(list_algorithms()),
+    run = [[name for name, _ in ALGORITHMS.items()],
            [name for name in registry.list_environments() if ":" not in name]]
     known = {"new": [list(KINDS)], "completion": [list(SHELLS)], "ladder": [["pong"]],
              "list": [list(PARTS)], "bench": [list(ROWS)] * len(ROWS)}
@@ -105,12 +105,12 @@ def _values(commands: dict[str, Sequence[Option]]) -> dict[str, dict[str, list[s
 
 def _settings() -> dict[str, list[str]]:
     """Return {name: its own flags} of every algorithm and of this package's environments."""
-    from jaxrl_fast.algorithms import list_algorithms
+    from jaxrl_fast.algorithms import ALGORITHMS
     from jaxrl_fast.cli.train import describe_train
     from jaxrl_fast.envs import registry
 
     natives = [n for n, row in registry.list_environments().items() if row.source == "native"]
-    lines = [(name, "algo", (name, natives[0])) for name in list_algorithms()]
+    lines = [(name, "algo", (name, natives[0])) for name, _ in ALGORITHMS.items()]
     lines += [(name, "env", ("ppo", name)) for name in natives]
     flags = lambda o: [o.flag, o.off] if o.kind == "bool" else [o.flag]
     return {name: [flag for o in describe_train([*words], [], None).options if o.group == group
