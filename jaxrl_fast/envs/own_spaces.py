@@ -70,9 +70,19 @@ class Own:
         values = values.reshape(-1, *self.shape)
         if isinstance(self.space, Box):
             wide = self._wide(values)
-            return xp.clip(values.astype(wide), *self.bounds(wide, dtype)).astype(dtype)
+            found = xp.clip(values.astype(wide), *self.bounds(wide, dtype)).astype(dtype)
+            if xp is np or dtype.kind not in "iu" or kind_of(values.dtype) != "f":
+                return found
+            return jnp.where(jnp.isnan(values), self._outside(dtype), found)  # as of Discrete
         start = np.asarray(self.start).reshape(self.shape if isinstance(self.start, tuple) else ())
         return (values + start).astype(dtype)
+
+    def _outside(self, dtype: np.dtype) -> np.ndarray:
+        """Return integers beyond the bounds, the mark of a NaN; the lowest if none is beyond."""
+        low, high = self.bounds(np.dtype(np.int64), dtype)
+        ends = np.iinfo(dtype)
+        above = np.where(high < ends.max, np.minimum(high, ends.max - 1) + 1, low)
+        return np.where(low > ends.min, np.maximum(low, ends.min + 1) - 1, above).astype(dtype)
 
     def _wide(self, actions: Any) -> np.dtype:
         """Return the dtype for clipping actions: as wide as theirs, whole if the space is."""

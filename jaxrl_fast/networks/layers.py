@@ -218,16 +218,17 @@ FEW = 15  # ranges up to this are scaled by a fraction alone
 def scale(obs: jax.Array, space: Box) -> jax.Array:
     """Return a box's values in float32, each integer scaled by the bounds of its entry.
 
-    Bytes and integers of a short range become the fraction of the range, in [0, 1]. Those of a
-    longer range become d / range + sign(d) log2(1 + |d|) / 8, with d the distance from zero or the
-    bound next to it. Entries without bounds (`Box.unscaled`) are unchanged.
+    The bytes of pictures and integers of a short range become the fraction of the range, in [0, 1].
+    Those of a longer range become d / range + sign(d) log2(1 + |d|) / 8, with d the distance from
+    zero or the bound next to it. Entries without bounds (`Box.unscaled`) are unchanged.
     """
     asis = space.unscaled
     if asis.all() or space.dtype == jnp.bool_:
         return obs.astype(jnp.float32)
     low, high = (np.where(asis, 0.0, b) for b in space.bounds(np.float64))
     span = np.maximum(high - low, 1.0)
-    short = ~asis & ((span <= FEW) | (space.dtype == jnp.uint8))
+    picture = space.dtype == jnp.uint8 and len(space.shape) > 1
+    short = ~asis & ((span <= FEW) | picture)
     zero = np.where(short, low, np.clip(0.0, low, high))
     asis, short, zero, span = (along(b, obs) for b in (asis, short, zero, span))
     d = _distance(obs, zero)

@@ -115,7 +115,7 @@ def test_embed_scales_integer_boxes_to_the_unit_interval():
 
 
 LIMITS = [(np.iinfo(d).min, np.iinfo(d).max, d)
-          for d in (np.int8, np.int16, np.uint16, np.int32, np.uint32)]
+          for d in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32)]
 WIDE = [*LIMITS, (-np.inf, np.inf, np.int32), (0, np.iinfo(np.int32).max, np.int32),
         (-1000, 1000, np.int32),
         (-(10**6), 10**6, np.int32), (-30, 30, np.int16),
@@ -152,10 +152,10 @@ def test_each_integer_is_scaled_by_its_own_bounds():
 
 
 @pytest.mark.parametrize("space", [
-    Box(0, 255, (3, 3, 2), jnp.uint8), Box(0, 200, (5,), jnp.uint8), Box(0, 1, (4,), jnp.int32),
+    Box(0, 255, (3, 3, 2), jnp.uint8), Box(0, 200, (5, 4), jnp.uint8), Box(0, 1, (4,), jnp.int32),
     Box(3, 9, (4,), jnp.int32), Box(-7, 7, (4,), jnp.int8),
 ], ids=str)  # fmt: skip
-def test_bytes_and_short_ranges_are_the_fraction_of_their_range(space, rng):
+def test_bytes_of_pictures_and_short_ranges_are_the_fraction_of_their_range(space, rng):
     obs = jnp.asarray(rng.integers(space.low, space.high + 1, (8, *space.shape)), space.dtype)
     expected = (obs.astype(jnp.float32) - space.low) / (space.high - space.low)
     np.testing.assert_array_equal(scale(obs, space), expected)

@@ -381,3 +381,14 @@ def test_a_vector_accepts_an_agents_actions():
         obs = vector.step(action)[0]
     single = gymnasium.make("Blackjack-v1")
     assert single.action_space.contains(agent.act(single.reset(seed=0)[0]))
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("low", [0, 1])
+def test_a_nan_in_a_program_is_no_integer_action(dtype, low):
+    """Outside a program `act` refuses it; there it must not become an action by the conversion."""
+    space = theirs.Box(low, 9, (2,), dtype)
+    decode = jax.jit(own_form(space).decode)
+    got = np.asarray(decode(jnp.array([[jnp.nan, 3.0], [100.0, jnp.nan]])))
+    assert (got[0, 1], got[1, 0]) == (3, 9)
+    assert not low <= got[0, 0] <= 9 and not low <= got[1, 1] <= 9
