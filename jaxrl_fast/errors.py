@@ -14,9 +14,13 @@ import inspect
 import math
 import os
 import re
+import textwrap
+import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+_HOME = Path(__file__).parent
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES,
@@ -63,8 +67,26 @@ class UserError(Exception):
     exit_code = 2
 
 
+def cell_traceback(error: BaseException) -> list[str]:
+    """Return the user's own line and the message, in lines that a notebook shows whole.
+
+    IPython calls it as an error's `_render_traceback_`. Its own traceback of our frames takes
+    seconds while a compiler works, longer than VS Code waits for an interrupt.
+    JAXRL_FAST_DEBUG=1 shows it.
+    """
+    if debugging():
+        return "".join(traceback.format_exception(error)).splitlines()
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [Path(frame.filename).is_relative_to(_HOME) for frame in frames]
+    theirs = frames[: ours.index(True)] if True in ours else frames
+    lines = [f"line {frame.lineno}: {frame.line}" for frame in theirs if frame.line]  # with source
+    return [*lines[-1:], *textwrap.wrap(f"{type(error).__name__}: {error}", 100)]
+
+
 class ConfigError(UserError, ValueError):
     """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`; `valid` is EXPECTED: REASON."""
+
+    _render_traceback_ = cell_traceback
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid

@@ -44,7 +44,10 @@ def real(name: str, text: str) -> float:
     """Parse 0.001 or 1e-3; inf and nan too, which a setting's range refuses."""
     if len(text) > LONGEST or not _REAL.fullmatch(text):
         raise ConfigError(name, text, "a number, such as 0.001 or 1e-3")
-    return float(text)
+    value = float(text)
+    if not value and re.search("[1-9]", re.split("[eE]", text)[0]):
+        raise ConfigError(name, text, "0, or a number that a float can hold (from 1e-323 on)")
+    return value
 
 
 def number(name: str, text: str) -> int | float:

@@ -11,6 +11,7 @@ from jaxrl_fast import errors
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.errors import ConfigError, expected
+from jaxrl_fast.runs.signals import Stopped
 from jaxrl_fast.spelling.synonyms import ALGORITHMS
 
 
@@ -140,3 +141,39 @@ def test_modules_given_as_text_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"modules must be .* got 'my_env'"):
         jf.load(tmp_path, modules="my_env")
+
+
+def fails(call):
+    """The error of a call."""
+    with pytest.raises(ConfigError) as error:
+        call()
+    return error.value
+
+
+@pytest.mark.parametrize("call", [lambda: jf.PPO(num_envs=-1), lambda: jf.make("CartPol-v1")])
+def test_a_notebook_shows_the_line_and_the_message_in_lines_of_100_columns(call, monkeypatch):
+    error = fails(call)
+    where, *message = error._render_traceback_()
+    assert where.startswith(f"line {call.__code__.co_firstlineno}: ") and "lambda" in where
+    assert " ".join(message) == f"ConfigError: {error}" and max(map(len, message)) <= 100
+    monkeypatch.setenv("JAXRL_FAST_DEBUG", "1")
+    assert error._render_traceback_()[0] == "Traceback (most recent call last):"
+
+
+def test_a_stop_in_a_notebook_is_a_line():
+    """IPython's own traceback takes longer than VS Code waits for an interrupt."""
+    assert Stopped(2, "while compiling")._render_traceback_() == [
+        "Stopped: stopped by SIGINT while compiling"]
+
+
+@pytest.mark.parametrize(("name", "own"), [
+    ("num_env", "num_envs"), ("learning_rat", "learning_rate"), ("lr", "learning_rate"),
+])  # fmt: skip
+def test_a_setting_near_one_of_the_algorithm_says_where_it_belongs(name, own):
+    error = fails(lambda: run_config(1000, {name: 4}, jf.PPO()))
+    assert str(error) == f"{name} must be given to the algorithm, got 4: jf.PPO({own}=4)"
+
+
+def test_a_setting_near_one_of_train_does_not_name_the_algorithm():
+    error = fails(lambda: run_config(9, {"eval_ever": 4}, jf.PPO()))
+    assert "did you mean 'eval_every'?" in str(error)

@@ -15,7 +15,7 @@ from typing import Any
 
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings, setting
-from jaxrl_fast.spelling.nearest import nearest, synonym
+from jaxrl_fast.spelling.nearest import meant, nearest
 
 EVAL_EPISODES = 128  # default; environments on the host play as many of them as the share allows
 IN_MEMORY = "<parameters in memory>"  # in config.json for a `start_from` without a directory
@@ -288,11 +288,12 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
 
     algo: the run's algorithm; the error for a setting of its own says where it belongs.
     """
-    for name in settings.keys() - RunConfig.__dataclass_fields__.keys():
-        if own := synonym(name, getattr(algo, "__dataclass_fields__", ())):
+    known, owned = RunConfig.__dataclass_fields__, getattr(algo, "__dataclass_fields__", ())
+    for name in settings.keys() - known.keys():
+        if own := meant(name, owned, [*known, *AROUND]):
             raise ConfigError(name, settings[name], "given to the algorithm: "
                               f"jf.{type(algo).__name__}({own}={settings[name]!r})")
-    check_names(RunConfig.__dataclass_fields__, settings, owner="train")
+    check_names(known, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = {**settings, "start_from": IN_MEMORY}
     steps = {} if total_steps is None else {"total_steps": total_steps}

@@ -81,13 +81,16 @@ class Env(Environment):
         if draws is not cls.draw_reset:
             cls.draw_reset = draws
 
-    def check_class(self) -> None:
+    def check_methods(self) -> None:
         base = next(cls for cls in type(self).__mro__ if "_needs" in cls.__dict__)
         for name in self._needs:
             if getattr(type(self), name) is getattr(base, name) and steps_by_base(self):
                 valid = f"defined by the class: an environment has {', '.join(self._needs)}"
                 raise expected(f"{type(self).__name__}.{name}", valid,
                                "the base's, which does nothing")
+
+    def check_class(self) -> None:
+        self.check_methods()  # first: the leaves of a class without @jf.settings say less
         if jax.tree_util.all_leaves([self]):
             raise ConfigError("env", type(self).__name__,
                               "a class with @jf.settings above it, as every subclass needs")
@@ -130,7 +133,8 @@ class Env(Environment):
         """Begin episodes in `num_envs` environments; t: the iteration of training, else None."""
         random.check_key("key", key)
         check_int("num_envs", num_envs)
-        noise = self.draw_reset(key, (num_envs,), LAST if t is None else t)
+        with checks.note_errors(self.spec, "draw_reset"):
+            noise = self.draw_reset(key, (num_envs,), LAST if t is None else t)
         return run_reset(self, noise, num_envs)
 
     def restart(self, noise: PyTree, state: PyTree) -> tuple[PyTree, PyTree]:
@@ -177,8 +181,10 @@ def draw_noise(env: Env, resets: Resets, key: jax.Array, num_steps: int,
         step, reset_key = (), key
     else:
         step_key, reset_key = random.split(key)
-        step = env.draw_step(step_key, num_steps, num_envs, t)
-    return Noise(step, *resets.draw(env, reset_key, num_steps, num_envs, t))
+        with checks.note_errors(env.spec, "draw_step"):
+            step = env.draw_step(step_key, num_steps, num_envs, t)
+    with checks.note_errors(env.spec, "draw_reset"):
+        return Noise(step, *resets.draw(env, reset_key, num_steps, num_envs, t))
 
 
 def steps_by_base(env: Env) -> bool:

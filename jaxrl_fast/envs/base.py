@@ -31,13 +31,18 @@ class Environment:
     @property
     def spec(self) -> EnvSpec:
         """Return what the environment shows and takes. Raises ConfigError if its class has none."""
+        self.check_methods()
         raise self._misfit("the base's, which does nothing")
+
+    def check_methods(self) -> None:
+        """Raise ConfigError for a class that lacks what every environment defines."""
 
     def _misfit(self, got: str) -> ConfigError:
         return expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec", got)
 
     def check_class(self) -> None:
         """Raise ConfigError for a class that cannot be trained; subclasses extend it."""
+        self.check_methods()
         if not isinstance(self.spec, EnvSpec):
             what = "method; add @property" if callable(self.spec) else type(self.spec).__name__
             raise self._misfit(f"a {what}")

@@ -34,9 +34,15 @@ WIDE = ("jax_enable_x64 is on, and the environment may be written for 32 bits: g
 @contextlib.contextmanager
 def explain_errors(spec: EnvSpec, function: str) -> Iterator[None]:
     """Run the environment's `function`: products in float32, a note and a hint on its errors."""
+    with note_errors(spec, function), products():
+        yield
+
+
+@contextlib.contextmanager
+def note_errors(spec: EnvSpec, function: str) -> Iterator[None]:
+    """Run the environment's `function`; its errors get a note that names it, and a hint."""
     try:
-        with products():
-            yield
+        yield
     except UserError:
         raise
     except Exception as error:

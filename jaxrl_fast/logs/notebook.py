@@ -17,7 +17,7 @@ from jaxrl_fast.logs.rows import Row, shown
 from jaxrl_fast.logs.sinks import Clip, Sink
 from jaxrl_fast.logs.terminal import rich_shell
 
-SHARE = 100  # an update waits for this multiple of the time that the last one took
+SHARE = 100  # an update waits for this multiple of the last one's CPU time
 _NOTES = 8  # messages that stay
 _PART = '<span style="display:inline-block;margin-right:2ch">'  # a long line wraps between parts
 
@@ -46,13 +46,14 @@ class NotebookSink(ProgressSink):
     def __init__(
         self, total_steps: int, history: Sequence[Row], shell: Any, stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic, warmup: int = 0,
+        cpu: Callable[[], float] = time.thread_time,
     ):  # fmt: skip
         super().__init__(total_steps, stream, clock, warmup)
         self._history, self._publish = history, shell.display_pub.publish
         self._id, self._begun, self._live_cell = f"jaxrl-fast-{uuid.uuid4().hex}", False, True
         self._done, self._line, self._activity, self._evaluated = 0, "", "", ""
         self._notes: list[str] = []
-        self._pictured = False
+        self._pictured, self._cpu = False, cpu
         self._next = -math.inf  # when the next update is due
 
     def open(self) -> None:
@@ -124,15 +125,15 @@ class NotebookSink(ProgressSink):
 
     def _update(self, at_once: bool = False) -> bool:
         """Show the present state if due; returns whether the cell works."""
-        now = self._clock()
-        if self._live_cell and (at_once or now >= self._next):
+        began = self._cpu()  # the clock runs on while other programs have the core
+        if self._live_cell and (at_once or self._clock() >= self._next):
             try:
                 data = {"text/plain": self._line or self._activity, "text/html": self._html()}
                 self._publish(data, {}, transient={"display_id": self._id}, update=self._begun)
             except Exception:  # of the picture or the front end: it must not fail the run
                 self._live_cell = False
-            after = self._clock()
-            self._begun, self._next = True, after + max(1.0, SHARE * (after - now))
+            self._begun = True
+            self._next = self._clock() + max(1.0, SHARE * (self._cpu() - began))
         return self._live_cell
 
     def _html(self) -> str:

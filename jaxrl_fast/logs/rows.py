@@ -22,7 +22,7 @@ from jaxrl_fast.tree import describe
 from jaxrl_fast.types import Mean
 
 FAULTS = "faults"  # among the sums: `rollout.faults`, outside of rows
-FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 1}  # {name: decimals}
+FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 3}  # {name: decimals}
 # Beside an algorithm's metrics and `time_*`; a report of an environment gets another name.
 RESERVED = (
     *FIXED, "episode_return", "episode_length", "eval_return", "eval_length", "eval_episodes",

@@ -12,7 +12,13 @@ SYNONYMS = SETTINGS | ALGORITHMS
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name.
+    """Return `"; did you mean 'CartPole-v1'?"`, or "" without a near name."""
+    found = closest(name, names)
+    return f"; did you mean {found!r}?" if found else ""
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """Return the known name that is nearest, or None without a near one.
 
     The words of flags are compared without their groups: --algo.a is not near --algo.b.
     """
@@ -20,8 +26,13 @@ def nearest(name: str, names: Iterable[str]) -> str:
     same = [n for n in names if group and _group(n) == group] or names
     words = {_bare(known): known for known in reversed(same)}  # the first of equal words
     close = difflib.get_close_matches(_bare(name), words, n=1, cutoff=0.6)
-    found = synonym(name, same) or synonym(name, names) or (words[close[0]] if close else None)
-    return f"; did you mean {found!r}?" if found else ""
+    return synonym(name, same) or synonym(name, names) or (words[close[0]] if close else None)
+
+
+def meant(name: str, names: Iterable[str], others: Iterable[str]) -> str | None:
+    """Return the one of `names` that `name` means, or None if one of `others` is as near."""
+    near = closest(name, [*others, *names])
+    return synonym(name, names) or (near if near in names else None)
 
 
 def synonym(name: str, names: Iterable[str]) -> str | None:

@@ -374,6 +374,8 @@ TABLE = [
         "at most 17,179,869,184", "the rows of an environment are int32"),
     row("total is half a step", f"{PPO} --total-steps 0.5", "--total-steps must be ", "got '0.5'",
         "an integer"),
+    row("a rate that no float holds", f"{PPO} --algo.learning-rate 1e-400000",
+        "learning-rate must be ", "got '1e-400000'", "from 1e-323 on"),
     row("no seeds", f"{PPO} --seeds 0", "seeds must be ", "got 0", "from 1"),
     row("huge seeds", f"{PPO} --seeds 1e9", "seeds must be ", "got 1000000000", "1000000"),
     row("negative seed", f"{PPO} --seed -1", "seed must be ", "got -1", "from 0"),

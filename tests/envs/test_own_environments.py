@@ -171,6 +171,14 @@ def test_other_errors_name_the_function():
     assert "mine: raised in `step_one`" in error.value.__notes__
 
 
+@pytest.mark.parametrize("function", ["draw_step", "draw_reset"])
+def test_errors_of_draws_name_the_function(function):
+    env = type("Draws", (Batched,), {function: lambda self, key, shape, t, *more: 1 / 0})()
+    with pytest.raises(ZeroDivisionError) as error:
+        env.draw(jax.random.key(0), 2, 4, jnp.int32(0))
+    assert f"mine: raised in `{function}`" in error.value.__notes__
+
+
 @pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)], ids=["key", "words"])
 @pytest.mark.parametrize(
     "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)],

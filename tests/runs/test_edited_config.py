@@ -271,6 +271,31 @@ def test_checkpoints_of_older_versions_load_and_gain_the_settings(trained, tmp_p
         jf.load(run, "last")
 
 
+@jf.settings
+class Bytes(jf.SingleEnv):
+    """A flag among the bytes of a vector."""
+
+    @property
+    def spec(self):
+        return jf.EnvSpec("bytes", jf.Box(0, 255, (3,), jnp.uint8), jf.Discrete(2), 5)
+
+    def reset_one(self, key):
+        return jnp.int32(0), jnp.zeros(3, jnp.uint8)
+
+    def step_one(self, key, state, action):
+        time, end = state + 1, jnp.bool_(False)
+        return time, jnp.full(3, action, jnp.uint8), jnp.float32(action), end, time == 5
+
+
+def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(tmp_path):
+    """Their networks saw these on another scale: they would play worse, silently."""
+    run = tmp_path / "run"
+    tools.train("ppo", run, Bytes(), total_steps=tools.HALF)
+    jf.load(run)
+    without_settings(run)
+    assert all("vectors of bytes" in text and "Train it again" in text for text in refusals(run))
+
+
 def test_the_metadata_holds_the_settings_of_both_kinds(trained, tmp_path):
     run = trained(tmp_path / "run")
     with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
