@@ -1,0 +1,83 @@
+"""Products of a property and the members of a family: a part of the rows runs by default.
+
+The rule. A property that many algorithms, environments, memories or documents share is one
+parametrized test. The default run, which README's command starts, holds a row for each code path of
+the package that the property touches; the other rows have the mark `matrix`, and `.ci/run` runs
+them too. A whole test has the mark only with the name of a default test of the same property on a
+shorter path: `@pytest.mark.matrix("test_members_are_the_single_runs")`. A test that alone guards a
+promise has no mark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import pytest
+
+# The algorithm that stands for all that derive from a base class, in every property whose code does
+# not depend on the algorithm: rollouts in order, replay, and replay with two networks in the loop.
+# `es` and `apg` have a `learn` of their own.
+REPRESENTATIVES = {
+    "PolicyGradient": ("ppo",),
+    "ValueBased": ("dqn",),
+    "ActorCritics": ("sac",),
+    "PolicySearch": ("es", "apg"),
+}
+ALGORITHMS = tuple(name for names in REPRESENTATIVES.values() for name in names)
+
+
+def family(rows: Iterable[Any], first: Collection[Any] | int = ALGORITHMS) -> list[Any]:
+    """Rows for `pytest.mark.parametrize`: all but the first ones have the mark `matrix`.
+
+    Args:
+        rows: Values, tuples of values or `pytest.param`; a row that has marks keeps only those.
+        first: The rows of the default run: their value, first value or id; or how many they are.
+    """
+    rows = [row if isinstance(row, type(pytest.param())) else
+            pytest.param(*row) if isinstance(row, tuple) else pytest.param(row) for row in rows]
+    if isinstance(first, int):
+        default = set(range(first))
+    else:
+        known = lambda row: any(x in first for x in (row.id, row.values[0]) if _plain(x))
+        default = {i for i, row in enumerate(rows) if known(row)}
+    if not default:
+        raise ValueError(f"no row of the default run: {first} in {rows}")
+    return [row if i in default or row.marks else row._replace(marks=[pytest.mark.matrix])
+            for i, row in enumerate(rows)]
+
+
+def _plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | type)
+
+
+def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[str]:
+    """Say where items break the rule.
+
+    Args:
+        items: Those of whole files.
+        others: Marks whose tests need an extra or long, and stay out of both runs.
+    """
+    functions: dict[str, list[set[str]]] = defaultdict(list)
+    named, found = {}, []
+    for item in items:
+        function = re.sub(r"\[.*", "", item.nodeid, flags=re.S)
+        marks = {mark.name for mark in item.iter_markers()}
+        functions[function].append(marks)
+        if "matrix" in marks and marks & set(others):
+            found.append(f"{item.nodeid} has the marks matrix and {sorted(marks & set(others))}")
+        named[function] = [name for mark in item.iter_markers("matrix") for name in mark.args]
+    left = {name for name, rows in functions.items()
+            if any(not marks & {"matrix", *others} for marks in rows)}
+    for function, rows in functions.items():
+        if function in left or not any("matrix" in marks for marks in rows):
+            continue
+        file = function.partition("::")[0]
+        same = [name if "::" in name else f"{file}::{name}" for name in named[function]]
+        if not same:
+            found.append(f"{function} has no row in the default run")
+        found += [f"{function} names {name}, which is not in the default run"
+                  for name in same if name not in left]
+    return found
