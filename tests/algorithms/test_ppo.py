@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.normalize import normalize_obs, normalized
 from jaxrl_fast.algorithms.ppo import Rows, Steps
@@ -230,7 +231,9 @@ TOLD_BY_OTHERS = ("discrete", "box, normalised", "multi-discrete, shared",
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH])
+    "case", family(
+        [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH],
+        ["masked, normalised"]))
 def test_the_first_minibatch_has_ratio_one(case, compiled):
     """Also after several iterations, when the observation statistics have moved."""
     name, settings = FRESH[case]

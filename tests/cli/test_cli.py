@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
@@ -244,7 +245,7 @@ ON_THE_HOST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ON_THE_HOST)
+@pytest.mark.parametrize("what", family(ON_THE_HOST, ["dqn gym:CartPole-v1"]))
 def test_environments_on_the_host(what, run_cli, tmp_path):
     """Train, go on, evaluate, and the picture of where the time went."""
     out = tmp_path / "run"

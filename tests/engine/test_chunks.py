@@ -13,9 +13,10 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.engine import grid, programs
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+BOTH = pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 
 
 @pytest.fixture

@@ -17,13 +17,14 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, placement
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.tree import as_float32
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+BOTH = pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 compiles = Counter()
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **_: compiles.update([event]))
@@ -71,12 +72,12 @@ def quick(fn, *args):
 # rainbow: noise and a sum tree for each member; apg and es: rollouts of their own in `learn`
 @pytest.mark.parametrize(
     "name",
-    [
+    family([
         "ppo", "dqn", "es",
         *(pytest.param(x, marks=pytest.mark.slow) for x in (
             "rainbow", "pqn", "apg", "iqn", "apex", "sac", "td3", "tqc", "crossq", "c51", "qr_dqn",
             "ars")),
-    ],
+    ], ["es"]),
 )  # fmt: skip
 def test_vmap_over_keys_of_make_train(name):
     algo, env = tools.algorithm(name), tools.environment(name)

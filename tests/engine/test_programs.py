@@ -18,13 +18,14 @@ from jax import export
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.placement import plan_population
 from jaxrl_fast.engine.prepared import prepare
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+BOTH = pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 ONE = pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 
@@ -61,7 +62,7 @@ def callbacks(traced_program) -> list[str]:
 
 
 @BOTH
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("members", family([1, 3], [3]))
 @pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_any_program(name, members):
     for program in traced(name, members=members).values():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast.envs import registry
 
 NUM_ENVS, NUM_STEPS = 100, 1000
@@ -25,7 +26,7 @@ def to_gymnax(theirs, state):
     return jax.tree.map(lambda x, y: x.astype(y.dtype), filled, like)
 
 
-@pytest.mark.parametrize("minimal", [True, False])
+@pytest.mark.parametrize("minimal", family([True, False], [True]))
 def test_native_breakout_equals_gymnax_step_by_step(minimal):
     settings = {"use_minimal_action_set": minimal, "max_steps_in_episode": 300}
     ours = registry.make("Breakout-MinAtar", **settings)

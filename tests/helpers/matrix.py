@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import pytest
@@ -26,20 +26,29 @@ REPRESENTATIVES = {
     "ActorCritics": ("sac",),
     "PolicySearch": ("es", "apg"),
 }
+# Environments: native, from Gymnax with pictures and without, boxes of actions, and the spaces that
+# probes have.
+ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1", "Breakout-MinAtar", "Catch-bsuite", "probe/dict",
+                "probe/masked", "probe/multi-discrete", "probe/reward-at-cut")
 ALGORITHMS = tuple(name for names in REPRESENTATIVES.values() for name in names)
 
 
-def family(rows: Iterable[Any], first: Collection[Any] | int = ALGORITHMS) -> list[Any]:
+def family(
+    rows: Iterable[Any], first: Collection[Any] | int | Callable[..., bool] = ALGORITHMS
+) -> list[Any]:
     """Rows for `pytest.mark.parametrize`: all but the first ones have the mark `matrix`.
 
     Args:
         rows: Values, tuples of values or `pytest.param`; a row that has marks keeps only those.
-        first: The rows of the default run: their value, first value or id; or how many they are.
+        first: The rows of the default run: their first values or ids; how many they are; or a
+            function of a row's values.
     """
     rows = [row if isinstance(row, type(pytest.param())) else
             pytest.param(*row) if isinstance(row, tuple) else pytest.param(row) for row in rows]
     if isinstance(first, int):
         default = set(range(first))
+    elif callable(first):
+        default = {i for i, row in enumerate(rows) if first(*row.values)}
     else:
         known = lambda row: any(x in first for x in (row.id, row.values[0]) if _plain(x))
         default = {i for i, row in enumerate(rows) if known(row)}

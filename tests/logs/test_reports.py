@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
@@ -82,10 +83,10 @@ def means(row):
     return {name: row.get(name) for name in WANTED}
 
 
-@pytest.mark.parametrize(("algo", "env"), [
+@pytest.mark.parametrize(("algo", "env"), family([
     (PPO, Device()), (DQN, jf.make(Host)), pytest.param(DQN, Device(), marks=pytest.mark.slow),
     pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
-])  # fmt: skip
+], 1))  # fmt: skip
 def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
     steps = 400
     run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run",

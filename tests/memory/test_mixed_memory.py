@@ -12,6 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers.experience import DQN, ZERO, numbered, random_episodes, same
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import (
@@ -28,7 +29,7 @@ from jaxrl_fast.memory import (
 )
 
 
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], [PrioritizedMemory]))
 def test_mixed_batches_have_both_parts(cls):
     own, data = cls(200, 1, 2, 12), hold(cls(200, 1, 2, 5), numbered(1000, 9))
     memory = mix(own, data, 0.25)
@@ -53,7 +54,7 @@ def test_mixed_batches_have_both_parts(cls):
     same(after, expected)
 
 
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], [PrioritizedMemory]))
 def test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam(cls):
     memory = cls(60, 1, 2, 512, 2)
     start = fill(memory, numbered(0, 10))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.networks import (
     CNN,
@@ -258,7 +259,7 @@ def test_mlp_by_hand(key):
     assert MLP(space, ()).apply({}, x).tolist() == x.tolist()  # no layer at all: the observation
 
 
-@pytest.mark.parametrize("network", ["mlp", "cnn"])
+@pytest.mark.parametrize("network", family(["mlp", "cnn"], ["cnn"]))
 def test_layer_norm_before_every_activation(network, key):
     """A scale of a torso's inputs and layers changes nothing with the norm, except through
     epsilon."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast.memory import (
     Memory,
     PrioritizedMemory,
@@ -55,8 +56,11 @@ PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "gro
          "groups of rollouts")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD])
+# Each class of memory, two of them in groups; the others differ in settings.
+@pytest.mark.parametrize("name", family(
+    [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD],
+    ["rollout by environment", "uniform", "prioritized windows of stacks", "prioritized sequences",
+     "groups of transitions"]))
 def test_every_memory_conforms(name):
     memory = GOOD[name]
     report = check_memory(memory)
@@ -75,7 +79,7 @@ def starting(memory):
 # `MixedMemory` and `OfflineMemory` are no cases of it: the kit knows rows by the numbers that `add`
 # wrote, and a dataset's, which nothing adds, would be "unwritten".
 # tests/memory/test_mixed_memory.py judges them.
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], 1))
 def test_a_memory_that_starts_full_conforms(cls):
     """The check begins when the memory's own rows have overwritten its first ones."""
     memory = cls(24, 2, 3, 16, n_step=2)
@@ -323,7 +327,7 @@ def scaled(right, self, mem, x):
     return window._replace(reward=10.0 * window.reward), handle
 
 
-@pytest.mark.parametrize("fetch", [shorter, scaled])
+@pytest.mark.parametrize("fetch", family([shorter, scaled], 1))
 def test_unusual_but_valid_memories(fetch):
     own = break_(fetch=fetch, sizes=(24, 1, 3, 16, 2))
     check_memory(own)
