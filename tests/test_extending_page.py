@@ -104,6 +104,7 @@ def test_the_sink_takes_a_late_final_evaluation(place):
     assert sent == [(64, "loss", 0.5), (128, "loss", 0.5), (128, "eval_return", 9.0)]
 
 
+@pytest.mark.matrix("test_an_algorithm_an_environment_and_a_sink_by_their_names")
 def test_a_sampler_by_its_name(place, capsys):
     sweep = ["2" if word == "8" else word for word in line_of("sweep")]
     assert cli.main([*sweep, *SMALL, "--eval-every", "0", "--out", "sweep"]) == 0

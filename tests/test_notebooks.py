@@ -191,6 +191,7 @@ def test_the_newest_picture_has_one_output_below_the_curve(kernel):
                                           for _, html in seen[picture])
 
 
+@pytest.mark.matrix("test_the_newest_picture_has_one_output_below_the_curve")
 @pytest.mark.timeout(240)
 def test_the_benchmark_of_the_cell_measures_both_ways(kernel):
     _, client, folder = kernel

@@ -171,6 +171,7 @@ def train(algo, out=None, env=None, **settings):
                        **dict(total_steps=256, eval_every=0) | settings)
 
 
+@pytest.mark.matrix("tests/logs/test_walltime.py::test_a_run_logs_its_time_shares")
 def test_tracing_and_compiling_are_no_time_of_training(monkeypatch):
     seen, programs = [], []
     measured, finite = on_host.HostPrograms._measured, on_host.finite
@@ -298,6 +299,7 @@ def test_a_sweep_trains_one_after_another(seeds):
     assert [dataclasses.astuple(part) for part in parts] == wanted
 
 
+@pytest.mark.matrix("test_failing_environments_are_restarted")
 def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
@@ -339,6 +341,7 @@ def test_hanging_processes_are_killed(cartpoles):
     assert not multiprocessing.active_children() and time.monotonic() - began < 15
 
 
+@pytest.mark.matrix("test_hanging_processes_are_killed")
 def test_processes_of_a_hanging_evaluation_are_killed(cartpoles):
     env, run, agent = cartpoles
     watch = Watch("CartPole-v1", 60.0)

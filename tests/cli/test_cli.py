@@ -184,6 +184,7 @@ REPLAY = ["--algo.buffer-size", "256", "--algo.learning-starts", "32", "--algo.b
           "--algo.hidden", "8"]
 
 
+@pytest.mark.matrix("tests/algorithms/test_games.py::test_two_iterations_on_minatar")
 def test_rainbow_plays_minatar(run_cli, tmp_path):
     """The preset's Rainbow but for its sizes: warm-up, updates by priority, one evaluation."""
     flags = ["--algo.num-envs", "4", "--algo.num-atoms", "5", *REPLAY, "--eval-every", "0",
@@ -317,6 +318,7 @@ class Plain(jf.PPO):
 """
 
 
+@pytest.mark.matrix("test_a_module_of_the_user")
 def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tmp_path,
                                                                      monkeypatch):
     (tmp_path / "cli_own_module.py").write_text(OWN)

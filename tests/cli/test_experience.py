@@ -177,6 +177,7 @@ def test_members_of_a_population_share_the_experience(kept):
     assert np.isfinite(run.eval_return).all() and len(jf.experience(run, 1).store.tree) > 1
 
 
+@pytest.mark.matrix("test_mixed_runs_learn_from_both_parts")
 @pytest.mark.parametrize("fraction", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 def test_host_environments_learn_from_experience(tmp_path, fraction):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
@@ -251,6 +252,7 @@ def test_the_suggested_size_fits_with_experience(kept, device_memory):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
+@pytest.mark.matrix("test_members_of_a_population_share_the_experience")
 def test_a_halved_run_resumes_in_memory_for_its_members(kept, device_memory, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(

@@ -45,6 +45,7 @@ def test_a_rung_is_climbed_until_it_is_solved():
     assert found.score >= ladder.SOLVED and heard[:-1] == [None] * (len(heard) - 1)
 
 
+@pytest.mark.matrix("test_a_rung_is_climbed_until_it_is_solved")
 def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     clock = itertools.count(0.0, 0.2)  # a look at it takes 0.2 s
     monkeypatch.setattr(ladder, "time", SimpleNamespace(perf_counter=lambda: next(clock)))

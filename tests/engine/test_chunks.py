@@ -30,9 +30,9 @@ def rows_of_a_chunk(monkeypatch):
     return limit
 
 
-@pytest.mark.parametrize(("name", "rows", "seconds"), [
+@pytest.mark.parametrize(("name", "rows", "seconds"), family([
     ("dqn", 64, 1e-9), ("dqn", 64, 1e9), ("dqn", 3, 1e9), ("ppo", 64, 1e-9),
-])  # fmt: skip
+], ["dqn"]))  # fmt: skip
 def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_of_a_chunk,
                                             tmp_path):
     whole, whole_dir = unbroken(name)
@@ -136,7 +136,7 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     assert seen[0][0] > before[0] and seen[0][1] > before[1]  # the events are there to be counted
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("dqn", 3)])
+@pytest.mark.parametrize(("name", "seeds"), family([("ppo", 1), ("dqn", 3)], ["ppo"]))
 def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
     """The next run has another seed, learning rate and length."""
     for rate, seed, fresh in ((1e-3, 0, True), (7e-4, 1, False)):

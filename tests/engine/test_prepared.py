@@ -79,6 +79,7 @@ def test_the_command_line_prepares_once(run_cli, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["run"]["total_steps"] == 256
 
 
+@pytest.mark.matrix("test_the_command_line_prepares_once")
 def test_seeds_in_turn_are_prepared_together(tmp_path):
     env = jf.make("gym:CartPole-v1", vectorization="sync")
     with counted(*WORK) as calls:

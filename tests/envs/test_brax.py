@@ -250,6 +250,7 @@ def test_one_iteration_of_ppo():
     )
 
 
+@pytest.mark.matrix("test_the_adapter_steps_and_draws_as_brax_does")
 def test_a_brax_environment_conforms():
     report = check_env(jf.make(PENDULUM, episode_length=24), num_envs=4)
     assert (

@@ -106,6 +106,7 @@ def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
     assert run.curve("success_end")[1][-1] == 1
 
 
+@pytest.mark.matrix("test_every_row_of_a_run_holds_the_reports")
 def test_members_and_make_train_log_their_own_reports():
     train = jf.make_train(PPO, Device(), 160, log_every=80)
     found = jax.jit(train)(jax.random.key(0))[1]

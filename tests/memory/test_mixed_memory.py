@@ -150,6 +150,8 @@ def test_a_prioritized_run_starts_from_data_of_another_exponent():
         np.testing.assert_allclose(found, 4.0**alpha, rtol=1e-4)
 
 
+@pytest.mark.matrix(
+    "tests/memory/test_prioritized_memory.py::test_rows_without_an_actor_get_the_largest_priority")
 def test_windows_without_an_actor_get_the_largest_priority():
     """Windows of the last rows of a run's replay come to life with the first rows of the next
     run."""

@@ -9,6 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import runtime
 from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.engine.config import run_config
@@ -138,7 +139,7 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
     assert found["transfer"].seconds == pytest.approx(5e-7)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
+@pytest.mark.parametrize("env", family(["CartPole-v1", "gym:CartPole-v1"], ["gym:CartPole-v1"]))
 def test_a_traced_program_has_instructions_that_a_profiler_sees(env, traced):
     profile, asked = traced(env)
     assert asked == ["cpu"]

@@ -118,6 +118,7 @@ def test_nothing_is_written(shell, tmp_path):
     assert shell.pictures and files("with") == files("without")
 
 
+@pytest.mark.matrix("test_a_run_is_the_same_with_pictures")
 def test_offline_training_shows_an_episode(shell, tmp_path):
     """Offline training has no environment to show."""
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=1_024)

@@ -384,6 +384,7 @@ def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says
         tools.assert_same(tools.resume(run).state, unbroken("ppo")[0].state)
 
 
+@pytest.mark.matrix("test_two_halves_are_the_whole")
 @pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have_it, tmp_path):
     with as_users_have_it():

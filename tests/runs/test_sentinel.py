@@ -106,6 +106,7 @@ def test_observations_are_named(name, tested, said):
         tools.train(algo, env=tools.Breaks(what="observation", tested=tested, at=11))
 
 
+@pytest.mark.matrix("test_the_non_finite_member_is_named")
 def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
     """The best agents of the others are kept; a loss of the last member ends the run."""
     run, env = tmp_path / "run", tools.Breaks(tested=True)

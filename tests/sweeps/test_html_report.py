@@ -180,6 +180,7 @@ def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     assert (tmp_path / "again/table.csv").read_text() == (tmp_path / "sweep/table.csv").read_text()
 
 
+@pytest.mark.matrix("test_a_page_of_a_sweep")
 def test_the_lineage_of_a_sweep(tmp_path):
     settings = tools.RUN | {"total_steps": 640, "pictures": True}
     pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-2"}, every=128, fraction=0.5)

@@ -178,6 +178,7 @@ def test_the_best_configuration_is_a_config(swept):
     assert env is tools.environment()
 
 
+@pytest.mark.matrix("test_members_are_the_single_runs")
 def test_members_are_the_single_runs_in_the_code_that_users_run(tmp_path, as_users_have_it,
                                                                 singles):
     rates = [RATES[1], tools.algorithm("ppo").learning_rate]
@@ -268,6 +269,7 @@ def test_a_sweep_beyond_the_memory_trains_in_waves(device_memory):
         split(whole)
 
 
+@pytest.mark.matrix("test_a_stopped_sweep_resumes")
 def test_waves_and_a_resume_between_waves_change_nothing(tmp_path, monkeypatch):
     """Two configurations, the second cut by its seeds; stopped before the third part."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192,
@@ -535,6 +537,7 @@ def test_pbt_resumes_bit_for_bit(trained, tmp_path):
                               jf.load(whole, "last", member).state)
 
 
+@pytest.mark.matrix("test_pbt_resumes_bit_for_bit")
 def test_halving_resumes_bit_for_bit(tmp_path):
     """Stopped right after a rung and between two: the lanes that are left, and what they do."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2),

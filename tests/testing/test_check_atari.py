@@ -49,6 +49,7 @@ def test_random_programs_equal_ale(tmp_path):
     assert sum(report.equal.values()) == len(files) * len(SEEDS) * 3
 
 
+@pytest.mark.matrix("test_six_games_equal_ale_on_every_frame")
 def test_pitfall_2_and_random_programs_of_its_chip_equal_ale(tmp_path):
     files = _programs(tmp_path, **{f"chip{i}": atari_programs.chip(i) for i in range(4)})
     files |= {name: games.rom_path(name) for name in ("pitfall2", "pong")}
@@ -79,6 +80,7 @@ def test_an_unknown_game_is_named():
         check_atari("Pnog")
 
 
+@pytest.mark.matrix("tests/envs/test_atari_env.py::test_a_game_equals_ales_and_is_cut_alike")
 def test_a_game_that_ends_begins_anew(monkeypatch):
     """Each game begins with its last ball below the paddle."""
     begun, start = [], atari.start
