@@ -68,7 +68,7 @@ if folder := _memory_folder():
 # so do the processes and notebooks that they start.
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 if folder := runtime.enable_compile_cache():
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ.get("XMIN", "0")))
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
                    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip

@@ -46,7 +46,7 @@ def test_every_table_is_a_program():
 
 @pytest.mark.parametrize("lines", family(
     [pytest.param(lines, id=name) for name, lines in PYTHON.items()],
-    [name for name in PYTHON if not name.startswith(("Stable", "rejax"))]))
+    [name for name in PYTHON if not name.startswith(("Stable", "rejax", "PureJaxRL"))]))
 def test_python_runs(lines: list[str], tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code = (

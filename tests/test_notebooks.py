@@ -122,6 +122,8 @@ print(run.resume() is run, run.env_steps > before > 0)
 """
 
 
+@pytest.mark.matrix(
+    "tests/logs/test_notebook.py::test_an_interrupted_cell_returns_the_run_and_another_goes_on")
 @pytest.mark.timeout(240)
 def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
     """Each cell has one output, its curve, which is updated in place, and no error."""

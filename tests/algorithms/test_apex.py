@@ -108,6 +108,8 @@ def test_first_priorities_are_the_actors_errors():
     assert alive > 20 and len({float(x) for x in leaves[leaves > 0]}) > 4
 
 
+@pytest.mark.matrix(
+    "tests/algorithms/test_learns_probes.py::test_value_based_algorithms_learn_probes")
 @pytest.mark.parametrize("name", family(["two-step-credit", "masked"], ["masked"]))
 def test_apex_learns(learn, name):
     """Q of the greedy action; the actors that hardly explore see little else."""

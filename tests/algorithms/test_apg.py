@@ -151,6 +151,7 @@ def test_the_steps_settings():
     np.testing.assert_allclose(after.moments.mean, obs.mean((0, 1)), rtol=1e-5)
 
 
+@pytest.mark.matrix("test_the_gradient_of_apg_equals_the_mean_rewards_gradient")
 def test_apg_learns(learn):
     for settings in ({"hidden": ()},
                      {"hidden": (16,), "stochastic": False, "normalize_observations": True}):

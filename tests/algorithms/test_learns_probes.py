@@ -35,7 +35,7 @@ PPO_PROBES = [
 
 
 @pytest.mark.parametrize(("name", "settings", "visited"), family(
-    PPO_PROBES, ["truncated-only", "multi-discrete", "masked"]),
+    PPO_PROBES, ["truncated-only", "masked"]),
                          ids=lambda x: x if isinstance(x, str) else "")
 def test_ppo_learns_probes(learn, name, settings, visited):
     algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
@@ -197,6 +197,7 @@ def test_rainbow_finds_the_action(learn):
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
+@pytest.mark.matrix("test_value_based_algorithms_learn_probes")
 def test_dqn_bootstraps_through_stacked_frames(learn):
     """Two frames of a step counter: replay rebuilds the stacks that acting saw."""
     algo, agent, _, _ = learn(jf.DQN(**DQN), "probe/reward-at-end", 16_000, stack=2)

@@ -135,7 +135,9 @@ def reference_step(params, grads, moments, rate, clip, eps, step):
     return jax.tree.unflatten(structure, [x.astype(np.float32) for x in out]), moments, norm
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", family(VARIANTS, [
+    "discrete", "squashed box, recomputed advantages",
+    "shared, neither value clipping nor normalisation"]))
 def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
     settings, action = VARIANTS[variant]
     discrete = isinstance(action, Discrete)

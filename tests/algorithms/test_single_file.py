@@ -238,6 +238,7 @@ def test_dqn_acts_the_same(load, key, clock, rng):
         assert float(single.epsilon(t)) == pytest.approx(float(ours), abs=1e-6)
 
 
+@pytest.mark.matrix("test_dqn_learns_the_same_from_the_same_batches")
 def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, rng):
     SAC, module = load("sac")
     single = SAC(jf.make("Pendulum-v1"), hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
@@ -270,7 +271,7 @@ def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, r
     assert moved(params["policy"]["log_alpha"], learner[0]["policy"]["log_alpha"]) > 0.01
 
 
-@pytest.mark.matrix("test_sac_learns_the_same_from_the_same_batches_and_noise")
+@pytest.mark.matrix("test_dqn_learns_the_same_from_the_same_batches")
 def test_sac_acts_the_same(load, key, clock, rng):
     SAC, module = load("sac")
     single = SAC(jf.make("Pendulum-v1"), hidden=(8,))

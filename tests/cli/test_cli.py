@@ -157,6 +157,7 @@ def test_config_repeats_the_run_bit_for_bit(first, run_cli, tmp_path):
     assert not (out / "tensorboard").exists()
 
 
+@pytest.mark.matrix("test_config_repeats_the_run_bit_for_bit")
 def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
     out = tmp_path / "two"
     code, printed, _ = run_cli(

@@ -60,6 +60,7 @@ def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     )
 
 
+@pytest.mark.matrix("test_a_rung_is_climbed_until_it_is_solved")
 def test_a_rung_ends_when_its_learning_rate_is_zero():
     settings = SMALL | {"anneal_learning_rate": True}
     falling = dataclasses.replace(EASY, settings=settings, run=dict(horizon=400), solved=1e9)

@@ -52,6 +52,7 @@ def test_only_commands_with_a_backend_check_the_flags(line, code, run_cli, monke
     assert found == code and ("XLA_FLAGS must be others, got 'these'" in err) == (code == 2)
 
 
+@pytest.mark.matrix("test_known_flags_pass_to_the_command")
 def test_a_command_without_a_backend_works_with_any_flags(tmp_path):
     done = ended("list", "--xla_no_such_flag=true", tmp_path)
     assert done.returncode == 0 and not done.stderr

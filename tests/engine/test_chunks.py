@@ -146,6 +146,8 @@ def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
         assert (compiles[COMPILE] > before) == fresh
 
 
+@pytest.mark.matrix(
+    "tests/engine/test_launches.py::test_a_log_row_has_the_same_numbers_in_both_forms")
 def test_an_unrolled_rollout_is_the_same():
     runs = [tools.train("ppo", total_steps=64, log_every=32, eval_every=0, unroll=unroll)
             for unroll in (1, 3)]

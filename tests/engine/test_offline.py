@@ -51,6 +51,7 @@ def test_dqn_learns_a_probe_from_random_episodes(name, settings, shuffled):
     assert all(x.shape == (4,) and np.isfinite(x).all() for x in metrics.values())
 
 
+@pytest.mark.matrix("tests/engine/test_chunks.py::test_a_run_is_independent_of_its_chunks")
 def test_log_interval_and_seeds_change_nothing():
     env = jf.make("probe/reward-at-end")
     algo = dataclasses.replace(DQN, batch_size=4, prioritized=True)

@@ -163,6 +163,7 @@ def test_other_precisions_are_refused(value):
         jf.PPO(precision=value)
 
 
+@pytest.mark.matrix("test_older_runs_keep_their_precision")
 def test_a_run_names_the_precision_in_force(tmp_path):
     run = tools.train(tools.algorithm("ppo", precision="bf16"), tmp_path / "run", total_steps=64,
                       eval_every=0)

@@ -101,6 +101,7 @@ def test_a_sweep_builds_each_configuration_once(tmp_path):
     assert found.final.shape == (2, 1) and (calls["build"], calls["prepare"]) == (2, 1)
 
 
+@pytest.mark.matrix("test_the_command_line_prepares_once")
 def test_experience_is_read_once_for_all_members(tmp_path):
     algo, env = (
         jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000),

@@ -69,6 +69,7 @@ def test_no_callback_in_any_program(name, members):
         assert program is None or callbacks(program) == []
 
 
+@pytest.mark.matrix("test_no_callback_in_any_program")
 @BOTH
 @pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_make_train(name):
@@ -294,6 +295,7 @@ assert re.search(hlo.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
 """
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_three_members_on_two_devices")
 def test_a_population_on_two_gpus_sends_nothing(tmp_path):
     """XLA gets one module for CUDA, without collectives or callbacks. `gpu_aot` compiles it."""
     scripts = str(Path(__file__).resolve().parents[2] / "scripts")

@@ -66,6 +66,7 @@ def test_native_breakout_equals_gymnax_step_by_step(minimal):
     assert cleared.max() >= 25, cleared.max()
 
 
+@pytest.mark.matrix("test_native_breakout_equals_gymnax_step_by_step")
 def test_first_observations_equal_gymnax():
     ours, theirs = registry.make("Breakout-MinAtar"), registry.make("gymnax:Breakout-MinAtar")
     sets = [{np.asarray(o).tobytes() for o in e.init(jax.random.key(0), 32)[1]}

@@ -57,7 +57,7 @@ def play(env, actions, key=0, t=0, jit=True):
         toy(reset_pool=7, randomized=MASS, randomize_warmup=3),
         wrappers.wrap(toy(randomized=MASS), action_repeat=2, sticky_actions=0.3, time_limit=7,
                       reward_scale=0.5),
-    ], lambda env: hasattr(env, "env")),
+    ], lambda env: "TimeLimit" in repr(env)),
     ids=["pool", "every step", "randomised", "wrapped"],
 )
 def test_physics_environments_conform(env):
@@ -531,6 +531,7 @@ def test_iterations_drawn_ahead():
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.matrix("test_a_run_begins_with_its_curriculum")
 def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
     @tree.settings
     class Growing(probes.TruncatedOnly):

@@ -115,6 +115,7 @@ def test_members_and_make_train_log_their_own_reports():
     assert run.curve("scale")[1][-1].tolist() == [1, 3]
 
 
+@pytest.mark.matrix("test_every_row_of_a_run_holds_the_reports")
 def test_through_wrappers_and_whole_rollouts():
     env = jf.make(Device(), action_repeat=2, sticky_actions=0.1, reward_scale=2.0)
     metrics = jax.jit(jf.make_train(PPO, env, 80))(jax.random.key(0))[1]
@@ -311,6 +312,7 @@ class Renames(gymnasium.Env):
         )
 
 
+@pytest.mark.matrix("test_every_row_of_a_run_holds_the_reports")
 def test_report_names_survive_a_resume(tmp_path):
     gymnasium.register("JaxrlFastRenames-v0", entry_point=lambda **_: Renames(),
                        max_episode_steps=8)

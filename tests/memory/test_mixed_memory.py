@@ -174,6 +174,7 @@ def test_windows_without_an_actor_get_the_largest_priority():
     assert state.top == pytest.approx(31.5)
 
 
+@pytest.mark.matrix("test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam")
 def test_online_runs_mix_and_start_from_a_run():
     """The data's rewards are ten times the environment's, so the values tell who was learned
     from."""

@@ -120,6 +120,7 @@ def test_the_nearest_limit_is_the_roof(flops, size, starts, roof, reached):
     assert with_roof(part, LIMITS, "highest", devices=2).of_roof == pytest.approx(reached / 2)
 
 
+@pytest.mark.matrix("test_pieces_alone_have_all_groups")
 def test_without_events_the_pieces_alone_are_the_profile(monkeypatch):
     monkeypatch.setattr(trace, "read", lambda folder: trace.sum_events([]))
     taken = {"environment": 1e-9, "learning": 3e-9}

@@ -168,6 +168,7 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
     )
 
 
+@pytest.mark.matrix("test_actions_are_in_the_environments_own_space")
 @settings(max_examples=200, deadline=None)
 @given(edges())
 def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
@@ -368,6 +369,7 @@ def test_keys_are_checked():
             call()
 
 
+@pytest.mark.matrix("test_actions_are_in_the_environments_own_space")
 def test_a_vector_accepts_an_agents_actions():
     """The real thing: Gymnasium's own vector, and every action in its space."""
     env = jf.make("gym:Blackjack-v1")

@@ -110,7 +110,7 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
         "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
         *(pytest.param(x, marks=pytest.mark.slow)
           for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
-    ], ["ppo", "dqn", "rainbow", "apg", "es", "td3"]),
+    ], ["ppo", "dqn", "rainbow", "apg", "es", "sac"]),
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
@@ -474,6 +474,7 @@ def test_an_end_before_the_current_step_is_refused(half, tmp_path):
     assert (run / "config.json").read_bytes() == before
 
 
+@pytest.mark.matrix("tests/sweeps/test_sweep.py::test_a_stopped_sweep_resumes")
 def test_a_population_resumes_too(tmp_path):
     whole = tools.train("dqn", seeds=3, eval_every=0)
     tools.train("dqn", tmp_path / "run", seeds=3, eval_every=0, total_steps=tools.HALF,

@@ -682,6 +682,7 @@ def test_seeds_in_turn_keep_settings_and_start_from(whole, tmp_path):
     assert len(kept) == 1 and run.eval_return[1] == one.eval_return[0]
 
 
+@pytest.mark.matrix("test_each_seed_is_the_run_with_that_seed")
 def test_replays_are_read_from_the_folder(tmp_path):
     algo = jf.DQN(num_envs=2, num_steps=2, batch_size=8, buffer_size=64, learning_starts=32,
                   hidden=(4,))

@@ -92,12 +92,12 @@ def test_a_diverged_candidate_is_detected(name):
     assert np.isfinite(sink.rows[0].metrics["candidate_return"]).all()
 
 
-@pytest.mark.parametrize(("name", "tested", "said"), [
+@pytest.mark.parametrize(("name", "tested", "said"), family([
     # their returns do not show it
     ("es", False, "observations are not finite at 768 environment steps in member 0"),
     ("ppo", True,
      "observations in an evaluation are not finite at 320 environment steps in member 0"),
-])  # fmt: skip
+], ["ppo"]))  # fmt: skip
 def test_observations_are_named(name, tested, said):
     """No loss needs to see the observations, and an action made of them looks like any other."""
     algo = tools.algorithm(name) if name == "ppo" else tools.algorithm(
@@ -276,6 +276,7 @@ def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(t
     assert not (none / "checkpoints").exists() and len(tools.logged(none)) == 6
 
 
+@pytest.mark.matrix("test_metric_step_and_member_are_named_one_chunk_late")
 def test_the_warm_up_is_checked_too(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(jf.NonFiniteError, match="at 64 environment steps in member 0") as error:

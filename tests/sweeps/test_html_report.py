@@ -142,6 +142,7 @@ def test_every_column_has_a_meaning():
     assert all(10 < len(text) < 130 and text.endswith(".") for text in MEANINGS.values())
 
 
+@pytest.mark.matrix("test_a_page_of_a_run_has_all_of_it")
 def test_the_page_of_seeds_in_turn_shows_the_one_in_training(tmp_path):
     pages = {}
     look = lambda run, rows: pages.update({run.config.seed: texts(report(tmp_path / "run"))})

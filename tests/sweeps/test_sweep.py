@@ -16,6 +16,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from helpers.notebook import Shell
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid as jf_grid
@@ -218,6 +219,7 @@ def test_a_stopped_sweep_resumes(swept, tmp_path):
         assert tools.logged(out / "parts" / part) == tools.logged(swept.path / "parts" / part)
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_of_the_environment")
 def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
     env = jf.make("Pendulum-v1", max_steps_in_episode=30)
     found = prepare(tools.algorithm("apg"), env,
@@ -551,6 +553,7 @@ def test_halving_resumes_bit_for_bit(tmp_path):
         tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
 
 
+@pytest.mark.matrix("test_pbt_moves_agents_and_settings")
 def test_pbt_replaces_lost_members():
     """A member that breaks takes over another's whole state, and has values again."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
@@ -563,7 +566,7 @@ def test_pbt_replaces_lost_members():
                for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", family([False, True], [True]))
 def test_pbt_leaves_returns_so_far_with_their_environments(lost):
     """An agent that moves forgets the discounted returns of its own environments, unless these move
     with it."""
@@ -828,7 +831,7 @@ def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swep
         folder.open_folder(tmp_path, with_value(not default), ("parts",))
 
 
-@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("watched", family([True, False], [False]))
 def test_sweeps_and_resumed_runs_show_their_progress_in_a_notebook(
         watched, tmp_path, capsys, modules):
     shell = Shell() if watched else None

@@ -59,7 +59,7 @@ PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "gro
 # Each class of memory, two of them in groups; the others differ in settings.
 @pytest.mark.parametrize("name", family(
     [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD],
-    ["rollout by environment", "uniform", "prioritized windows of stacks", "prioritized sequences",
+    ["rollout by environment", "uniform", "prioritized", "prioritized sequences",
      "groups of transitions"]))
 def test_every_memory_conforms(name):
     memory = GOOD[name]
@@ -336,6 +336,7 @@ def test_unusual_but_valid_memories(fetch):
     check_memory(own)
 
 
+@pytest.mark.matrix("test_every_memory_conforms")
 def test_rows_of_unknown_fields():
     """Rewards too narrow for a number, and ends by other names."""
     shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((1, 3, *s), dtype)
