@@ -64,13 +64,14 @@ def _memory_folder() -> str:
 # damaged ones.
 if folder := _memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
-# JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and
-# so do the processes and notebooks that they start.
+# JAXRL_FAST_CACHE=off switches it off. Only long compilations are kept, also those of the processes
+# and notebooks that tests start: writing all the small programs took 9% of the time of a first run.
+KEPT = 0.5  # seconds of compilation
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 if folder := runtime.enable_compile_cache():
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", float(os.environ.get("XMIN", "0")))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", KEPT)
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
-                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(KEPT),
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 # tracing makes many objects: looking for cycles took an eighth of the time
 gc.set_threshold(50_000, 20, 10)
