@@ -31,6 +31,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 # It imports jaxrl_fast, which sets XLA flags before the backend starts.
+from helpers import matrix  # noqa: E402
 from helpers import runs as tools  # noqa: E402
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
@@ -82,6 +83,7 @@ jax.devices()
 def pytest_collection_modifyitems(config, items):
     """Long files first, so that the workers end together: notebooks, then by the size of the
     file."""
+    matrix.drop_marks(items, matrix.other_marks(config))
     config.collected_items = items.copy()  # before the marks select some: see test_matrix.py
     size = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))

@@ -7,27 +7,23 @@ from types import SimpleNamespace
 
 import pytest
 
-from helpers.matrix import REPRESENTATIVES, complaints, family
+from helpers.matrix import REPRESENTATIVES, complaints, drop_marks, family, other_marks
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 
 
-def others(config: pytest.Config) -> list[str]:
-    """The marks of neither run."""
-    names = [line.partition(":")[0] for line in config.getini("markers")]
-    return [name for name in re.findall(r"not (\w+)", config.getini("addopts")[2])
-            if name in names and name != "matrix"]
-
-
 def test_every_marked_row_has_a_property_in_the_default_run(pytestconfig):
     """Of the files that this run collects: all in README's command."""
-    assert "slow" in others(pytestconfig)
-    assert not complaints(pytestconfig.collected_items, others(pytestconfig))
+    others = other_marks(pytestconfig)
+    assert {"slow", "onnx"} <= others
+    assert not complaints(pytestconfig.collected_items, others)
 
 
 def item(name: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:
-    return SimpleNamespace(nodeid=f"tests/test_a.py::{name}", iter_markers=lambda wanted=None: [
-        x.mark for x in marks if wanted in (None, x.name)])
+    own = [x.mark for x in marks]
+    return SimpleNamespace(
+        nodeid=f"tests/test_a.py::{name}", own_markers=own,
+        iter_markers=lambda wanted=None: [x for x in own if wanted in (None, x.name)])
 
 
 @pytest.mark.parametrize(
@@ -49,6 +45,13 @@ def item(name: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:
 def test_a_property_that_leaves_is_named(items, message):
     found = complaints(items, ["slow"])
     assert re.search(message, found[0]) if message else not found
+
+
+def test_a_row_that_needs_an_extra_is_of_no_other_run():
+    items = [item("test_x[a]", pytest.mark.matrix, pytest.mark.onnx),
+             item("test_x[b]", pytest.mark.matrix)]
+    drop_marks(items, {"onnx"})
+    assert [[mark.name for mark in one.own_markers] for one in items] == [["onnx"], ["matrix"]]
 
 
 def test_rows_but_the_first_have_the_mark():

@@ -62,12 +62,25 @@ def _plain(value: Any) -> bool:
     return isinstance(value, str | int | float | type)
 
 
+def other_marks(config: pytest.Config) -> set[str]:
+    """Return the marks whose tests need an extra, or long, and stay out of both runs."""
+    options = config.getini("addopts")
+    return set(re.findall(r"not (\w+)", options[options.index("-m") + 1])) - {"matrix"}
+
+
+def drop_marks(items: Iterable[pytest.Item], others: Collection[str]) -> None:
+    """Take the mark `matrix` from rows that stay out of both runs, so that `-m matrix` has none."""
+    for item in items:
+        if any(mark.name in others for mark in item.iter_markers()):
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "matrix"]
+
+
 def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[str]:
     """Say where items break the rule.
 
     Args:
-        items: Those of whole files.
-        others: Marks whose tests need an extra or long, and stay out of both runs.
+        items: Those of whole files; a name in another file is judged where that is collected too.
+        others: Of `other_marks`.
     """
     functions: dict[str, list[set[str]]] = defaultdict(list)
     named, found = {}, []
@@ -78,6 +91,7 @@ def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[st
         if "matrix" in marks and marks & set(others):
             found.append(f"{item.nodeid} has the marks matrix and {sorted(marks & set(others))}")
         named[function] = [name for mark in item.iter_markers("matrix") for name in mark.args]
+    files = {function.partition("::")[0] for function in functions}
     left = {name for name, rows in functions.items()
             if any(not marks & {"matrix", *others} for marks in rows)}
     for function, rows in functions.items():
@@ -88,5 +102,5 @@ def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[st
         if not same:
             found.append(f"{function} has no row in the default run")
         found += [f"{function} names {name}, which is not in the default run"
-                  for name in same if name not in left]
+                  for name in same if name not in left and name.partition("::")[0] in files]
     return found
