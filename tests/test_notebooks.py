@@ -171,6 +171,8 @@ start(algo, jf.make("CartPole-v1"), 2_560, log_every=128, eval_every=0, eval_epi
 """
 
 
+@pytest.mark.matrix(
+    "tests/runs/test_live_pictures.py::test_the_cell_shows_an_environment_in_training")
 @pytest.mark.timeout(240)
 def test_the_newest_picture_has_one_output_below_the_curve(kernel):
     _, client, folder = kernel
@@ -193,7 +195,7 @@ def test_the_newest_picture_has_one_output_below_the_curve(kernel):
                                           for _, html in seen[picture])
 
 
-@pytest.mark.matrix("test_the_newest_picture_has_one_output_below_the_curve")
+@pytest.mark.matrix("test_a_notebook_runs")
 @pytest.mark.timeout(240)
 def test_the_benchmark_of_the_cell_measures_both_ways(kernel):
     _, client, folder = kernel

@@ -243,6 +243,7 @@ def test_on_policy_algorithms_refuse_rows_of_older_agents():
                     total_steps=240)
 
 
+@pytest.mark.matrix("test_the_memory_plan_counts_actors")
 @pytest.mark.parametrize("ahead", family([0, 2], [2]))
 def test_the_number_of_agents_alive_is_planned(ahead):
     """The plan's ahead + 3 beside the one of the state, while a row of 16 iterations is learned."""

@@ -169,6 +169,7 @@ def test_offline_members_are_selected_by_their_evaluations(kept, selection):
         jf.train(algo, jf.make(ENV), 200, **settings | {"eval_every": 0})
 
 
+@pytest.mark.matrix("test_offline_members_are_selected_by_their_evaluations")
 def test_members_of_a_population_share_the_experience(kept):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
     run = jf.train(algo, jf.make(ENV), 200, eval_every=0, eval_episodes=2,
@@ -252,7 +253,7 @@ def test_the_suggested_size_fits_with_experience(kept, device_memory):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
-@pytest.mark.matrix("test_members_of_a_population_share_the_experience")
+@pytest.mark.matrix("test_offline_members_are_selected_by_their_evaluations")
 def test_a_halved_run_resumes_in_memory_for_its_members(kept, device_memory, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(

@@ -106,6 +106,7 @@ def test_a_frame_of_a_run(unbroken, modules):
         whole.curve("episode_retrun")
 
 
+@pytest.mark.matrix("test_one_program_from_make_train_is_the_same_run")
 def test_make_train_evaluates_on_its_grid():
     train = jf.make_train(
         tools.algorithm("ppo"), tools.environment(), 640, log_every=64, eval_every=128,

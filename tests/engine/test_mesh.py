@@ -91,7 +91,7 @@ for case in sys.argv[2:]:
 
 @pytest.mark.parametrize(
     "cases",
-    family([pytest.param(("prioritized", "both")), pytest.param(("physics",)),
+    family([pytest.param(("both",)), pytest.param(("prioritized", "physics")),
             pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)], 1),
     ids="-".join,
 )

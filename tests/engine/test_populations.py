@@ -246,6 +246,7 @@ if "halved" in sys.argv[2:]:  # two devices, then one for the one member that is
 """
 
 
+@pytest.mark.matrix("tests/engine/test_processes.py::test_two_processes_equal_one_with_two_devices")
 @pytest.mark.parametrize("more", family(["", "resumed halved"], 1))
 def test_three_members_on_two_devices(more, tmp_path):
     """Members equal single runs (to rounding: a partitioned program is fused differently), one pads

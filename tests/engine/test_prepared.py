@@ -93,6 +93,7 @@ def test_seeds_in_turn_are_prepared_together(tmp_path):
     assert run.env_steps == 128 and (tmp_path / "run" / "seed-1" / "result.json").exists()
 
 
+@pytest.mark.matrix("test_the_command_line_prepares_once")
 def test_a_sweep_builds_each_configuration_once(tmp_path):
     settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, eval_episodes=2, eval_every=0,
                     devices=1)

@@ -241,6 +241,7 @@ def test_float_settings_and_the_horizon_are_arguments(name):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.matrix("test_a_chunk_of_a_population_lowers_for_every_platform")
 @ONE
 @pytest.mark.usefixtures("every_platform")
 def test_the_run_lowers_for_every_platform(name):
@@ -295,7 +296,7 @@ assert re.search(hlo.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
 """
 
 
-@pytest.mark.matrix("tests/engine/test_populations.py::test_three_members_on_two_devices")
+@pytest.mark.matrix("tests/engine/test_processes.py::test_two_processes_equal_one_with_two_devices")
 def test_a_population_on_two_gpus_sends_nothing(tmp_path):
     """XLA gets one module for CUDA, without collectives or callbacks. `gpu_aot` compiles it."""
     scripts = str(Path(__file__).resolve().parents[2] / "scripts")

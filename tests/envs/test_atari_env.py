@@ -52,7 +52,7 @@ def _compared(name: str, lanes: int, steps: int, **settings) -> int:
     return ends
 
 
-@pytest.mark.matrix("tests/testing/test_check_atari.py::test_a_game_that_ends_begins_anew")
+@pytest.mark.matrix("tests/testing/test_check_atari.py::test_six_games_equal_ale_on_every_frame")
 def test_a_game_equals_ales_and_is_cut_alike():
     ends = _compared("Breakout", 3, 8, episodic_life=True, max_num_frames_per_episode=14)
     assert ends == 6

@@ -512,6 +512,7 @@ def test_a_rollout_of_one_step_and_of_several():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
+@pytest.mark.matrix("test_a_rollout_of_one_step_and_of_several")
 def test_iterations_drawn_ahead():
     """Several iterations' pools in one draw: the numbers are those of one draw an iteration."""
     env = toy(reset_pool=1, episode_length=3, randomized=MASS)

@@ -29,7 +29,7 @@ REPRESENTATIVES = {
 # Environments: native, from Gymnax with pictures and without, boxes of actions, and the spaces that
 # probes have.
 ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1", "Breakout-MinAtar", "Catch-bsuite", "probe/dict",
-                "probe/masked", "probe/multi-discrete", "probe/reward-at-cut")
+                "probe/masked", "probe/multi-discrete")
 ALGORITHMS = tuple(name for names in REPRESENTATIVES.values() for name in names)
 
 
@@ -83,14 +83,14 @@ def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[st
         others: Of `other_marks`.
     """
     functions: dict[str, list[set[str]]] = defaultdict(list)
-    named, found = {}, []
+    named, found = defaultdict(set), []
     for item in items:
         function = re.sub(r"\[.*", "", item.nodeid, flags=re.S)
         marks = {mark.name for mark in item.iter_markers()}
         functions[function].append(marks)
         if "matrix" in marks and marks & set(others):
             found.append(f"{item.nodeid} has the marks matrix and {sorted(marks & set(others))}")
-        named[function] = [name for mark in item.iter_markers("matrix") for name in mark.args]
+        named[function] |= {name for mark in item.iter_markers("matrix") for name in mark.args}
     files = {function.partition("::")[0] for function in functions}
     left = {name for name, rows in functions.items()
             if any(not marks & {"matrix", *others} for marks in rows)}
@@ -98,7 +98,7 @@ def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[st
         if function in left or not any("matrix" in marks for marks in rows):
             continue
         file = function.partition("::")[0]
-        same = [name if "::" in name else f"{file}::{name}" for name in named[function]]
+        same = sorted(name if "::" in name else f"{file}::{name}" for name in named[function])
         if not same:
             found.append(f"{function} has no row in the default run")
         found += [f"{function} names {name}, which is not in the default run"

@@ -103,7 +103,7 @@ def test_equal_layouts_keep_priorities(tmp_path):
 
 
 @pytest.mark.matrix(
-    "tests/memory/test_mixed_memory.py::test_a_prioritized_run_starts_from_data_of_another_exponent")
+    "test_another_layout_gives_the_same_windows")
 def test_offline_batches_use_the_run_s_exponents():
     memory = PrioritizedMemory(40, 1, 2, 8, alpha=0.5)
     data = fill(memory, numbered(0, 10))

@@ -107,6 +107,7 @@ class MixedDQN(jf.DQN):
         return memory if self.data is None else mix(memory, self.data)
 
 
+@pytest.mark.matrix("test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam")
 def test_experience_of_a_run_in_groups_is_one_memory():
     """Environments side by side again, and every leaf of the tree where its row is."""
     env = jf.make("probe/constant-reward")
@@ -126,6 +127,7 @@ def test_experience_of_a_run_in_groups_is_one_memory():
     assert kept.store.top == state.top.max() and rows_of(kept).reward.shape == (25, 4)
 
 
+@pytest.mark.matrix("test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam")
 def test_a_prioritized_run_starts_from_data_of_another_exponent():
     """A run's exponents are traced, each member's own; the memory that it returns knows them."""
     env = jf.make("probe/constant-reward")

@@ -111,6 +111,7 @@ def test_an_interrupted_run_with_pictures_resumes_exactly(shell, unbroken, tmp_p
     tools.assert_same(resumed.state, whole.state)
 
 
+@pytest.mark.matrix("test_without_pictures_or_display_there_are_none")
 def test_nothing_is_written(shell, tmp_path):
     for name, progress in (("with", True), ("without", False)):
         train(out=tmp_path / name, progress=progress, tensorboard=False)

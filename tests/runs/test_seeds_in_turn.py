@@ -671,6 +671,7 @@ def test_the_plan_counts_one_seed(run_cli):
     assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
+@pytest.mark.matrix("test_each_seed_is_the_run_with_that_seed")
 def test_seeds_in_turn_keep_settings_and_start_from(whole, tmp_path):
     settings = dict(actors=2, keep_checkpoints=1, eval_every=32, checkpoint_minutes=1e-9,
                     start_from=whole)

@@ -64,6 +64,7 @@ def swept(tmp_path_factory):
                  pictures=True)
 
 
+@pytest.mark.matrix("test_the_command_line")
 def test_groups_and_order(swept):
     content = json.loads((swept.path / "sweep.json").read_text())
     assert [p["configurations"] for p in content["parts"]] == [[0, 2, 4], [1, 3, 5]]
