@@ -66,7 +66,7 @@ def _memory_folder() -> str:
 if folder := _memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 # JAXRL_FAST_CACHE=off switches it off. Only long compilations are kept, also those of the processes
-# and notebooks that tests start: writing all the small programs took 9% of the time of a first run.
+# and notebooks that tests start: writing the small programs too took 4 to 9% of a first run.
 KEPT = 0.5  # seconds of compilation
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 if folder := runtime.enable_compile_cache():

@@ -164,7 +164,7 @@ def test_no_environment_gets_far_ahead(num_steps):
     )
 
 
-@pytest.mark.matrix("tests/actors/test_actors.py::test_failing_environments_end_the_run")
+@pytest.mark.matrix("tests/actors/test_actors.py::test_hanging_processes_are_killed")
 def test_a_hanging_environment_times_out():
     """The others wait for it in the end, so that it does not answer is seen."""
     env = AnyhowEnv(pace=0.0)

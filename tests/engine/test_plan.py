@@ -161,10 +161,10 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
 
 @pytest.mark.parametrize(
     "name, seeds, mode, part, expected",
-    [("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}),
+    family([("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}),
      ("prioritized", 1, "map", 0.3, {"buffer_size"}),
      ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
-     ("batches", 1, "map", 0.7, {"batch_size"})],
+     ("batches", 1, "map", 0.7, {"batch_size"})], ["dqn", "ppo"]),
 )  # fmt: skip
 def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_memory):
     # larger than what a smaller buffer would hold

@@ -72,6 +72,7 @@ def quick(fn, *args):
 
 
 # rainbow: noise and a sum tree for each member; apg and es: rollouts of their own in `learn`
+@pytest.mark.matrix("test_a_sweep_is_a_vmap_and_one_compile")
 @pytest.mark.parametrize(
     "name",
     family([

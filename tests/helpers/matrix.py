@@ -26,10 +26,10 @@ REPRESENTATIVES = {
     "ActorCritics": ("sac",),
     "PolicySearch": ("es", "apg"),
 }
-# Environments: native, from Gymnax with pictures and without, boxes of actions, and the spaces that
+# Native environments with discrete actions and a box of them, one of Gymnax, and the spaces that
 # probes have.
-ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1", "Breakout-MinAtar", "Catch-bsuite", "probe/dict",
-                "probe/masked", "probe/multi-discrete")
+ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1", "Catch-bsuite", "probe/dict", "probe/masked",
+                "probe/multi-discrete")
 ALGORITHMS = tuple(name for names in REPRESENTATIVES.values() for name in names)
 
 

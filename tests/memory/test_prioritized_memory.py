@@ -291,6 +291,7 @@ def test_a_batch_is_stratified():
     assert (np.diff(leaf) >= 0).all() and len(set(leaf.tolist())) == alive < BATCH
 
 
+@pytest.mark.matrix("test_rows_without_an_actor_get_the_largest_priority")
 def test_new_rows_get_the_largest_priority_seen():
     shape = (2, 1, 1)
     memory, mem, _, feedback = filled(shape, 3, np.zeros((6, ENVS), int))

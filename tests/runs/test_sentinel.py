@@ -122,6 +122,7 @@ def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
         tools.train("ppo", env=env, eval_every=0)  # at the end
 
 
+@pytest.mark.matrix("test_observations_are_named")
 @pytest.mark.parametrize("what", family(["observation", "reward"], ["observation"]))
 def test_evaluations_and_make_train_report_non_finite_values(what, key):
     env = tools.Breaks(what=what, tested=True)
