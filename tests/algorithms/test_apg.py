@@ -244,6 +244,7 @@ def test_a_run_asks_before_it_writes(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_is_a_vmap_and_one_compile")
 def test_a_learning_rate_is_swept():
     def last(rate):
         algo = dataclasses.replace(jf.APG(num_envs=2, num_steps=4, hidden=()), learning_rate=rate)

@@ -420,6 +420,7 @@ def test_sizes_and_spaces_that_do_not_fit_are_refused():
         dataclasses.replace(BASE, network="cnn").bind(EnvSpec("x", Box(-1, 1, (2,)), Discrete(2)))
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_is_a_vmap_and_one_compile")
 def test_float_settings_are_leaves_that_can_be_swept(key, clock):
     """One compiled update, three learning rates, three different steps."""
     spec = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(2))

@@ -123,6 +123,7 @@ TRACE, COMPILE = (
     "/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/backend_compile_duration")
 
 
+@pytest.mark.matrix("test_the_next_run_of_the_same_kind_compiles_nothing")
 @BOTH
 def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     """Twenty chunks of different sizes after the first: nothing is traced or compiled any more."""

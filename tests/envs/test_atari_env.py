@@ -182,6 +182,7 @@ def test_evaluations_play_whole_games_with_their_own_rewards():
     assert picture.shape == (420, 640, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 6
 
 
+@pytest.mark.matrix("tests/testing/test_check_atari.py::test_six_games_equal_ale_on_every_frame")
 def test_vmap_adds_lanes():
     env = _starts()
     state, _ = env.init(jax.random.key(0), 2)

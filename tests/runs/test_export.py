@@ -63,7 +63,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=family(CASES, ["ppo", "multi-discrete"]))
+@pytest.fixture(params=family(CASES, ["ppo"]))
 def agent(request) -> jf.Agent:
     name, env, settings = CASES[request.param]
     return new(name, env, **settings)

@@ -56,11 +56,10 @@ PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "gro
          "groups of rollouts")
 
 
-# Each class of memory, two of them in groups; the others differ in settings.
+# By default rollouts, replay, sequences with priorities, and groups; the others differ in settings.
 @pytest.mark.parametrize("name", family(
     [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD],
-    ["rollout by environment", "uniform", "prioritized", "prioritized sequences",
-     "groups of transitions"]))
+    ["rollout by environment", "uniform", "prioritized sequences", "groups of transitions"]))
 def test_every_memory_conforms(name):
     memory = GOOD[name]
     report = check_memory(memory)
@@ -79,6 +78,7 @@ def starting(memory):
 # `MixedMemory` and `OfflineMemory` are no cases of it: the kit knows rows by the numbers that `add`
 # wrote, and a dataset's, which nothing adds, would be "unwritten".
 # tests/memory/test_mixed_memory.py judges them.
+@pytest.mark.matrix("test_a_memory_that_starts_full_and_is_broken")
 @pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], 1))
 def test_a_memory_that_starts_full_conforms(cls):
     """The check begins when the memory's own rows have overwritten its first ones."""
