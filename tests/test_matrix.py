@@ -37,6 +37,8 @@ def item(name: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:
         ([item("test_x", pytest.mark.matrix("test_z"))], "names tests/test_a.py::test_z"),
         ([item("test_x", pytest.mark.matrix("test_y")),
           item("test_y", pytest.mark.matrix("test_x"))], "names tests/test_a.py::test_y"),
+        ([item("test_x", pytest.mark.matrix("tests/gone.py::test_y"))], "names tests/gone.py"),
+        ([item("test_x", pytest.mark.matrix("tests/test_docs.py::test_y"))], None),
         ([item("test_x[a]", pytest.mark.matrix, pytest.mark.slow), item("test_x[b]")],
          r"marks matrix and \['slow'\]"),
     ],

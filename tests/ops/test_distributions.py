@@ -93,19 +93,24 @@ def test_uniform_random_action_is_uniform_over_the_legal_ones(key):
 def test_multi_categorical_is_a_product(key):
     space = MultiDiscrete((3, 2, 4))
     out = jax.random.normal(key, (9,))
-    dist = distributions.from_outputs(space, out)
-    assert isinstance(dist, MultiCategorical) and distributions.num_outputs(space) == 9
+    assert isinstance(distributions.from_outputs(space, out), MultiCategorical)
+    assert distributions.num_outputs(space) == 9
     p = [softmax(x) for x in np.split(np.asarray(out), (3, 5))]
     every = np.stack(np.meshgrid(*map(np.arange, space.nvec), indexing="ij"), -1).reshape(-1, 3)
-    log_prob = dist.log_prob(jnp.asarray(every))
-    np.testing.assert_allclose(np.exp(log_prob), np.einsum("i,j,k->ijk", *p).reshape(-1), rtol=1e-5)
-    np.testing.assert_allclose(dist.entropy(), sum(stats.entropy(x) for x in p), rtol=1e-5)
-    np.testing.assert_array_equal(dist.mode(), [x.argmax() for x in p])
     n = 30_000
-    noise = draw_noise(key, space, (n,))
+
+    @jax.jit
+    def all_of_it(out, noise):
+        dist = distributions.from_outputs(space, out)
+        return (dist.log_prob(jnp.asarray(every)), dist.entropy(), dist.mode(), dist.sample(noise),
+                distributions.random_action(noise, space))
+
+    log_prob, entropy, mode, drawn, chosen = all_of_it(out, draw_noise(key, space, (n,)))
+    np.testing.assert_allclose(np.exp(log_prob), np.einsum("i,j,k->ijk", *p).reshape(-1), rtol=1e-5)
+    np.testing.assert_allclose(entropy, sum(stats.entropy(x) for x in p), rtol=1e-5)
+    np.testing.assert_array_equal(mode, [x.argmax() for x in p])
     uniform = [np.ones(k) / k for k in space.nvec]
-    for sample, expected in ((dist.sample(noise), p),
-                             (distributions.random_action(noise, space), uniform)):
+    for sample, expected in ((drawn, p), (chosen, uniform)):
         sample = np.asarray(sample)
         assert sample.shape == (n, 3) and sample.dtype == np.int32
         joint = np.bincount(sample @ [8, 4, 1], minlength=24)
