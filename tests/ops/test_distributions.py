@@ -139,20 +139,18 @@ def test_normal_equals_scipy(key, rng):
 
 def test_random_box_actions(key):
     space = Box((-1.0, 0.0), (1.0, 5.0), (2,))
-    x = np.asarray(
-        distributions.random_action(draw_noise(key, space, (20_000,)), space))
+    drawn = jax.jit(
+        lambda key, space, shape: distributions.random_action(draw_noise(key, space, shape), space),
+        static_argnums=(1, 2))
+    x = np.asarray(drawn(key, space, (20_000,)))
     assert x.shape == (20_000, 2) and x.dtype == np.float32
     for i, (low, high) in enumerate(((-1, 1), (0, 5))):
         assert x[:, i].min() >= low and x[:, i].max() <= high
         assert stats.kstest((x[:, i] - low) / (high - low), "uniform").pvalue > 1e-3
     image = Box(0.0, 1.0, (2, 3))
-    assert (
-        distributions.random_action(draw_noise(key, image, (7,)), image).shape
-        == (7, 2, 3)
-    )
+    assert drawn(key, image, (7,)).shape == (7, 2, 3)
     free = Box(-np.inf, np.inf, (1,))
-    y = np.asarray(
-        distributions.random_action(draw_noise(key, free, (20_000,)), free))
+    y = np.asarray(drawn(key, free, (20_000,)))
     assert stats.kstest(y[:, 0], "norm").pvalue > 1e-3
 
 
