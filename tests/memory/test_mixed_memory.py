@@ -39,8 +39,8 @@ def test_mixed_batches_have_both_parts(cls):
     )
     online = fill(memory.online, numbered(0, 20))
     seen = set()
-    plans = memory.plan(jax.random.key(0), 30, jnp.int32(online.w), ZERO)
-    windows, handles = jax.jit(jax.vmap(memory.fetch, (None, 0)))(online.store, plans)
+    windows, handles = jax.jit(lambda key, store, w: jax.vmap(memory.fetch, (None, 0))(
+        store, memory.plan(key, 30, w, ZERO)))(jax.random.key(0), online.store, jnp.int32(online.w))
     action = np.asarray(windows.action)
     assert action.shape == (30, 12) and (action[:, :9] < 1000).all()
     real = np.asarray(windows.weight) > 0
@@ -67,7 +67,8 @@ def test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam(cls):
     add = jax.jit(warm.add)
     for t in range(6):
         mem = add(mem, jax.tree.map(lambda x, t=t: jnp.asarray(x[t : t + 1]), fresh), jnp.int32(t))
-    window, _ = warm.fetch(mem, tree.take(warm.plan(jax.random.key(0), 1, jnp.int32(6), ZERO), 0))
+    window, _ = jax.jit(lambda key, mem: warm.fetch(mem, tree.take(
+        warm.plan(key, 1, jnp.int32(6), ZERO), 0)))(jax.random.key(0), mem)
     real = np.asarray(window.weight) > 0
     action, boot, steps = (np.asarray(x)[real]
                            for x in (window.action, window.boot_obs[:, 0], window.steps))

@@ -278,8 +278,9 @@ def test_a_non_finite_first_priority_is_detected():
     no = jnp.zeros((1, ENVS), bool)
     block = lambda t, x: rows(memory, t, no, no)._replace(extras={"taken": jnp.full((1, ENVS), x)})
     mem = memory.init(jax.eval_shape(lambda: block(0, 1.0)))
+    add = jax.jit(memory.add)
     for t, x in enumerate([1.0, jnp.nan, 1.0]):
-        mem = memory.add(mem, block(t, x), jnp.int32(t))
+        mem = add(mem, block(t, x), jnp.int32(t))
     assert not np.isfinite(memory.watch(mem))
 
 
