@@ -3,9 +3,8 @@
 The rule. A property that many algorithms, environments, memories or documents share is one
 parametrized test. The default run, which README's command starts, holds a row for each code path of
 the package that the property touches; the other rows have the mark `matrix`, and `.ci/run` runs
-them too. A whole test has the mark only with the name of a default test of the same property on a
-shorter path: `@pytest.mark.matrix("test_members_are_the_single_runs")`. A test that alone guards a
-promise has no mark.
+them too. A whole test has the mark only with the name of the nearest default test, of the same
+property on a shorter path: `@pytest.mark.matrix("test_members_are_the_single_runs")`.
 """
 
 from __future__ import annotations
