@@ -31,6 +31,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 
 # It imports jaxrl_fast, which sets XLA flags before the backend starts.
+from helpers import matrix  # noqa: E402
 from helpers import runs as tools  # noqa: E402
 from jaxrl_fast import algorithms, imports, runtime  # noqa: E402
 from jaxrl_fast.cli import command as cli  # noqa: E402
@@ -64,13 +65,14 @@ def _memory_folder() -> str:
 # damaged ones.
 if folder := _memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
-# JAXRL_FAST_CACHE=off switches it off. Tests compile many small programs, which are kept too, and
-# so do the processes and notebooks that they start.
+# JAXRL_FAST_CACHE=off switches it off. Only long compilations are kept, also those of the processes
+# and notebooks that tests start: writing the small programs too took 4 to 9% of a first run.
+KEPT = 0.5  # seconds of compilation
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 if folder := runtime.enable_compile_cache():
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", KEPT)
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
-                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(KEPT),
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 # tracing makes many objects: looking for cycles took an eighth of the time
 gc.set_threshold(50_000, 20, 10)
@@ -78,9 +80,11 @@ gc.set_threshold(50_000, 20, 10)
 jax.devices()
 
 
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """Long files first, so that the workers end together: notebooks, then by the size of the
     file."""
+    matrix.drop_marks(items, matrix.other_marks(config))
+    config.collected_items = items.copy()  # before the marks select some: see test_matrix.py
     size = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 

@@ -14,6 +14,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.cli import before_jax
 from jaxrl_fast.errors import ConfigError
@@ -223,9 +224,9 @@ def test_the_header_names_the_cost_of_bitwise_programs():
     assert on_device(jf.PPO(precision="tf32"), True, "gpu").endswith(cost)
 
 
-@pytest.mark.parametrize(("platform", "command"), [
+@pytest.mark.parametrize(("platform", "command"), family([
     ("rocm", "train ppo CartPole-v1"), ("nonsense", "plan ppo CartPole-v1"),
-])  # fmt: skip
+], ["rocm"]))  # fmt: skip
 def test_a_platform_without_a_device_is_one_line(platform, command, tmp_path):
     """jaxlib without a plugin for rocm fails with an AssertionError that has no text."""
     done = subprocess.run(

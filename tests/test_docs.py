@@ -25,6 +25,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.envs import registry
@@ -114,10 +115,14 @@ REST = ["docs/profile.md",
           for name in SMALL if "algorithms/" in name and Path(name).stem not in ("ppo", "dqn"))]
 
 
+# The default run has the pages that users see first, and the shortest.
+FIRST = ("README.md", "docs/getting-started.md", "docs/doctor.md", "docs/gymnasium.md")
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("document",
-                         [pytest.param(name, marks=pytest.mark.slow) if name in REST else name
-                          for name in SMALL])
+@pytest.mark.parametrize("document", family(
+    [pytest.param(name, marks=pytest.mark.slow) if name in REST else name for name in SMALL],
+    FIRST))
 def test_python_blocks_run(document: str, place: Path):
     namespace: dict = {}
     found = blocks(document, "python")
@@ -136,7 +141,9 @@ def test_python_blocks_run(document: str, place: Path):
         assert cli.main(argv) == 0, f"jaxrl-fast {line}"
 
 
-@pytest.mark.parametrize("document", [name for name in REST if "algorithms/" in name])
+@pytest.mark.parametrize("document", family(
+    [name for name in REST if "algorithms/" in name],
+    ["docs/algorithms/rainbow.md", "docs/algorithms/sac.md", "docs/algorithms/es.md"]))
 def test_python_blocks_of_the_rest_are_whole_runs(document: str, monkeypatch):
     """Prepared and not trained: the settings exist and fit each other, the environment and the
     sizes."""
@@ -155,10 +162,10 @@ def test_python_blocks_of_the_rest_are_whole_runs(document: str, monkeypatch):
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("script", "arguments"),
-    [
+    family([
         ("ppo_cartpole.py", ["--total-steps", "2048", "--seeds", "2"]),
         ("dqn_minatar.py", ["--total-steps", "10400", "--out", "run"]),
-    ],
+    ], ["ppo_cartpole.py"]),
 )
 def test_scripts_run(script: str, arguments: list[str], place: Path, monkeypatch, capsys):
     path = ROOT / "scripts" / script
@@ -289,7 +296,7 @@ def test_every_setting_is_explained(name: str):
             )
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", family(PAGES))
 def test_every_metric_is_explained(name: str):
     algo = algorithm_class(name)()
     continuous = jf.Discrete not in algo.action_spaces or name == "apg"

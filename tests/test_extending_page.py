@@ -67,6 +67,7 @@ def test_the_list_names_the_packages_additions(place, capsys):
     assert "  boltzmann-dqn" in out and "    corridor/short  corridor/long\n" in out and not err
 
 
+@pytest.mark.matrix("tests/test_docs.py::test_python_blocks_run")
 def test_an_algorithm_an_environment_and_a_sink_by_their_names(place):
     assert cli.main(
         [*line_of("train"), *SMALL, "--algo.temperature", "0.5", "--out", "run", "--no-tensorboard"]
@@ -104,6 +105,7 @@ def test_the_sink_takes_a_late_final_evaluation(place):
     assert sent == [(64, "loss", 0.5), (128, "loss", 0.5), (128, "eval_return", 9.0)]
 
 
+@pytest.mark.matrix("tests/test_docs.py::test_python_blocks_run")
 def test_a_sampler_by_its_name(place, capsys):
     sweep = ["2" if word == "8" else word for word in line_of("sweep")]
     assert cli.main([*sweep, *SMALL, "--eval-every", "0", "--out", "sweep"]) == 0

@@ -15,6 +15,8 @@ import pytest
 import repository
 from jupyter_client.manager import start_new_kernel
 
+from helpers.matrix import family
+
 FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
 # These write run directories; the cells that do run again in the folder where they have.
 WRITES = re.compile(r"out=|--out")
@@ -55,7 +57,8 @@ def execute(client, code: str, look=lambda message: None) -> None:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", family(NOTEBOOKS, lambda path: path.stem == "quickstart"), ids=lambda p: p.stem)
 def test_a_notebook_runs(path: Path, kernel):
     _, client, folder = kernel
     notebook = nbformat.read(path, as_version=4)
@@ -119,6 +122,8 @@ print(run.resume() is run, run.env_steps > before > 0)
 """
 
 
+@pytest.mark.matrix(
+    "tests/logs/test_notebook.py::test_an_interrupted_cell_returns_the_run_and_another_goes_on")
 @pytest.mark.timeout(240)
 def test_interrupting_the_kernel_ends_a_cell_and_another_goes_on(kernel):
     """Each cell has one output, its curve, which is updated in place, and no error."""
@@ -166,6 +171,8 @@ start(algo, jf.make("CartPole-v1"), 2_560, log_every=128, eval_every=0, eval_epi
 """
 
 
+@pytest.mark.matrix(
+    "tests/runs/test_live_pictures.py::test_the_cell_shows_an_environment_in_training")
 @pytest.mark.timeout(240)
 def test_the_newest_picture_has_one_output_below_the_curve(kernel):
     _, client, folder = kernel
@@ -188,6 +195,7 @@ def test_the_newest_picture_has_one_output_below_the_curve(kernel):
                                           for _, html in seen[picture])
 
 
+@pytest.mark.matrix("test_a_notebook_runs")
 @pytest.mark.timeout(240)
 def test_the_benchmark_of_the_cell_measures_both_ways(kernel):
     _, client, folder = kernel

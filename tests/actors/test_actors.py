@@ -20,6 +20,7 @@ import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
 from helpers.around import Around, with_actors
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.actors import on_host, play
 from jaxrl_fast.actors.groups import LARGE, SyncGroup
@@ -58,7 +59,7 @@ def ppo():
     return env, run, jax.jit(run.algo.init)(jax.random.key(1))
 
 
-@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("groups", family([1, 3], [3]))
 def test_rollouts_are_whole(ppo, groups):
     """Every row of every environment, over three rollouts and whatever ends in them."""
     env, run, agent = ppo
@@ -170,6 +171,7 @@ def train(algo, out=None, env=None, **settings):
                        **dict(total_steps=256, eval_every=0) | settings)
 
 
+@pytest.mark.matrix("tests/logs/test_walltime.py::test_a_run_logs_its_time_shares")
 def test_tracing_and_compiling_are_no_time_of_training(monkeypatch):
     seen, programs = [], []
     measured, finite = on_host.HostPrograms._measured, on_host.finite
@@ -189,12 +191,14 @@ def test_tracing_and_compiling_are_no_time_of_training(monkeypatch):
     assert seen == ["compile", "compile"]
 
 
-@pytest.mark.parametrize(("algo", "settings"), [
+@pytest.mark.parametrize(("algo", "settings"), family([
     (jf.PPO(**PPO), {}),
     (jf.PPO(**PPO, normalize_reward=True), {"actors": 2}),
     (jf.DQN(**DQN), {"ahead": 1}),
     (jf.IMPALA(num_envs=4, num_steps=8, hidden=(4,)), {}),
-], ids=["lock-step", "two actors", "ahead", "corrected"])  # fmt: skip
+], lambda algo, settings: not isinstance(algo, jf.PPO)),
+    ids=["lock-step", "two actors", "ahead", "corrected"],
+)  # fmt: skip
 def test_a_run_is_repeatable_bit_for_bit(algo, settings, tmp_path):
     first, second = (train(algo, tmp_path / name, **settings) for name in "ab")
     tools.assert_same(first.state, second.state)
@@ -221,11 +225,11 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
     assert sum(with_the_launch) < sum(alone) and max(alone) < 1
 
 
-@pytest.mark.parametrize(("algo", "name"), [
+@pytest.mark.parametrize(("algo", "name"), family([
     ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"), ("a2c", "CartPole-v1"),
     pytest.param("pqn", "CartPole-v1", marks=pytest.mark.slow),
     pytest.param("td3", "Pendulum-v1", marks=pytest.mark.slow),
-])  # fmt: skip
+], ["a2c"]))  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
     """Real environments, with the actors' default `ahead`."""
     settings = (
@@ -258,12 +262,12 @@ def test_a_resumed_run_has_a_seam(tmp_path):
     assert any((agent[k] != v).any() for k, v in tools.arrays(session.state.agent).items())
 
 
-@pytest.mark.parametrize(("fault", "message"), [
+@pytest.mark.parametrize(("fault", "message"), family([
     ("raises", "ValueError: the motor burnt out"),
     ("nan", r"observations that are not finite, in environment 0"),
     ("infinite", r"rewards that are not finite, in environment 0"),
     ("hangs", r"has not answered for 1 s \(host_timeout\)"),
-])  # fmt: skip
+], ["raises", "nan", "infinite"]))  # fmt: skip
 def test_failing_environments_end_the_run(fault, message, tmp_path):
     began = time.monotonic()
     with pytest.raises(HostError, match=message) as caught:
@@ -295,6 +299,7 @@ def test_a_sweep_trains_one_after_another(seeds):
     assert [dataclasses.astuple(part) for part in parts] == wanted
 
 
+@pytest.mark.matrix("test_failing_environments_are_restarted")
 def test_hanging_environments_are_restarted(tmp_path):
     """The thread that hangs is left behind, and nothing of what it does later is seen."""
     env = jf.make(NAME, fault="hangs", at=20)
@@ -336,6 +341,7 @@ def test_hanging_processes_are_killed(cartpoles):
     assert not multiprocessing.active_children() and time.monotonic() - began < 15
 
 
+@pytest.mark.matrix("test_hanging_processes_are_killed")
 def test_processes_of_a_hanging_evaluation_are_killed(cartpoles):
     env, run, agent = cartpoles
     watch = Watch("CartPole-v1", 60.0)
@@ -413,7 +419,9 @@ def test_a_stopping_run_does_not_wait_for_a_long_evaluation(ppo):
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("where", "restarts"), [("step", 0), ("step", 3), ("evaluation", 3)])
+@pytest.mark.parametrize(("where", "restarts"), family(
+    [("step", 0), ("step", 3), ("evaluation", 3)],
+    lambda where, restarts: (where, restarts) == ("step", 3)))
 def test_a_stopping_run_waits_briefly_for_hanging_environments(where, restarts, tmp_path,
                                                                monkeypatch):
     """Ctrl-C while a step hangs: the run ends as asked, with what was learned, and not as one whose
@@ -629,6 +637,7 @@ def test_a_signal_before_the_first_iteration(tmp_path):
     assert experience(tmp_path / "run").w == 0
 
 
+@pytest.mark.matrix("test_a_signal_does_not_wait_for_the_row")
 def test_a_signal_while_the_queue_is_full(tmp_path):
     """The rollouts ahead are dropped with their environments; the learner's state is whole, and the
     run continues."""

@@ -15,6 +15,7 @@ import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
 from helpers.around import with_actors
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.actors.groups import rollout as rollout_of
@@ -101,7 +102,8 @@ def policy(algo, agent, seen):
     return jax.vmap(act)(seen, noise)
 
 
-@pytest.mark.parametrize(("num_steps", "pace"), [(8, 1.0), (1, 1.0), (8, 1.8)])
+@pytest.mark.parametrize(("num_steps", "pace"), family(
+    [(8, 1.0), (1, 1.0), (8, 1.8)], lambda num_steps, pace: num_steps > 1))
 def test_rollouts_are_whole(num_steps, pace):
     """Every row of every environment, in its order, with what was seen and done in it; and what
     games came to."""
@@ -142,7 +144,7 @@ def test_rollouts_are_whole(num_steps, pace):
     assert not missing and len({a.tobytes() for a in np.concatenate(actions).T}) > 1
 
 
-@pytest.mark.parametrize("num_steps", [1, 8])
+@pytest.mark.parametrize("num_steps", family([1, 8], 1))
 def test_no_environment_gets_far_ahead(num_steps):
     """A long run whose environments are each 1.8 times as fast as the one before; the slowest never
     waits."""
@@ -162,6 +164,7 @@ def test_no_environment_gets_far_ahead(num_steps):
     )
 
 
+@pytest.mark.matrix("tests/actors/test_actors.py::test_hanging_processes_are_killed")
 def test_a_hanging_environment_times_out():
     """The others wait for it in the end, so that it does not answer is seen."""
     env = AnyhowEnv(pace=0.0)
@@ -193,11 +196,11 @@ DQN = dict(num_envs=6, num_steps=2, batch_size=8, buffer_size=240, learning_star
            n_step=2)
 
 
-@pytest.mark.parametrize("algo", [
+@pytest.mark.parametrize("algo", family([
     jf.DQN(**DQN, noisy=True), jf.ApeX(
         num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)),
     pytest.param(jf.IMPALA(num_envs=6, num_steps=8, hidden=(4,)), marks=pytest.mark.slow),
-], ids=["noisy", "apex", "impala"])  # fmt: skip
+], lambda algo: algo.name == "apex"), ids=["noisy", "apex", "impala"])  # fmt: skip
 def test_every_kind_of_learner(algo, tmp_path):
     result = tools.train(algo, tmp_path, AnyhowEnv(), total_steps=480, eval_every=0,
                          eval_episodes=2)
@@ -240,7 +243,8 @@ def test_on_policy_algorithms_refuse_rows_of_older_agents():
                     total_steps=240)
 
 
-@pytest.mark.parametrize("ahead", [0, 2])
+@pytest.mark.matrix("test_the_memory_plan_counts_actors")
+@pytest.mark.parametrize("ahead", family([0, 2], [2]))
 def test_the_number_of_agents_alive_is_planned(ahead):
     """The plan's ahead + 3 beside the one of the state, while a row of 16 iterations is learned."""
     agents, most = [], []

@@ -129,6 +129,7 @@ def test_an_update_equals_a_reference_written_by_hand(case, key, clock):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=2e-6)
 
 
+@pytest.mark.matrix("test_an_update_equals_a_reference_written_by_hand")
 def test_on_policy_impala_is_a2c(key, compiled):
     """One update a rollout: ratios are 1 and V-trace is GAE. Both kinds of end, stacked frames,
     running statistics.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.errors import ConfigError
@@ -107,7 +108,9 @@ def test_first_priorities_are_the_actors_errors():
     assert alive > 20 and len({float(x) for x in leaves[leaves > 0]}) > 4
 
 
-@pytest.mark.parametrize("name", ["two-step-credit", "masked"])
+@pytest.mark.matrix(
+    "tests/algorithms/test_learns_probes.py::test_value_based_algorithms_learn_probes")
+@pytest.mark.parametrize("name", family(["two-step-credit", "masked"], ["masked"]))
 def test_apex_learns(learn, name):
     """Q of the greedy action; the actors that hardly explore see little else."""
     settings = dict(num_envs=16, num_steps=2, batch_size=64, buffer_size=4096, learning_starts=512,

@@ -151,6 +151,7 @@ def test_the_steps_settings():
     np.testing.assert_allclose(after.moments.mean, obs.mean((0, 1)), rtol=1e-5)
 
 
+@pytest.mark.matrix("test_the_gradient_of_apg_equals_the_mean_rewards_gradient")
 def test_apg_learns(learn):
     for settings in ({"hidden": ()},
                      {"hidden": (16,), "stochastic": False, "normalize_observations": True}):
@@ -243,6 +244,7 @@ def test_a_run_asks_before_it_writes(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_is_a_vmap_and_one_compile")
 def test_a_learning_rate_is_swept():
     def last(rate):
         algo = dataclasses.replace(jf.APG(num_envs=2, num_steps=4, hidden=()), learning_rate=rate)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import random
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs
 from jaxrl_fast.errors import ConfigError
@@ -318,7 +319,7 @@ def updates():
     return get
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", family(VARIANTS, ["sac", "td3", "crossq"]))
 def test_updates_equal_the_formulas(name, updates, clock, rng):
     algo = VARIANTS[name].bind(SPEC)
     agent = made_up(algo, rng)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import random
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.envs.probes.control import Known
@@ -69,7 +70,8 @@ class Aside(jf.Env):
         return Known(np.stack([x, kind], axis=1), value, x[:, None] + 1.0)
 
 
-@pytest.mark.parametrize(("cls", "settings"), CASES, ids=lambda x: getattr(x, "name", ""))
+@pytest.mark.parametrize(("cls", "settings"), family(
+    CASES, [jf.SAC]), ids=lambda x: getattr(x, "name", ""))
 def test_the_right_actions_and_values(compiled, clock, cls, settings):
     env, steps = Aside(), 32_000
     algo, known = cls(**COMMON | settings).bind(env.spec), env.known_values(COMMON["discount"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.descent import init_optimizer
 from jaxrl_fast.algorithms.dqn import Agent
@@ -260,7 +261,7 @@ def drawing(fractions):
     return Drawing
 
 
-@pytest.mark.parametrize("dueling", [False, True])
+@pytest.mark.parametrize("dueling", family([False, True], [True]))
 @pytest.mark.parametrize("cls", [jf.C51, jf.QRDQN, jf.IQN])
 def test_distributional_updates_equal_numpy(cls, dueling, clock, rng):
     """Double, three-step, weighed: the loss, and what becomes the priority."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.evolution import first_episode
 from jaxrl_fast.algorithms.common.learning import Iteration, Played
@@ -207,7 +208,9 @@ PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "name", "settings"), PROBES,
+@pytest.mark.parametrize(("cls", "name", "settings"), family(
+    PROBES,
+    lambda cls, name, _: (cls, name) in ((jf.ARS, "continuous"), (jf.OpenES, "continuous"))),
                          ids=lambda x: getattr(x, "name", None))
 def test_evolution_learns(learn, cls, name, settings):
     common = {"directions": 16, "episodes_per_candidate": 8, "noise_std": 0.1,

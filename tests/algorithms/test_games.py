@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.envs import registry
@@ -41,7 +42,8 @@ def program(algo, env):
 # DQN and PQN: the others of the family differ in their heads alone
 @pytest.mark.parametrize(
     "algo",
-    [x if x.name in ("dqn", "pqn") else pytest.param(x, marks=pytest.mark.slow) for x in FAMILY],
+    family([x if x.name in ("dqn", "pqn") else pytest.param(x, marks=pytest.mark.slow)
+            for x in FAMILY], lambda algo: algo.name == "dqn"),
     ids=lambda algo: algo.name,
 )
 def test_two_iterations_on_minatar(algo, compiled):
@@ -75,7 +77,11 @@ FITS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("algo", "name"), FITS, ids=lambda x: x if isinstance(x, str) else x.name)
+@pytest.mark.parametrize(
+    ("algo", "name"),
+    family(FITS, lambda algo, name: algo.name == "dqn" or name == "Catch-bsuite"),
+    ids=lambda x: x if isinstance(x, str) else x.name,
+)
 def test_every_environment_of_gymnax_fits(algo, name):
     """Traced, not run: shapes and dtypes agree from reset to replay and update. Continuous actions
     are refused."""

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 
 PPO = {
@@ -33,7 +34,8 @@ PPO_PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "settings", "visited"), PPO_PROBES,
+@pytest.mark.parametrize(("name", "settings", "visited"), family(
+    PPO_PROBES, ["truncated-only"]),
                          ids=lambda x: x if isinstance(x, str) else "")
 def test_ppo_learns_probes(learn, name, settings, visited):
     algo, agent, known, metrics = learn(jf.PPO(**PPO | settings), f"probe/{name}", 20_000)
@@ -71,7 +73,8 @@ ADVANTAGE_PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "name", "settings"), ADVANTAGE_PROBES,
+@pytest.mark.parametrize(("cls", "name", "settings"), family(
+    ADVANTAGE_PROBES, 1),
                          ids=lambda x: getattr(x, "name", None))
 def test_advantage_actor_critics(learn, cls, name, settings):
     common = A2C if cls is jf.A2C else IMPALA
@@ -144,8 +147,16 @@ PQN_PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("cls", "name", "settings"), DQN_PROBES + PQN_PROBES,
-                         ids=lambda x: getattr(x, "name", None))
+# By default: replay, quantiles and rollouts in order, and priorities with windows.
+FIRST = ((jf.DQN, "masked"), (jf.QRDQN, "truncated-only"), (jf.PQN, "truncated-only"))
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "settings"),
+    family(DQN_PROBES + PQN_PROBES, lambda cls, name, settings: (cls, name) in FIRST or (
+        name == "truncated-only" and settings.get("num_steps") == 2)),
+    ids=lambda x: getattr(x, "name", None),
+)
 def test_value_based_algorithms_learn_probes(learn, cls, name, settings):
     common = PQN if cls is jf.PQN else DQN
     steps = ONE_STEPS if settings is ONE else 20_000
@@ -161,7 +172,7 @@ def test_value_based_algorithms_learn_probes(learn, cls, name, settings):
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
-@pytest.mark.parametrize("cls", [jf.DQN, jf.QRDQN])
+@pytest.mark.parametrize("cls", family([jf.DQN, jf.QRDQN], 1))
 def test_munchausen_learns_soft_values(learn, cls):
     """The fixed point by hand, on a probe whose episodes last one step: Q(a) = r(a) + alpha
     clip(tau log pi(a))."""
@@ -186,6 +197,7 @@ def test_rainbow_finds_the_action(learn):
     assert all(np.isfinite(x).all() for x in metrics.values())
 
 
+@pytest.mark.matrix("test_value_based_algorithms_learn_probes")
 def test_dqn_bootstraps_through_stacked_frames(learn):
     """Two frames of a step counter: replay rebuilds the stacks that acting saw."""
     algo, agent, _, _ = learn(jf.DQN(**DQN), "probe/reward-at-end", 16_000, stack=2)
@@ -205,8 +217,9 @@ class Flatten(nn.Module):
 
 @pytest.mark.parametrize(
     ("cls", "settings"),
-    [(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [
+    family([(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [
         (cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
+           lambda cls, settings: settings or cls is not jf.DQN),
 )
 def test_a_users_network_sees_one_batch_axis(cls, settings):
     common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.common.normalize import normalize_obs, normalized
 from jaxrl_fast.algorithms.ppo import Rows, Steps
@@ -134,7 +135,9 @@ def reference_step(params, grads, moments, rate, clip, eps, step):
     return jax.tree.unflatten(structure, [x.astype(np.float32) for x in out]), moments, norm
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", family(VARIANTS, [
+    "discrete", "squashed box, recomputed advantages",
+    "shared, neither value clipping nor normalisation"]))
 def test_two_updates_equal_a_reference_written_by_hand(variant, key, clock):
     settings, action = VARIANTS[variant]
     discrete = isinstance(action, Discrete)
@@ -230,7 +233,9 @@ TOLD_BY_OTHERS = ("discrete", "box, normalised", "multi-discrete, shared",
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH])
+    "case", family(
+        [pytest.param(x, marks=pytest.mark.slow) if x in TOLD_BY_OTHERS else x for x in FRESH],
+        ["masked, normalised"]))
 def test_the_first_minibatch_has_ratio_one(case, compiled):
     """Also after several iterations, when the observation statistics have moved."""
     name, settings = FRESH[case]
@@ -415,6 +420,7 @@ def test_sizes_and_spaces_that_do_not_fit_are_refused():
         dataclasses.replace(BASE, network="cnn").bind(EnvSpec("x", Box(-1, 1, (2,)), Discrete(2)))
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_is_a_vmap_and_one_compile")
 def test_float_settings_are_leaves_that_can_be_swept(key, clock):
     """One compiled update, three learning rates, three different steps."""
     spec = EnvSpec("x", Box(-9, 9, (OBS,)), Discrete(2))

@@ -92,6 +92,7 @@ def test_train_by_names_is_the_run_of_the_command_line(whole_preset, tmp_path, r
     assert run.env_steps == 64
 
 
+@pytest.mark.matrix("test_train_by_names_is_the_run_of_the_command_line")
 def test_plan_and_sweep_take_the_whole_preset(whole_preset, tmp_path):
     assert jf.plan("ppo", "CartPole-v1").config.total_steps == 64
     found = jf.sweep("ppo", "CartPole-v1", grid={"algo.discount": [0.9, 0.99]},

@@ -101,6 +101,7 @@ def test_the_learner_gets_the_divided_reward(algo, compiled):
                for a, b in zip(*map(jax.tree.leaves, (ours, raw)), strict=True))
 
 
+@pytest.mark.matrix("test_a_plain_loop_over_all_steps_gives_the_same")
 def test_large_rewards_learn_as_small_ones(learn):
     """Bit for bit: the scale is a power of two. Without it one value loss of 10^6 drowns the
     policy's gradient."""

@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.engine import iteration, rollout
@@ -93,7 +94,7 @@ def test_the_defaults_equal_the_preset(load, name, environment):
     assert single.total_steps == find_preset(name, environment).run["total_steps"]
 
 
-@pytest.mark.parametrize(("name", "environment"), PROGRAMS.items())
+@pytest.mark.parametrize(("name", "environment"), family(PROGRAMS.items(), ["dqn"]))
 def test_the_parameters_begin_alike(load, name, environment, key, compiled):
     """Weights are orthogonal with the same gains, biases are zero."""
     single = load(name)[0](jf.make(environment))
@@ -216,6 +217,7 @@ def test_dqn_learns_the_same_from_the_same_batches(load, max_grad_norm, key, rng
     assert moved(params, learner.params) > 0.01
 
 
+@pytest.mark.matrix("test_dqn_learns_the_same_from_the_same_batches")
 def test_dqn_acts_the_same(load, key, clock, rng):
     single = load("dqn")[0](jf.make("CartPole-v1"), hidden=(8,))
     algo = library(single).bind(single.env.spec)
@@ -236,6 +238,7 @@ def test_dqn_acts_the_same(load, key, clock, rng):
         assert float(single.epsilon(t)) == pytest.approx(float(ours), abs=1e-6)
 
 
+@pytest.mark.matrix("test_dqn_learns_the_same_from_the_same_batches")
 def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, rng):
     SAC, module = load("sac")
     single = SAC(jf.make("Pendulum-v1"), hidden=(8, 8), learning_rate=0.02, batch_size=ROWS,
@@ -268,6 +271,7 @@ def test_sac_learns_the_same_from_the_same_batches_and_noise(load, key, clock, r
     assert moved(params["policy"]["log_alpha"], learner[0]["policy"]["log_alpha"]) > 0.01
 
 
+@pytest.mark.matrix("test_dqn_learns_the_same_from_the_same_batches")
 def test_sac_acts_the_same(load, key, clock, rng):
     SAC, module = load("sac")
     single = SAC(jf.make("Pendulum-v1"), hidden=(8,))

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 
 PROGRAMS = {"ppo": "CartPole-v1", "dqn": "CartPole-v1", "sac": "Pendulum-v1"}
 
@@ -49,7 +50,8 @@ def test_the_replay_hands_out_the_newest_rows(load, name):
     assert set(np.asarray(single.sample(replay, 5, jax.random.key(0)).reward)) == {2, 3, 4, 5}
 
 
-@pytest.mark.parametrize(("name", "steps"), [("ppo", 1024), ("dqn", 1200), ("sac", 600)])
+@pytest.mark.parametrize(("name", "steps"), family(
+    [("ppo", 1024), ("dqn", 1200), ("sac", 600)], ["ppo"]))
 def test_the_program_runs(single_files, name, steps, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"{name}.py", "--total-steps", str(steps), "--seed", "1"])
     runpy.run_path(str(single_files / f"{name}.py"), run_name="__main__")

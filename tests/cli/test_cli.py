@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
@@ -156,6 +157,7 @@ def test_config_repeats_the_run_bit_for_bit(first, run_cli, tmp_path):
     assert not (out / "tensorboard").exists()
 
 
+@pytest.mark.matrix("test_config_repeats_the_run_bit_for_bit")
 def test_config_with_flags_and_a_population(first, run_cli, tmp_path):
     out = tmp_path / "two"
     code, printed, _ = run_cli(
@@ -183,6 +185,7 @@ REPLAY = ["--algo.buffer-size", "256", "--algo.learning-starts", "32", "--algo.b
           "--algo.hidden", "8"]
 
 
+@pytest.mark.matrix("tests/algorithms/test_games.py::test_two_iterations_on_minatar")
 def test_rainbow_plays_minatar(run_cli, tmp_path):
     """The preset's Rainbow but for its sizes: warm-up, updates by priority, one evaluation."""
     flags = ["--algo.num-envs", "4", "--algo.num-atoms", "5", *REPLAY, "--eval-every", "0",
@@ -244,7 +247,7 @@ ON_THE_HOST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", ON_THE_HOST)
+@pytest.mark.parametrize("what", family(ON_THE_HOST, ["dqn gym:CartPole-v1"]))
 def test_environments_on_the_host(what, run_cli, tmp_path):
     """Train, go on, evaluate, and the picture of where the time went."""
     out = tmp_path / "run"
@@ -316,6 +319,7 @@ class Plain(jf.PPO):
 """
 
 
+@pytest.mark.matrix("test_a_module_of_the_user")
 def test_a_network_of_the_user_and_a_file_without_future_annotations(run_cli, tmp_path,
                                                                      monkeypatch):
     (tmp_path / "cli_own_module.py").write_text(OWN)

@@ -41,6 +41,8 @@ def run(line: str, folder: Path, cache: Path) -> tuple[list[int], set[str], str]
     return [int(x) for x in last.split()], {p.name for p in cache.glob("*-cache")}, "\n".join(text)
 
 
+@pytest.mark.matrix(
+    "tests/engine/test_programs.py::test_compiled_programs_are_kept_in_the_users_folder")
 def test_a_second_process_in_another_folder_hits_the_cache(tmp_path):
     cache = tmp_path / "cache"
     (code, hits, _), made, text = run(f"compile {SETTINGS}", tmp_path / "first", cache)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.errors import ConfigError
@@ -95,10 +96,10 @@ def value(run) -> float:
     )
 
 
-@pytest.mark.parametrize(("data", "fraction", "expected"), [
+@pytest.mark.parametrize(("data", "fraction", "expected"), family([
     ("tens", 1.0, (9.0, 10.5)), ("tens", 0.5, (4.5, 6.5)), ("tens", 0.0, (1.2, 6.0)),
     ("shuffled", 0.5, (4.5, 6.5)),
-])  # fmt: skip
+], lambda data, fraction, expected: fraction == 0.5))  # fmt: skip
 def test_mixed_runs_learn_from_both_parts(kept, data, fraction, expected):
     """The data's steps gave ten times what the environment does."""
     algo = jf.DQN(num_envs=4, hidden=(16,), learning_starts=64, buffer_size=2_000,
@@ -151,7 +152,8 @@ def test_offline_from_the_command_line(kept, run_cli, tmp_path, switch):
 
 
 @pytest.mark.parametrize(
-    "selection", [jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=40), jf.Halving(2)])
+    "selection", family(
+        [jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=40), jf.Halving(2)], 1))
 def test_offline_members_are_selected_by_their_evaluations(kept, selection):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000)
     rates = {"algo.learning_rate": [1e-4, 1e-3, 1e-2, 1e-1]}
@@ -167,6 +169,7 @@ def test_offline_members_are_selected_by_their_evaluations(kept, selection):
         jf.train(algo, jf.make(ENV), 200, **settings | {"eval_every": 0})
 
 
+@pytest.mark.matrix("test_offline_members_are_selected_by_their_evaluations")
 def test_members_of_a_population_share_the_experience(kept):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
     run = jf.train(algo, jf.make(ENV), 200, eval_every=0, eval_episodes=2,
@@ -175,6 +178,7 @@ def test_members_of_a_population_share_the_experience(kept):
     assert np.isfinite(run.eval_return).all() and len(jf.experience(run, 1).store.tree) > 1
 
 
+@pytest.mark.matrix("test_mixed_runs_learn_from_both_parts")
 @pytest.mark.parametrize("fraction", [pytest.param(0.0, marks=pytest.mark.slow), 0.5])
 def test_host_environments_learn_from_experience(tmp_path, fraction):
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000, prioritized=True)
@@ -205,7 +209,7 @@ def without_its_arrays(folder, place):
     return place
 
 
-@pytest.mark.parametrize("data", ["replay", "shuffled"])
+@pytest.mark.parametrize("data", family(["replay", "shuffled"], ["shuffled"]))
 def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
     """Members that differ, and the programs too."""
     folder = str(without_its_arrays(kept / data, tmp_path / data))
@@ -249,6 +253,7 @@ def test_the_suggested_size_fits_with_experience(kept, device_memory):
     assert not plan(20_000).fits and plan(plan(20_000).remedies()["buffer_size"]).fits
 
 
+@pytest.mark.matrix("test_offline_members_are_selected_by_their_evaluations")
 def test_a_halved_run_resumes_in_memory_for_its_members(kept, device_memory, tmp_path):
     """Halving has dropped the others: they are no longer planned."""
     algo, settings = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000), dict(

@@ -36,6 +36,7 @@ def counter():
     counters.register()
 
 
+@pytest.mark.matrix("test_the_command_climbs_and_writes_the_ladder")
 def test_a_rung_is_climbed_until_it_is_solved():
     """Every game of the counter scores above 18: it is solved where it is looked at after the
     hundredth game."""
@@ -45,6 +46,7 @@ def test_a_rung_is_climbed_until_it_is_solved():
     assert found.score >= ladder.SOLVED and heard[:-1] == [None] * (len(heard) - 1)
 
 
+@pytest.mark.matrix("test_the_command_climbs_and_writes_the_ladder")
 def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     clock = itertools.count(0.0, 0.2)  # a look at it takes 0.2 s
     monkeypatch.setattr(ladder, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
@@ -59,6 +61,7 @@ def test_a_rung_is_climbed_for_its_minutes(monkeypatch):
     )
 
 
+@pytest.mark.matrix("test_the_command_climbs_and_writes_the_ladder")
 def test_a_rung_ends_when_its_learning_rate_is_zero():
     settings = SMALL | {"anneal_learning_rate": True}
     falling = dataclasses.replace(EASY, settings=settings, run=dict(horizon=400), solved=1e9)

@@ -33,6 +33,7 @@ def run_tests(folder: Path, file: str) -> None:
         test()
 
 
+@pytest.mark.matrix("test_a_new_project_is_found_by_its_entry_points")
 def test_a_new_algorithm_trains_and_passes_its_tests(place, run_cli):
     code, out, _ = run_cli("new", "algorithm", "fresh_algo")
     assert code == 0 and "jaxrl-fast train fresh_algo CartPole-v1 --import fresh_algo" in out
@@ -44,6 +45,7 @@ def test_a_new_algorithm_trains_and_passes_its_tests(place, run_cli):
     assert "fresh_algo" in ALGORITHMS
 
 
+@pytest.mark.matrix("test_a_new_project_is_found_by_its_entry_points")
 def test_a_new_environment_conforms_and_is_trained(place, run_cli):
     assert run_cli("new", "environment", "fresh-env")[0] == 0
     line = ["train", "ppo", "fresh_env", "--import", "fresh_env", "--algo.hidden", "8", "--out",

@@ -14,6 +14,8 @@ SMALL = ("--algo.num-envs", "4", "--algo.num-steps", "8", "--algo.hidden", "8",
          "--algo.num-epochs", "1", "--total-steps", "1000", "--seconds", "0.02")
 
 
+@pytest.mark.matrix(
+    "tests/profiling/test_measure.py::test_a_traced_program_has_instructions_that_a_profiler_sees")
 def test_the_whole_command(run_cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, err = run_cli("profile", "ppo", "CartPole-v1", *SMALL, "--trace", "traced", "--try",

@@ -75,6 +75,7 @@ def test_nothing_faster_is_kept(cache, tune):
     assert "none of 6 choices is faster" in out and not (cache / "tuned").exists()
 
 
+@pytest.mark.matrix("test_runs_take_the_found_settings_and_keep_them")
 def test_other_numbers_are_taken_if_asked_for(run_cli, cache, tune):
     shuffled = lambda trial: trial.prepared.bound.shuffle == "swap"
     gain = lambda best, trial: 1.2 if shuffled(trial) and not shuffled(best) else 1.0

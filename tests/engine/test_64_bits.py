@@ -9,6 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import ALGORITHMS, ENVIRONMENTS, family
 from jaxrl_fast import tree
 from jaxrl_fast.actors import play
 from jaxrl_fast.engine import iteration
@@ -45,14 +46,14 @@ def wide(shapes):
             for path, x in jax.tree_util.tree_leaves_with_path(shapes) if "64" in str(x.dtype)]
 
 
-@pytest.mark.parametrize("name", tools.SETTINGS)
+@pytest.mark.parametrize("name", family(tools.SETTINGS, [*ALGORITHMS, "rainbow"]))
 def test_every_algorithm_runs_with_64_bits_switched_on(name):
     with jax.enable_x64(True):
         state, new, *rest = traced(tools.algorithm(name), tools.environment(name))
     assert not wide((state.agent.params, new.agent.params, state.episodes, rest))
 
 
-@pytest.mark.parametrize("name", [*NATIVE, *MIXED])
+@pytest.mark.parametrize("name", family([*NATIVE, *MIXED], ENVIRONMENTS))
 def test_every_environment_runs_with_64_bits_switched_on(name):
     with jax.enable_x64(True):
         seen = traced(jf.PPO(**PPO), jf.make(name, time_limit=1, sticky_actions=0.5))

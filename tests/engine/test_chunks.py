@@ -13,9 +13,10 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.engine import grid, programs
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+BOTH = pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def rows_of_a_chunk(monkeypatch):
     return limit
 
 
-@pytest.mark.parametrize(("name", "rows", "seconds"), [
+@pytest.mark.parametrize(("name", "rows", "seconds"), family([
     ("dqn", 64, 1e-9), ("dqn", 64, 1e9), ("dqn", 3, 1e9), ("ppo", 64, 1e-9),
-])  # fmt: skip
+], ["dqn"]))  # fmt: skip
 def test_a_run_is_independent_of_its_chunks(name, rows, seconds, unbroken, rows_of_a_chunk,
                                             tmp_path):
     whole, whole_dir = unbroken(name)
@@ -105,6 +106,7 @@ def test_a_frame_of_a_run(unbroken, modules):
         whole.curve("episode_retrun")
 
 
+@pytest.mark.matrix("test_one_program_from_make_train_is_the_same_run")
 def test_make_train_evaluates_on_its_grid():
     train = jf.make_train(
         tools.algorithm("ppo"), tools.environment(), 640, log_every=64, eval_every=128,
@@ -121,6 +123,7 @@ TRACE, COMPILE = (
     "/jax/core/compile/jaxpr_trace_duration", "/jax/core/compile/backend_compile_duration")
 
 
+@pytest.mark.matrix("test_the_next_run_of_the_same_kind_compiles_nothing")
 @BOTH
 def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     """Twenty chunks of different sizes after the first: nothing is traced or compiled any more."""
@@ -135,7 +138,7 @@ def test_one_trace_and_one_compile_for_all_chunks(name, monkeypatch):
     assert seen[0][0] > before[0] and seen[0][1] > before[1]  # the events are there to be counted
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("ppo", 1), ("dqn", 3)])
+@pytest.mark.parametrize(("name", "seeds"), family([("ppo", 1), ("dqn", 3)], ["ppo"]))
 def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
     """The next run has another seed, learning rate and length."""
     for rate, seed, fresh in ((1e-3, 0, True), (7e-4, 1, False)):
@@ -145,6 +148,8 @@ def test_the_next_run_of_the_same_kind_compiles_nothing(name, seeds):
         assert (compiles[COMPILE] > before) == fresh
 
 
+@pytest.mark.matrix(
+    "tests/engine/test_launches.py::test_a_log_row_has_the_same_numbers_in_both_forms")
 def test_an_unrolled_rollout_is_the_same():
     runs = [tools.train("ppo", total_steps=64, log_every=32, eval_every=0, unroll=unroll)
             for unroll in (1, 3)]

@@ -11,6 +11,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import random
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.streams import evaluation_key
@@ -41,7 +42,7 @@ def test_every_environment_plays_exactly_one_episode(key):
     assert found.finished.all() and 1 <= lengths.min() < 10 and 50 < lengths.max() <= 60
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 def test_the_mean_equals_a_plain_rollouts_mean(name, key):
     """A deterministic probe: the first episode of every environment, step by step on the host."""
     env = jf.make("probe/two-step-credit")
@@ -83,7 +84,7 @@ def test_greedy_and_sampled_play_differ(key):
     assert (play(jax.random.key(2)).ret != greedy.ret).any()
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("name", family(["ppo", "dqn"], ["ppo"]))
 def test_the_logged_score_is_the_current_agents(name):
     """The key depends on the seed and the row alone, and the agent is the one after that row."""
     agents = {}
@@ -100,6 +101,7 @@ def test_the_logged_score_is_the_current_agents(name):
         np.testing.assert_allclose(score, found.ret.mean(), rtol=1e-6)
 
 
+@pytest.mark.matrix("test_the_logged_score_is_the_current_agents")
 def test_the_final_score_uses_eval_episodes(tmp_path):
     session = tools.train(
         "ppo", tmp_path / "run", env=tools.Lengths(longest=1), total_steps=64, eval_episodes=7,

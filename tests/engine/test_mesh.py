@@ -12,6 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import random
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.placement import population_of
@@ -90,8 +91,8 @@ for case in sys.argv[2:]:
 
 @pytest.mark.parametrize(
     "cases",
-    [("prioritized", "both", "physics"),
-     pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)],
+    family([pytest.param(("both",)), pytest.param(("prioritized", "physics")),
+            pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)], 1),
     ids="-".join,
 )
 def test_devices_along_the_environments(cases, tmp_path):

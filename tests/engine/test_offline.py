@@ -11,6 +11,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers.experience import DQN, quick, random_episodes
+from helpers.matrix import family
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import episodes_to_rows, transitions_to_rows
 
@@ -21,7 +22,8 @@ PROBES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "settings", "shuffled"), PROBES, ids=[p[0] for p in PROBES])
+@pytest.mark.parametrize(("name", "settings", "shuffled"), family(
+    PROBES, ["truncated-only"]), ids=[p[0] for p in PROBES])
 def test_dqn_learns_a_probe_from_random_episodes(name, settings, shuffled):
     env = jf.make(f"probe/{name}")
     episodes = random_episodes(env, 256)
@@ -49,6 +51,7 @@ def test_dqn_learns_a_probe_from_random_episodes(name, settings, shuffled):
     assert all(x.shape == (4,) and np.isfinite(x).all() for x in metrics.values())
 
 
+@pytest.mark.matrix("tests/engine/test_chunks.py::test_a_run_is_independent_of_its_chunks")
 def test_log_interval_and_seeds_change_nothing():
     env = jf.make("probe/reward-at-end")
     algo = dataclasses.replace(DQN, batch_size=4, prioritized=True)

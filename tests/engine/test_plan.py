@@ -13,6 +13,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.doctor.quantities import gib
@@ -73,7 +74,8 @@ CASES += [pytest.param(name, 3, "map", marks=pytest.mark.slow)
           for name in ALGORITHMS if name not in ("dqn", "pixels")]
 
 
-@pytest.mark.parametrize("name, seeds, mode", CASES)
+@pytest.mark.parametrize("name, seeds, mode", family(
+    CASES, lambda name, seeds, mode: name == "ppo" or mode == "vmap"))
 def test_the_forecast_equals_xlas_count(name, seeds, mode):
     """Arguments and results of the chunk to 10%; a replay that takes turns also in the
     temporaries."""
@@ -159,10 +161,10 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
 
 @pytest.mark.parametrize(
     "name, seeds, mode, part, expected",
-    [("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}),
+    family([("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}),
      ("prioritized", 1, "map", 0.3, {"buffer_size"}),
      ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
-     ("batches", 1, "map", 0.7, {"batch_size"})],
+     ("batches", 1, "map", 0.7, {"batch_size"})], ["dqn", "ppo"]),
 )  # fmt: skip
 def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_memory):
     # larger than what a smaller buffer would hold

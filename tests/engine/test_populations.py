@@ -17,19 +17,21 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, placement
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.tree import as_float32
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+BOTH = pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 compiles = Counter()
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **_: compiles.update([event]))
 COMPILE = "/jax/core/compile/backend_compile_duration"
 
 
+@pytest.mark.matrix("tests/sweeps/test_sweep.py::test_members_are_the_single_runs")
 @pytest.mark.parametrize("name", ["ppo", pytest.param("dqn", marks=pytest.mark.slow)])
 def test_members_one_after_the_other_are_the_single_runs_bit_for_bit(name, singles,
                                                                      as_users_have_it):
@@ -58,6 +60,7 @@ def test_members_in_one_batch_are_the_single_runs_to_rounding(name):
                                        rtol=1e-4)
 
 
+@pytest.mark.matrix("test_members_in_one_batch_are_the_single_runs_to_rounding")
 def test_members_of_a_run_differ(singles):
     states = [tools.arrays(s.state.agent.params) for s in singles("ppo")]
     assert all((states[0][k] != states[1][k]).any() for k in states[0])
@@ -69,14 +72,15 @@ def quick(fn, *args):
 
 
 # rainbow: noise and a sum tree for each member; apg and es: rollouts of their own in `learn`
+@pytest.mark.matrix("test_a_sweep_is_a_vmap_and_one_compile")
 @pytest.mark.parametrize(
     "name",
-    [
+    family([
         "ppo", "dqn", "es",
         *(pytest.param(x, marks=pytest.mark.slow) for x in (
             "rainbow", "pqn", "apg", "iqn", "apex", "sac", "td3", "tqc", "crossq", "c51", "qr_dqn",
             "ars")),
-    ],
+    ], ["es"]),
 )  # fmt: skip
 def test_vmap_over_keys_of_make_train(name):
     algo, env = tools.algorithm(name), tools.environment(name)
@@ -117,6 +121,7 @@ def test_a_sweep_is_a_vmap_and_one_compile():
     tools.assert_close(tools.member(params, 3), start)  # without a rate nothing moves
 
 
+@pytest.mark.matrix("test_members_in_one_batch_are_the_single_runs_to_rounding")
 def test_a_sweep_of_learning_rates_from_replay():
     """Each member has a replay and optimizers of its own and the rate that it was given, whoever is
     beside it."""
@@ -230,22 +235,25 @@ for mode in ("map",) if hangs else ("map", "vmap"):
     assert not found, found
     assert "num_partitions=2" in text
     np.savez(f"{sys.argv[1]}/{mode}.npz", **tools.arrays(tools.state(session)))
-    whole = tools.train("dqn", total_steps=tools.HALF, **settings)
-    copy = shutil.copytree(f"{sys.argv[1]}/{mode}", f"{sys.argv[1]}/{mode}-copy")
-    tools.assert_same(tools.state(tools.resume(copy, tools.HALF)), tools.state(whole))
-# two devices, then one for the one member that is left
-rates = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 4e-3]}
-left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(2),
-                   eval_every=0)
-assert len(left.lanes) == len(left.population.devices) == 1 and left.env_steps == 512
+    if "resumed" in sys.argv[2:]:
+        whole = tools.train("dqn", total_steps=tools.HALF, **settings)
+        copy = shutil.copytree(f"{sys.argv[1]}/{mode}", f"{sys.argv[1]}/{mode}-copy")
+        tools.assert_same(tools.state(tools.resume(copy, tools.HALF)), tools.state(whole))
+if "halved" in sys.argv[2:]:  # two devices, then one for the one member that is left
+    rates = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 4e-3]}
+    left = tools.train("ppo", total_steps=512, population=rates, selection=tools.jf.Halving(2),
+                       eval_every=0)
+    assert len(left.lanes) == len(left.population.devices) == 1 and left.env_steps == 512
 """
 
 
-def test_three_members_on_two_devices(tmp_path):
+@pytest.mark.matrix("tests/engine/test_processes.py::test_two_processes_equal_one_with_two_devices")
+@pytest.mark.parametrize("more", family(["", "resumed halved"], 1))
+def test_three_members_on_two_devices(more, tmp_path):
     """Members equal single runs (to rounding: a partitioned program is fused differently), one pads
     the devices, the devices send nothing, a resumed run equals an unbroken one bit for bit, and one
     device can take over."""
-    ended = tools.python(TWO_DEVICES, tmp_path, timeout=280,
+    ended = tools.python(TWO_DEVICES, tmp_path, *more.split(), timeout=280,
                          XLA_FLAGS="--xla_force_host_platform_device_count=2")
     assert ended.returncode == 0, ended.stderr[-3000:]
     settings = dict(total_steps=128, horizon=tools.TOTAL, eval_every=0)

@@ -11,6 +11,7 @@ from test_launches import ON_A_CPU, equations, log_row
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import ALGORITHMS, family
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.errors import ConfigError
@@ -39,10 +40,10 @@ def products(jaxpr, platform: str = "cuda", width: int | None = None) -> collect
                                for e in found if width is None or width in axes(e))
 
 
-@pytest.mark.parametrize(("name", "precision"), [
+@pytest.mark.parametrize(("name", "precision"), family([
     *((name, "bf16") for name in ON_A_CPU), ("ppo", "tf32"), ("dqn", "tf32"), ("ppo", "highest"),
     ("dqn", "highest"),
-])  # fmt: skip
+], lambda name, precision: name in (*ALGORITHMS, "rainbow", "td3")))  # fmt: skip
 def test_a_training_program_holds_no_product_of_unstated_precision(name, precision):
     """Torsos as the setting says; heads, optimizers (Muon), search steps and the sum tree in
     float32."""
@@ -162,6 +163,7 @@ def test_other_precisions_are_refused(value):
         jf.PPO(precision=value)
 
 
+@pytest.mark.matrix("test_older_runs_keep_their_precision")
 def test_a_run_names_the_precision_in_force(tmp_path):
     run = tools.train(tools.algorithm("ppo", precision="bf16"), tmp_path / "run", total_steps=64,
                       eval_every=0)

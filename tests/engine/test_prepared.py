@@ -79,6 +79,7 @@ def test_the_command_line_prepares_once(run_cli, tmp_path):
     assert json.loads((tmp_path / "run" / "config.json").read_text())["run"]["total_steps"] == 256
 
 
+@pytest.mark.matrix("test_the_command_line_prepares_once")
 def test_seeds_in_turn_are_prepared_together(tmp_path):
     env = jf.make("gym:CartPole-v1", vectorization="sync")
     with counted(*WORK) as calls:
@@ -92,6 +93,7 @@ def test_seeds_in_turn_are_prepared_together(tmp_path):
     assert run.env_steps == 128 and (tmp_path / "run" / "seed-1" / "result.json").exists()
 
 
+@pytest.mark.matrix("test_the_command_line_prepares_once")
 def test_a_sweep_builds_each_configuration_once(tmp_path):
     settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, eval_episodes=2, eval_every=0,
                     devices=1)
@@ -100,6 +102,7 @@ def test_a_sweep_builds_each_configuration_once(tmp_path):
     assert found.final.shape == (2, 1) and (calls["build"], calls["prepare"]) == (2, 1)
 
 
+@pytest.mark.matrix("test_the_command_line_prepares_once")
 def test_experience_is_read_once_for_all_members(tmp_path):
     algo, env = (
         jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=2_000),

@@ -170,6 +170,7 @@ def test_processes_that_differ_are_refused_by_all(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.matrix("test_processes_that_differ_are_refused_by_all")
 def test_an_error_of_the_first_ends_all(tmp_path):
     (tmp_path / "file").write_text("")
     found = ends(together(CLI, *TRAIN, "1280", "--out", str(tmp_path), given=FLAGS))

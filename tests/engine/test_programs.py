@@ -18,13 +18,14 @@ from jax import export
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import runtime
 from jaxrl_fast.engine import iteration, programs
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.placement import plan_population
 from jaxrl_fast.engine.prepared import prepare
 
-BOTH = pytest.mark.parametrize("name", ["ppo", "dqn"])
+BOTH = pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 ONE = pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 KEY = jax.eval_shape(lambda: jax.random.key(0))
 
@@ -61,13 +62,14 @@ def callbacks(traced_program) -> list[str]:
 
 
 @BOTH
-@pytest.mark.parametrize("members", [1, 3])
+@pytest.mark.parametrize("members", family([1, 3], [3]))
 @pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_any_program(name, members):
     for program in traced(name, members=members).values():
         assert program is None or callbacks(program) == []
 
 
+@pytest.mark.matrix("test_no_callback_in_any_program")
 @BOTH
 @pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_make_train(name):
@@ -239,6 +241,7 @@ def test_float_settings_and_the_horizon_are_arguments(name):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.matrix("test_a_chunk_of_a_population_lowers_for_every_platform")
 @ONE
 @pytest.mark.usefixtures("every_platform")
 def test_the_run_lowers_for_every_platform(name):
@@ -293,6 +296,7 @@ assert re.search(hlo.CALLBACKS, calls.lower(jnp.ones(2)).as_text())
 """
 
 
+@pytest.mark.matrix("tests/engine/test_processes.py::test_two_processes_equal_one_with_two_devices")
 def test_a_population_on_two_gpus_sends_nothing(tmp_path):
     """XLA gets one module for CUDA, without collectives or callbacks. `gpu_aot` compiles it."""
     scripts = str(Path(__file__).resolve().parents[2] / "scripts")

@@ -11,6 +11,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs
+from helpers.matrix import family
 from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.envs import registry
@@ -51,6 +52,7 @@ def _compared(name: str, lanes: int, steps: int, **settings) -> int:
     return ends
 
 
+@pytest.mark.matrix("tests/testing/test_check_atari.py::test_six_games_equal_ale_on_every_frame")
 def test_a_game_equals_ales_and_is_cut_alike():
     ends = _compared("Breakout", 3, 8, episodic_life=True, max_num_frames_per_episode=14)
     assert ends == 6
@@ -121,7 +123,7 @@ def test_a_sticky_action_replaces_fire_at_the_start():
 @pytest.mark.parametrize(
     "shape", [(84, 84), (42, 42), (84, 42), (105, 80), (70, 40), (210, 160), (63, 97)]
 )
-@pytest.mark.parametrize("grayscale", [True, False])
+@pytest.mark.parametrize("grayscale", family([True, False], [True]))
 def test_pictures_equal_ales_bit_by_bit(shape, grayscale):
     from ale_py.vector_env import AtariVectorEnv
 
@@ -180,6 +182,7 @@ def test_evaluations_play_whole_games_with_their_own_rewards():
     assert picture.shape == (420, 640, 3) and len(np.unique(picture.reshape(-1, 3), axis=0)) > 6
 
 
+@pytest.mark.matrix("tests/testing/test_check_atari.py::test_six_games_equal_ale_on_every_frame")
 def test_vmap_adds_lanes():
     env = _starts()
     state, _ = env.init(jax.random.key(0), 2)

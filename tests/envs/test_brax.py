@@ -29,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("error:Brax System")  # the adapter keep
 PENDULUM = "brax/inverted_pendulum"
 
 
+@pytest.mark.matrix("tests/test_floors.py::test_a_native_run_imports_nothing_heavy")
 def test_brax_is_imported_late_and_quietly(tmp_path):
     code = (
         "import sys; import jaxrl_fast as jf; rows = jf.list_environments();"
@@ -250,6 +251,7 @@ def test_one_iteration_of_ppo():
     )
 
 
+@pytest.mark.matrix("test_the_adapter_steps_and_draws_as_brax_does")
 def test_a_brax_environment_conforms():
     report = check_env(jf.make(PENDULUM, episode_length=24), num_envs=4)
     assert (

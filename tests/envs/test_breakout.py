@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast.envs import registry
 
 NUM_ENVS, NUM_STEPS = 100, 1000
@@ -25,7 +26,7 @@ def to_gymnax(theirs, state):
     return jax.tree.map(lambda x, y: x.astype(y.dtype), filled, like)
 
 
-@pytest.mark.parametrize("minimal", [True, False])
+@pytest.mark.parametrize("minimal", family([True, False], [True]))
 def test_native_breakout_equals_gymnax_step_by_step(minimal):
     settings = {"use_minimal_action_set": minimal, "max_steps_in_episode": 300}
     ours = registry.make("Breakout-MinAtar", **settings)
@@ -65,6 +66,7 @@ def test_native_breakout_equals_gymnax_step_by_step(minimal):
     assert cleared.max() >= 25, cleared.max()
 
 
+@pytest.mark.matrix("test_native_breakout_equals_gymnax_step_by_step")
 def test_first_observations_equal_gymnax():
     ours, theirs = registry.make("Breakout-MinAtar"), registry.make("gymnax:Breakout-MinAtar")
     sets = [{np.asarray(o).tobytes() for o in e.init(jax.random.key(0), 32)[1]}

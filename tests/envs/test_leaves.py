@@ -87,6 +87,7 @@ def changes(name, settings, leaves, steps=20):
     return {leaf: np.abs(x - obs[0]).max() for leaf, x in zip(leaves, obs[1:], strict=True)}
 
 
+@pytest.mark.matrix("tests/envs/test_physics.py::test_leaves_read_in_nested_programs_are_found")
 def test_leaves_of_springs():
     moved = changes("brax/inverted_pendulum", {"backend": "spring"}, DRIVEN, steps=5)
     assert min(moved.values()) > 1e-3, moved

@@ -39,7 +39,7 @@ def test_actions_outside_of_the_box_of_gymnax():
     within."""
     for name in ("Reacher-misc", "gymnax:MountainCarContinuous-v0"):
         env = registry.make(name)
-        state, _ = env.init(jax.random.key(0), 3)
+        state, _ = jax.jit(env.init, static_argnums=1)(jax.random.key(0), 3)
         most = jnp.broadcast_to(env.spec.action.bounds()[1], (3, *env.spec.action.shape))
         noise = jax.random.split(jax.random.key(1), 3)
         play = jax.jit(functools.partial(checked_transition, env, noise, state))
@@ -130,6 +130,7 @@ def test_render_draws_a_picture_of_several_colours(name):
     assert not np.array_equal(picture, env.render(moved))
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_of_the_environment")
 def test_sweep_over_physics_changes_the_motion():
     env = registry.make("CartPole-v1")
     swept = jax.tree.map(lambda x: jnp.float32(x), env)

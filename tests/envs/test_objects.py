@@ -266,6 +266,8 @@ def test_a_name_calls_only_environments(name):
         registry.make(name)
 
 
+@pytest.mark.matrix(
+    "tests/runs/test_config_json.py::test_a_run_with_a_network_of_a_space_is_saved_loaded_and_resumed")
 def test_a_run_with_an_object_is_loaded_and_resumed(tmp_path):
     algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
     jf.train(algo, jf.make(lambda: Walk(4)), 32, out=tmp_path / "run", eval_episodes=2,

@@ -266,9 +266,12 @@ def test_a_termination_wins_over_a_truncation_in_the_same_step():
     both = Batched(found=lambda s, a: (s, Outcome(jnp.zeros((4, 2)), yes * 1.0, yes, yes)))
     single = Mine(found=lambda s, a: (s, OBS, ONE, True, True))
     for env in (both, single, wrappers.TimeLimit(both, 1), wrappers.ActionRepeat(both, 2)):
-        state, _ = env.init(jax.random.key(0), 4)
-        noise = jax.tree.map(lambda x: x[0], env.draw(jax.random.key(0), 1, 4, jnp.int32(0)))
-        outcome = env.step(noise, state, jnp.zeros(4, jnp.int32))[2]
+        def step(key, env=env):
+            state, _ = env.init(key, 4)
+            noise = jax.tree.map(lambda x: x[0], env.draw(key, 1, 4, jnp.int32(0)))
+            return env.step(noise, state, jnp.zeros(4, jnp.int32))[2]
+
+        outcome = jax.jit(step)(jax.random.key(0))
         assert outcome.terminated.all() and not outcome.truncated.any()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers.ball import Ball, ToyEnv, toy
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration as iterate
 from jaxrl_fast.engine import rollout
@@ -50,13 +51,13 @@ def play(env, actions, key=0, t=0, jit=True):
 
 @pytest.mark.parametrize(
     "env",
-    [
+    family([
         toy(),
         toy(resets="every_step"),
         toy(reset_pool=7, randomized=MASS, randomize_warmup=3),
         wrappers.wrap(toy(randomized=MASS), action_repeat=2, sticky_actions=0.3, time_limit=7,
                       reward_scale=0.5),
-    ],
+    ], lambda env: "TimeLimit" in repr(env)),
     ids=["pool", "every step", "randomised", "wrapped"],
 )
 def test_physics_environments_conform(env):
@@ -282,8 +283,8 @@ def test_a_curriculum_opens_the_range():
 
 
 @pytest.mark.parametrize("algo",
-                         [jf.PPO(num_envs=4, num_steps=2, num_minibatches=1),
-                          jf.OpenES(directions=2, num_steps=2)])
+                         family([jf.PPO(num_envs=4, num_steps=2, num_minibatches=1),
+                          jf.OpenES(directions=2, num_steps=2)], 1))
 def test_a_run_begins_with_its_curriculum(algo):
     """The first episodes begin at t = 0, new ones at their own iteration; evaluations see the whole
     range."""
@@ -511,6 +512,7 @@ def test_a_rollout_of_one_step_and_of_several():
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), got, want)
 
 
+@pytest.mark.matrix("test_a_rollout_of_one_step_and_of_several")
 def test_iterations_drawn_ahead():
     """Several iterations' pools in one draw: the numbers are those of one draw an iteration."""
     env = toy(reset_pool=1, episode_length=3, randomized=MASS)
@@ -530,6 +532,7 @@ def test_iterations_drawn_ahead():
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.matrix("test_a_run_begins_with_its_curriculum")
 def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
     @tree.settings
     class Growing(probes.TruncatedOnly):

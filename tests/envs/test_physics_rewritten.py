@@ -55,6 +55,7 @@ def test_a_rewritten_loop_holds_no_scatters_small_products_or_work_on_constants(
     assert "scatter" in str(loop(each)) and "scatter" not in text
 
 
+@pytest.mark.matrix("tests/envs/test_brax.py::test_the_adapter_steps_and_draws_as_brax_does")
 @pytest.mark.parametrize("backend",
                          ["positional", pytest.param("generalized", marks=pytest.mark.slow)])
 def test_brax_steps_the_same(backend, both_forms):

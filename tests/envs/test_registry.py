@@ -10,6 +10,7 @@ import sys
 import jax
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
@@ -196,8 +197,8 @@ def test_the_error_without_gymnax_names_the_package_to_install(modules):
 
 @pytest.mark.parametrize(
     "name, settings",
-    [("gymnax:Acrobot-v1", {}), ("Reacher-misc", {}),
-     ("brax/inverted_pendulum", {"randomize": "actuator.gear=0.8:1.2", "reset_pool": 3})],
+    family([("gymnax:Acrobot-v1", {}), ("Reacher-misc", {}),
+     ("brax/inverted_pendulum", {"randomize": "actuator.gear=0.8:1.2", "reset_pool": 3})], 2),
 )  # fmt: skip
 def test_make_within_a_trace(name, settings, monkeypatch):
     """Cached objects outlive the trace: no part of them may belong to it. The caches are empty

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.envs import wrappers
 from jaxrl_fast.envs.resets import EveryStep, Frozen, Noise, OnEnd, Pool, Resets
@@ -86,7 +87,7 @@ STRATEGIES = [EveryStep(), OnEnd(), Pool(), Pool(3), Pool(1000)]
 ENDS = np.array([[0, 1, 1], [0, 0, 1], [1, 0, 1], [0, 0, 0], [1, 1, 1]] * 4)
 
 
-@pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("resets", family(STRATEGIES, 3), ids=repr)
 def test_every_strategy_of_resets_conforms(resets):
     assert check_env(wrappers.TimeLimit(Lottery(resets), 20), num_envs=6,
                      num_steps=60).random_resets
@@ -135,7 +136,7 @@ def test_frozen_environments_restart_from_their_starts():
         assert seen[0, b] != starts[1][b, 0]
 
 
-@pytest.mark.parametrize("resets", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("resets", family(STRATEGIES, 3), ids=repr)
 def test_a_curriculum_of_starts_gets_the_iteration(resets):
     for t, low in ((0, 0), (4, 4), (2**31 - 1, 10)):
         seen = play(wrappers.TimeLimit(Lottery(resets), 30), ENDS, t=t)

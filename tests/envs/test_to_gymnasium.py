@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.envs.api import Env, checked_transition
 from jaxrl_fast.envs.export.spaces import to_space
@@ -114,7 +115,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("name", CHECKED)
+@pytest.mark.parametrize("name", family(CHECKED, ["CartPole-v1", "Pendulum-v1", "probe/masked"]))
 def test_gymnasium_check_env(name):
     env = jf.to_gymnasium(jf.make(name, **CHECKED[name]))
     with warnings.catch_warnings():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.envs import registry, wrappers
@@ -177,7 +178,7 @@ LASTING = {
 }
 
 
-@pytest.mark.parametrize("make", LASTING.values(), ids=LASTING)
+@pytest.mark.parametrize("make", family(LASTING.values(), 2), ids=LASTING)
 def test_lasting_state_outlives_episodes_in_every_wrapper(make):
     """Episodes of two steps: the count goes on, also to where the next observation is made; all
     else begins anew."""

@@ -66,6 +66,7 @@ def test_a_calibration_has_the_programs_of_the_run_and_short_rows():
     assert short_rows(algo, env, short) == 100  # the run's own
 
 
+@pytest.mark.matrix("tests/cli/test_forecast.py::test_a_forecast_here")
 def test_a_calibration_of_a_real_run(monkeypatch, tmp_path):
     algo = jf.DQN(num_envs=2, hidden=(8,), buffer_size=1000, learning_starts=200)
     env = jf.make("CartPole-v1")

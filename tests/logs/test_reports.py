@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
@@ -82,10 +83,10 @@ def means(row):
     return {name: row.get(name) for name in WANTED}
 
 
-@pytest.mark.parametrize(("algo", "env"), [
+@pytest.mark.parametrize(("algo", "env"), family([
     (PPO, Device()), (DQN, jf.make(Host)), pytest.param(DQN, Device(), marks=pytest.mark.slow),
     pytest.param(PPO, jf.make(Host), marks=pytest.mark.slow),
-])  # fmt: skip
+], 1))  # fmt: skip
 def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
     steps = 400
     run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run",
@@ -105,6 +106,7 @@ def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
     assert run.curve("success_end")[1][-1] == 1
 
 
+@pytest.mark.matrix("test_every_row_of_a_run_holds_the_reports")
 def test_members_and_make_train_log_their_own_reports():
     train = jf.make_train(PPO, Device(), 160, log_every=80)
     found = jax.jit(train)(jax.random.key(0))[1]
@@ -113,6 +115,7 @@ def test_members_and_make_train_log_their_own_reports():
     assert run.curve("scale")[1][-1].tolist() == [1, 3]
 
 
+@pytest.mark.matrix("test_every_row_of_a_run_holds_the_reports")
 def test_through_wrappers_and_whole_rollouts():
     env = jf.make(Device(), action_repeat=2, sticky_actions=0.1, reward_scale=2.0)
     metrics = jax.jit(jf.make_train(PPO, env, 80))(jax.random.key(0))[1]
@@ -309,6 +312,7 @@ class Renames(gymnasium.Env):
         )
 
 
+@pytest.mark.matrix("test_every_row_of_a_run_holds_the_reports")
 def test_report_names_survive_a_resume(tmp_path):
     gymnasium.register("JaxrlFastRenames-v0", entry_point=lambda **_: Renames(),
                        max_episode_steps=8)

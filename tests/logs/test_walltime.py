@@ -8,6 +8,7 @@ import pytest
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import host_episodes, plan_grid
 from jaxrl_fast.logs.progress import ProgressSink
@@ -70,7 +71,7 @@ def test_shares_sum_to_one():
     assert found["time_learner_updates"] == 1.5 / 8 and found["time_learner_writes"] == 0.5 / 8
 
 
-@pytest.mark.parametrize("where", ["device", "host"])
+@pytest.mark.parametrize("where", family(["device", "host"], ["host"]))
 def test_a_run_logs_its_time_shares(where, tmp_path):
     """Rows' steps over rows' seconds are the result's speed, its parts are the whole, and resumed
     runs add up."""

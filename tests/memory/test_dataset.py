@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import (
@@ -90,7 +91,7 @@ def check(window, episodes, n_step: int, stack: int, final: bool):
             assert window.boot_obs[b].tolist() == frames(number + steps)
 
 
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], [PrioritizedMemory]))
 @pytest.mark.parametrize(("n_step", "stack", "envs", "final"),
                          [(1, 1, 1, True), (3, 1, 2, False), (2, 3, 3, True)])
 def test_windows_of_episodes_equal_brute_force(cls, n_step, stack, envs, final, rng):

@@ -12,6 +12,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers.experience import DQN, ZERO, numbered, random_episodes, same
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import (
@@ -28,7 +29,7 @@ from jaxrl_fast.memory import (
 )
 
 
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], [PrioritizedMemory]))
 def test_mixed_batches_have_both_parts(cls):
     own, data = cls(200, 1, 2, 12), hold(cls(200, 1, 2, 5), numbered(1000, 9))
     memory = mix(own, data, 0.25)
@@ -38,8 +39,8 @@ def test_mixed_batches_have_both_parts(cls):
     )
     online = fill(memory.online, numbered(0, 20))
     seen = set()
-    plans = memory.plan(jax.random.key(0), 30, jnp.int32(online.w), ZERO)
-    windows, handles = jax.jit(jax.vmap(memory.fetch, (None, 0)))(online.store, plans)
+    windows, handles = jax.jit(lambda key, store, w: jax.vmap(memory.fetch, (None, 0))(
+        store, memory.plan(key, 30, w, ZERO)))(jax.random.key(0), online.store, jnp.int32(online.w))
     action = np.asarray(windows.action)
     assert action.shape == (30, 12) and (action[:, :9] < 1000).all()
     real = np.asarray(windows.weight) > 0
@@ -53,7 +54,7 @@ def test_mixed_batches_have_both_parts(cls):
     same(after, expected)
 
 
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], [PrioritizedMemory]))
 def test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam(cls):
     memory = cls(60, 1, 2, 512, 2)
     start = fill(memory, numbered(0, 10))
@@ -66,7 +67,8 @@ def test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam(cls):
     add = jax.jit(warm.add)
     for t in range(6):
         mem = add(mem, jax.tree.map(lambda x, t=t: jnp.asarray(x[t : t + 1]), fresh), jnp.int32(t))
-    window, _ = warm.fetch(mem, tree.take(warm.plan(jax.random.key(0), 1, jnp.int32(6), ZERO), 0))
+    window, _ = jax.jit(lambda key, mem: warm.fetch(mem, tree.take(
+        warm.plan(key, 1, jnp.int32(6), ZERO), 0)))(jax.random.key(0), mem)
     real = np.asarray(window.weight) > 0
     action, boot, steps = (np.asarray(x)[real]
                            for x in (window.action, window.boot_obs[:, 0], window.steps))
@@ -106,6 +108,7 @@ class MixedDQN(jf.DQN):
         return memory if self.data is None else mix(memory, self.data)
 
 
+@pytest.mark.matrix("test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam")
 def test_experience_of_a_run_in_groups_is_one_memory():
     """Environments side by side again, and every leaf of the tree where its row is."""
     env = jf.make("probe/constant-reward")
@@ -125,6 +128,7 @@ def test_experience_of_a_run_in_groups_is_one_memory():
     assert kept.store.top == state.top.max() and rows_of(kept).reward.shape == (25, 4)
 
 
+@pytest.mark.matrix("test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam")
 def test_a_prioritized_run_starts_from_data_of_another_exponent():
     """A run's exponents are traced, each member's own; the memory that it returns knows them."""
     env = jf.make("probe/constant-reward")
@@ -149,6 +153,8 @@ def test_a_prioritized_run_starts_from_data_of_another_exponent():
         np.testing.assert_allclose(found, 4.0**alpha, rtol=1e-4)
 
 
+@pytest.mark.matrix(
+    "tests/memory/test_prioritized_memory.py::test_rows_without_an_actor_get_the_largest_priority")
 def test_windows_without_an_actor_get_the_largest_priority():
     """Windows of the last rows of a run's replay come to life with the first rows of the next
     run."""
@@ -171,6 +177,7 @@ def test_windows_without_an_actor_get_the_largest_priority():
     assert state.top == pytest.approx(31.5)
 
 
+@pytest.mark.matrix("test_a_run_starts_from_a_memory_and_no_window_crosses_the_seam")
 def test_online_runs_mix_and_start_from_a_run():
     """The data's rewards are ten times the environment's, so the values tell who was learned
     from."""

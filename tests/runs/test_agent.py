@@ -119,6 +119,7 @@ observations = st.recursive(
 )
 
 
+@pytest.mark.matrix("test_traced_actions_are_in_the_spaces")
 @settings(max_examples=40, deadline=None)
 @given(observations, actions, st.integers(0, 2**16))
 def test_actions_are_in_the_environments_own_space(observation, action, seed):
@@ -168,6 +169,7 @@ def edges(draw: Any) -> tuple[theirs.Box, np.ndarray]:
     )
 
 
+@pytest.mark.matrix("test_traced_actions_are_in_the_spaces")
 @settings(max_examples=200, deadline=None)
 @given(edges())
 def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
@@ -368,6 +370,7 @@ def test_keys_are_checked():
             call()
 
 
+@pytest.mark.matrix("test_traced_actions_are_in_the_spaces")
 def test_a_vector_accepts_an_agents_actions():
     """The real thing: Gymnasium's own vector, and every action in its space."""
     env = jf.make("gym:Blackjack-v1")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from helpers.runs import evaluations
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.errors import UserError
@@ -162,7 +163,7 @@ def readers(which: str, at: int) -> list[str]:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("which", ["json", "last", "best"])
+@pytest.mark.parametrize("which", family(["json", "last", "best"], ["json", "last"]))
 def test_damage_is_named_or_skipped(which, damage, run, made, whole, capsys):
     """Each damage meets each reader and each file, each file each reader; best checkpoints, which
     have the files of the last, every other damage."""

@@ -17,6 +17,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.cli.export import _hints
 from jaxrl_fast.engine.config import RunConfig
@@ -62,7 +63,7 @@ CASES = {
 }
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=family(CASES, ["ppo"]))
 def agent(request) -> jf.Agent:
     name, env, settings = CASES[request.param]
     return new(name, env, **settings)

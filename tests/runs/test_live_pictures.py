@@ -111,6 +111,7 @@ def test_an_interrupted_run_with_pictures_resumes_exactly(shell, unbroken, tmp_p
     tools.assert_same(resumed.state, whole.state)
 
 
+@pytest.mark.matrix("test_without_pictures_or_display_there_are_none")
 def test_nothing_is_written(shell, tmp_path):
     for name, progress in (("with", True), ("without", False)):
         train(out=tmp_path / name, progress=progress, tensorboard=False)
@@ -118,6 +119,7 @@ def test_nothing_is_written(shell, tmp_path):
     assert shell.pictures and files("with") == files("without")
 
 
+@pytest.mark.matrix("test_a_run_is_the_same_with_pictures")
 def test_offline_training_shows_an_episode(shell, tmp_path):
     """Offline training has no environment to show."""
     algo = jf.DQN(num_envs=4, hidden=(8,), learning_starts=64, buffer_size=1_024)

@@ -90,6 +90,7 @@ def test_an_old_run_of_objects_loads_plays_and_resumes(old):
     )
 
 
+@pytest.mark.matrix("test_an_old_run_of_objects_loads_plays_and_resumes")
 def test_an_old_population_resumes_and_gives_experience(old, tmp_path):
     run = jf.resume(old / "dqn", 112, tensorboard=False)
     assert run.env_steps == 112 and np.isfinite(run.eval_return).all()
@@ -100,6 +101,7 @@ def test_an_old_population_resumes_and_gives_experience(old, tmp_path):
     assert jf.train(agent.algo, jf.make("CartPole-v1"), 16, **more).rows
 
 
+@pytest.mark.matrix("test_an_old_run_of_objects_loads_plays_and_resumes")
 def test_a_sweep_is_read_plotted_and_resumed(old, run_cli):
     result = read_sweep(old / "sweep")
     assert (

@@ -22,6 +22,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.errors import RunError
 from jaxrl_fast.runs.checkpoints import errors, store
 from jaxrl_fast.runs.checkpoints.errors import GONE
@@ -59,9 +60,9 @@ def test_on_other_devices(unbroken, tmp_path):
     assert json.loads((out / "config.json").read_text())["run"]["devices"] is None
 
 
-@pytest.mark.parametrize(("name", "seeds"), [
+@pytest.mark.parametrize(("name", "seeds"), family([
     ("ppo", 1), ("ppo", 3), ("rainbow", 1), pytest.param("dqn", 1, marks=pytest.mark.slow),
-])  # fmt: skip
+], 1))  # fmt: skip
 def test_a_checkpoint_without_newer_fields(name, seeds, unbroken, tmp_path, monkeypatch):
     """Written by a version whose running returns were one float32 each (CartPole's have no more to
     them), and whose replay
@@ -105,11 +106,11 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    [
+    family([
         "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
         *(pytest.param(x, marks=pytest.mark.slow)
           for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
-    ],
+    ], ["ppo", "dqn", "rainbow", "apg", "es"]),
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
@@ -286,8 +287,8 @@ def test_a_damaged_checkpoint_is_skipped_and_later_rows_repeated(unbroken, tmp_p
         )
 
 
-@pytest.mark.parametrize("error",
-                         [OSError(5, "Input/output error"), OSError(24, "Too many open files")])
+@pytest.mark.parametrize(
+    "error", family([OSError(5, "Input/output error"), OSError(24, "Too many open files")], 1))
 def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypatch):
     run = tmp_path / "run"
     tools.train("ppo", run, total_steps=tools.HALF, horizon=tools.TOTAL, **EACH)
@@ -383,6 +384,7 @@ def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says
         tools.assert_same(tools.resume(run).state, unbroken("ppo")[0].state)
 
 
+@pytest.mark.matrix("test_two_halves_are_the_whole")
 @pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have_it, tmp_path):
     with as_users_have_it():
@@ -472,6 +474,7 @@ def test_an_end_before_the_current_step_is_refused(half, tmp_path):
     assert (run / "config.json").read_bytes() == before
 
 
+@pytest.mark.matrix("tests/sweeps/test_sweep.py::test_a_stopped_sweep_resumes")
 def test_a_population_resumes_too(tmp_path):
     whole = tools.train("dqn", seeds=3, eval_every=0)
     tools.train("dqn", tmp_path / "run", seeds=3, eval_every=0, total_steps=tools.HALF,

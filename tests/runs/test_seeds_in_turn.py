@@ -671,6 +671,7 @@ def test_the_plan_counts_one_seed(run_cli):
     assert code == 0 and "3 seeds train one after another: memory is for one seed" in out, err
 
 
+@pytest.mark.matrix("test_each_seed_is_the_run_with_that_seed")
 def test_seeds_in_turn_keep_settings_and_start_from(whole, tmp_path):
     settings = dict(actors=2, keep_checkpoints=1, eval_every=32, checkpoint_minutes=1e-9,
                     start_from=whole)
@@ -682,6 +683,7 @@ def test_seeds_in_turn_keep_settings_and_start_from(whole, tmp_path):
     assert len(kept) == 1 and run.eval_return[1] == one.eval_return[0]
 
 
+@pytest.mark.matrix("test_each_seed_is_the_run_with_that_seed")
 def test_replays_are_read_from_the_folder(tmp_path):
     algo = jf.DQN(num_envs=2, num_steps=2, batch_size=8, buffer_size=64, learning_starts=32,
                   hidden=(4,))

@@ -14,6 +14,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.actors import play
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import rollout
@@ -91,12 +92,12 @@ def test_a_diverged_candidate_is_detected(name):
     assert np.isfinite(sink.rows[0].metrics["candidate_return"]).all()
 
 
-@pytest.mark.parametrize(("name", "tested", "said"), [
+@pytest.mark.parametrize(("name", "tested", "said"), family([
     # their returns do not show it
     ("es", False, "observations are not finite at 768 environment steps in member 0"),
     ("ppo", True,
      "observations in an evaluation are not finite at 320 environment steps in member 0"),
-])  # fmt: skip
+], ["ppo"]))  # fmt: skip
 def test_observations_are_named(name, tested, said):
     """No loss needs to see the observations, and an action made of them looks like any other."""
     algo = tools.algorithm(name) if name == "ppo" else tools.algorithm(
@@ -105,6 +106,7 @@ def test_observations_are_named(name, tested, said):
         tools.train(algo, env=tools.Breaks(what="observation", tested=tested, at=11))
 
 
+@pytest.mark.matrix("test_the_non_finite_member_is_named")
 def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
     """The best agents of the others are kept; a loss of the last member ends the run."""
     run, env = tmp_path / "run", tools.Breaks(tested=True)
@@ -120,7 +122,8 @@ def test_a_member_that_breaks_in_evaluations_alone_is_lost(tmp_path):
         tools.train("ppo", env=env, eval_every=0)  # at the end
 
 
-@pytest.mark.parametrize("what", ["observation", "reward"])
+@pytest.mark.matrix("test_observations_are_named")
+@pytest.mark.parametrize("what", family(["observation", "reward"], ["observation"]))
 def test_evaluations_and_make_train_report_non_finite_values(what, key):
     env = tools.Breaks(what=what, tested=True)
     algo = tools.algorithm("dqn").bind(env.spec)
@@ -274,6 +277,7 @@ def test_without_a_checkpoint_the_error_names_none_and_the_best_agent_is_saved(t
     assert not (none / "checkpoints").exists() and len(tools.logged(none)) == 6
 
 
+@pytest.mark.matrix("test_metric_step_and_member_are_named_one_chunk_late")
 def test_the_warm_up_is_checked_too(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(jf.NonFiniteError, match="at 64 environment steps in member 0") as error:

@@ -137,6 +137,7 @@ def test_other_numbers_are_taken_if_allowed_and_named():
     assert not any(one.same_numbers for one in tried[1:])
 
 
+@pytest.mark.matrix("test_numbers_depend_on_program_and_seed")
 def test_loops_donation_and_a_shuffle_train_on():
     """Programs for real: swaps give other numbers, the others the same."""
     measure = Measure(ratio=lambda a, b: (a.call(), b.call(), 2.0)[2])

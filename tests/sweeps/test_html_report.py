@@ -142,6 +142,7 @@ def test_every_column_has_a_meaning():
     assert all(10 < len(text) < 130 and text.endswith(".") for text in MEANINGS.values())
 
 
+@pytest.mark.matrix("test_a_page_of_a_run_has_all_of_it")
 def test_the_page_of_seeds_in_turn_shows_the_one_in_training(tmp_path):
     pages = {}
     look = lambda run, rows: pages.update({run.config.seed: texts(report(tmp_path / "run"))})
@@ -180,6 +181,7 @@ def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     assert (tmp_path / "again/table.csv").read_text() == (tmp_path / "sweep/table.csv").read_text()
 
 
+@pytest.mark.matrix("test_a_page_of_a_sweep")
 def test_the_lineage_of_a_sweep(tmp_path):
     settings = tools.RUN | {"total_steps": 640, "pictures": True}
     pbt = jf.PBT({"algo.learning_rate": "loguniform:1e-4,1e-2"}, every=128, fraction=0.5)

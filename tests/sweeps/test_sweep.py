@@ -16,6 +16,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from helpers.notebook import Shell
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.engine import grid as jf_grid
@@ -63,6 +64,7 @@ def swept(tmp_path_factory):
                  pictures=True)
 
 
+@pytest.mark.matrix("test_the_command_line")
 def test_groups_and_order(swept):
     content = json.loads((swept.path / "sweep.json").read_text())
     assert [p["configurations"] for p in content["parts"]] == [[0, 2, 4], [1, 3, 5]]
@@ -178,6 +180,7 @@ def test_the_best_configuration_is_a_config(swept):
     assert env is tools.environment()
 
 
+@pytest.mark.matrix("test_members_are_the_single_runs")
 def test_members_are_the_single_runs_in_the_code_that_users_run(tmp_path, as_users_have_it,
                                                                 singles):
     rates = [RATES[1], tools.algorithm("ppo").learning_rate]
@@ -217,6 +220,7 @@ def test_a_stopped_sweep_resumes(swept, tmp_path):
         assert tools.logged(out / "parts" / part) == tools.logged(swept.path / "parts" / part)
 
 
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_of_the_environment")
 def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
     env = jf.make("Pendulum-v1", max_steps_in_episode=30)
     found = prepare(tools.algorithm("apg"), env,
@@ -268,6 +272,7 @@ def test_a_sweep_beyond_the_memory_trains_in_waves(device_memory):
         split(whole)
 
 
+@pytest.mark.matrix("test_a_stopped_sweep_resumes")
 def test_waves_and_a_resume_between_waves_change_nothing(tmp_path, monkeypatch):
     """Two configurations, the second cut by its seeds; stopped before the third part."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 1e-2]}, seeds=2, total_steps=192,
@@ -535,6 +540,7 @@ def test_pbt_resumes_bit_for_bit(trained, tmp_path):
                               jf.load(whole, "last", member).state)
 
 
+@pytest.mark.matrix("test_pbt_resumes_bit_for_bit")
 def test_halving_resumes_bit_for_bit(tmp_path):
     """Stopped right after a rung and between two: the lanes that are left, and what they do."""
     settings = dict(grid={"algo.learning_rate": [1e-3, 2e-3, 4e-3, 8e-3]}, selection=jf.Halving(2),
@@ -548,6 +554,7 @@ def test_halving_resumes_bit_for_bit(tmp_path):
         tools.assert_same(jf.load(part, "last").state, jf.load(whole, "last").state)
 
 
+@pytest.mark.matrix("test_pbt_moves_agents_and_settings")
 def test_pbt_replaces_lost_members():
     """A member that breaks takes over another's whole state, and has values again."""
     population = {"algo.learning_rate": [1e-3, 2e-3, 3e-3, 1e38]}
@@ -560,7 +567,7 @@ def test_pbt_replaces_lost_members():
                for x in jax.tree.leaves((run.state.agent.params, run.state.env)))
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", family([False, True], [True]))
 def test_pbt_leaves_returns_so_far_with_their_environments(lost):
     """An agent that moves forgets the discounted returns of its own environments, unless these move
     with it."""
@@ -825,7 +832,7 @@ def test_a_setting_that_is_newer_than_the_folder_makes_no_other_sweep(part, swep
         folder.open_folder(tmp_path, with_value(not default), ("parts",))
 
 
-@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("watched", family([True, False], [False]))
 def test_sweeps_and_resumed_runs_show_their_progress_in_a_notebook(
         watched, tmp_path, capsys, modules):
     shell = Shell() if watched else None

@@ -39,6 +39,7 @@ def test_six_games_equal_ale_on_every_frame():
     assert report.equal == {games.snake_case(name): len(SEEDS) * FRAMES for name in GAMES}
 
 
+@pytest.mark.matrix("test_six_games_equal_ale_on_every_frame")
 def test_random_programs_equal_ale(tmp_path):
     files = _programs(
         tmp_path,
@@ -79,6 +80,7 @@ def test_an_unknown_game_is_named():
         check_atari("Pnog")
 
 
+@pytest.mark.matrix("test_six_games_equal_ale_on_every_frame")
 def test_a_game_that_ends_begins_anew(monkeypatch):
     """Each game begins with its last ball below the paddle."""
     begun, start = [], atari.start

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import family
 from jaxrl_fast.memory import (
     Memory,
     PrioritizedMemory,
@@ -55,8 +56,10 @@ PARTS = ("uniform windows of stacks", "prioritized, a little", "sequences", "gro
          "groups of rollouts")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD])
+# By default rollouts, replay, sequences with priorities, and groups; the others differ in settings.
+@pytest.mark.parametrize("name", family(
+    [pytest.param(x, marks=pytest.mark.slow) if x in PARTS else x for x in GOOD],
+    ["rollout by environment", "uniform", "prioritized sequences", "groups of transitions"]))
 def test_every_memory_conforms(name):
     memory = GOOD[name]
     report = check_memory(memory)
@@ -75,7 +78,8 @@ def starting(memory):
 # `MixedMemory` and `OfflineMemory` are no cases of it: the kit knows rows by the numbers that `add`
 # wrote, and a dataset's, which nothing adds, would be "unwritten".
 # tests/memory/test_mixed_memory.py judges them.
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.matrix("test_a_memory_that_starts_full_and_is_broken")
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], 1))
 def test_a_memory_that_starts_full_conforms(cls):
     """The check begins when the memory's own rows have overwritten its first ones."""
     memory = cls(24, 2, 3, 16, n_step=2)
@@ -296,10 +300,13 @@ BROKEN = {
 
 # The property is that of another row, of a window in place of a transition.
 TWINS = ("terminal transition", "newest transition", "another's successor", "stack after", "times")
+# The check is that of another row, in another field or class of memory.
+SAME_CHECK = ("episode", "flags", "stack of an episode", "newest", "boot")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(x, marks=pytest.mark.slow) if x in TWINS else x for x in BROKEN])
+@pytest.mark.parametrize("name", family(
+    [pytest.param(x, marks=pytest.mark.slow) if x in TWINS else x for x in BROKEN],
+    lambda name: name not in SAME_CHECK))
 def test_a_broken_memory_is_named(name):
     memory, message = BROKEN[name]
     with pytest.raises(AssertionError, match=message):
@@ -323,12 +330,13 @@ def scaled(right, self, mem, x):
     return window._replace(reward=10.0 * window.reward), handle
 
 
-@pytest.mark.parametrize("fetch", [shorter, scaled])
+@pytest.mark.parametrize("fetch", family([shorter, scaled], 1))
 def test_unusual_but_valid_memories(fetch):
     own = break_(fetch=fetch, sizes=(24, 1, 3, 16, 2))
     check_memory(own)
 
 
+@pytest.mark.matrix("test_every_memory_conforms")
 def test_rows_of_unknown_fields():
     """Rewards too narrow for a number, and ends by other names."""
     shape = lambda *s, dtype="int32": jax.ShapeDtypeStruct((1, 3, *s), dtype)
@@ -360,6 +368,7 @@ def test_ends_are_seen_among_many_flags():
         check_memory(learns_from_cuts, rows)
 
 
+@pytest.mark.matrix("test_every_memory_conforms")
 def test_rows_with_stored_successors_may_be_returned_unchanged():
     """Whatever the answer is; and a memory that makes them up is told."""
     row = lambda *s, dtype="int32": jax.ShapeDtypeStruct((3, 2, *s), dtype)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from helpers.matrix import ENVIRONMENTS, family
 from jaxrl_fast import tree
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.api import Env
@@ -48,8 +49,8 @@ NAMES = [n
              "brax", "playground", "user")]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES])
+@pytest.mark.parametrize("name", family(
+    [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in NAMES], ENVIRONMENTS))
 def test_registered_environment_conforms(name):
     settings = {"max_steps_in_episode": SHORT[name]} if name in SHORT else {}
     report = check_env(registry.make(name, **settings), num_envs=4,
@@ -62,15 +63,15 @@ def test_registered_environment_conforms(name):
 CUT = ("Breakout-MinAtar", "Catch-bsuite", "FourRooms-misc", "MemoryChain-bsuite")
 
 
-@pytest.mark.parametrize("name",
-                         [*CUT[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in CUT[2:])])
+@pytest.mark.parametrize("name", family(
+    [*CUT[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in CUT[2:])], CUT[:1]))
 def test_gymnax_time_limit_truncates(name):
     report = check_env(registry.make(name, max_steps_in_episode=4), num_envs=4)
     assert report.longest == 4 and report.truncated > 0
 
 
-@pytest.mark.parametrize("name",
-                         ["Breakout-MinAtar", "Catch-bsuite", "DeepSea-bsuite", "Pong-misc"])
+@pytest.mark.parametrize("name", family(
+    ["Breakout-MinAtar", "Catch-bsuite", "DeepSea-bsuite", "Pong-misc"], 2))
 def test_grids_can_be_drawn(name):
     env = registry.make(name)
     state, _ = env.init(jax.random.key(0), 1)
