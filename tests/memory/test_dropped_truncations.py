@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 
 
 @jf.settings
@@ -31,7 +32,7 @@ SHORT = {"num_envs": 4, "learning_starts": 100, "hidden": (8,), "batch_size": 8}
 
 
 @pytest.mark.parametrize("algo", [jf.DQN(**SHORT), jf.DQN(prioritized=True, n_step=2, **SHORT)])
-@pytest.mark.parametrize("more", [{}, {"seeds": 2}, {"groups": 2}])
+@pytest.mark.parametrize("more", family([{}, {"seeds": 2}, {"groups": 2}], 1))
 def test_a_replay_that_drops_truncated_steps_is_said_once(algo, more):
     with pytest.warns(UserWarning, match="the replay learns from .* truncated steps") as caught:
         jf.train(algo, Cut(), 800, eval_episodes=2, **more)
