@@ -14,13 +14,13 @@ import inspect
 import math
 import os
 import re
+import sysconfig
 import textwrap
 import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-_HOME = Path(__file__).parent
 LONGEST = 300  # characters of a value in a message
 _KNOWN = (
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES,
@@ -66,27 +66,35 @@ class UserError(Exception):
 
     exit_code = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """Return the user's own lines and the message, in lines that a notebook shows whole.
 
-def cell_traceback(error: BaseException) -> list[str]:
-    """Return the user's own line and the message, in lines that a notebook shows whole.
+        IPython calls this method. IPython's traceback takes seconds during compilation, and VS Code
+        asks to restart the kernel ten seconds after an interrupt.
+        """
+        if debugging():
+            return "".join(traceback.format_exception(self)).splitlines()
+        shown = [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())]
+        if self.__cause__ is not None:
+            shown.append("JAXRL_FAST_DEBUG=1 shows the traceback")
+        wrap = functools.partial(textwrap.wrap, width=100, break_on_hyphens=False,
+                                 break_long_words=False)  # paths and commands stay whole
+        return [*_lines_of_user(self), *(line for text in shown for line in wrap(text))]
 
-    IPython calls it as an error's `_render_traceback_`. Its own traceback of our frames takes
-    seconds while a compiler works, longer than VS Code waits for an interrupt.
-    JAXRL_FAST_DEBUG=1 shows it.
-    """
-    if debugging():
-        return "".join(traceback.format_exception(error)).splitlines()
-    frames = traceback.extract_tb(error.__traceback__)
-    ours = [Path(frame.filename).is_relative_to(_HOME) for frame in frames]
-    theirs = frames[: ours.index(True)] if True in ours else frames
-    lines = [f"line {frame.lineno}: {frame.line}" for frame in theirs if frame.line]  # with source
-    return [*lines[-1:], *textwrap.wrap(f"{type(error).__name__}: {error}", 100)]
+
+def _lines_of_user(error: BaseException) -> list[str]:
+    """Return the first and the last line of the traceback in the user's cells and files."""
+    libraries = (str(Path(__file__).parent), *set(sysconfig.get_paths().values()))
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
+              if frame.line and not frame.filename.startswith(libraries)]
+    place = lambda frame: (f"{frame.filename}:{frame.lineno}" if Path(frame.filename).is_file()
+                           else f"line {frame.lineno}")  # of a cell
+    return list(dict.fromkeys(f"{place(frame)}: {frame.line}"
+                              for frame in [*frames[:1], *frames[-1:]]))
 
 
 class ConfigError(UserError, ValueError):
     """A bad argument: `NAME must be EXPECTED, got VALUE: REASON`; `valid` is EXPECTED: REASON."""
-
-    _render_traceback_ = cell_traceback
 
     def __init__(self, argument: str, value: Any, valid: str):
         self.argument, self.value, self.valid = argument, value, valid

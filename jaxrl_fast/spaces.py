@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -209,15 +209,6 @@ def _dtype(given: Any) -> Any:
 
 
 Space = Discrete | MultiDiscrete | Box | Dict
-
-
-def boxes(space: Space) -> Iterator[Box]:
-    """Yield every Box in a space."""
-    if isinstance(space, Dict):
-        for _, child in space.items:
-            yield from boxes(child)
-    elif isinstance(space, Box):
-        yield space
 
 
 def zeros(space: Space, batch: tuple[int, ...] = ()) -> Any:

@@ -35,7 +35,7 @@ def integer(name: str, text: str) -> int:
     if len(text) <= LONGEST:
         if _INTEGER.fullmatch(text):
             return int(text)
-        if _REAL.fullmatch(text) and float(text).is_integer():
+        if _REAL.fullmatch(text) and _float(name, text).is_integer():
             return int(float(text))
     raise ConfigError(name, text, "an integer, such as 500000, 500_000 or 5e5")
 
@@ -44,9 +44,14 @@ def real(name: str, text: str) -> float:
     """Parse 0.001 or 1e-3; inf and nan too, which a setting's range refuses."""
     if len(text) > LONGEST or not _REAL.fullmatch(text):
         raise ConfigError(name, text, "a number, such as 0.001 or 1e-3")
+    return _float(name, text)
+
+
+def _float(name: str, text: str) -> float:
+    """Return a number. Raises ConfigError for one that is 0 as a float, and not as written."""
     value = float(text)
     if not value and re.search("[1-9]", re.split("[eE]", text)[0]):
-        raise ConfigError(name, text, "0, or a number that a float can hold (from 1e-323 on)")
+        raise ConfigError(name, text, "0, or at least 1e-323, as far as a float reaches")
     return value
 
 

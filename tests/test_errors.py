@@ -151,17 +151,38 @@ def fails(call):
 
 
 @pytest.mark.parametrize("call", [lambda: jf.PPO(num_envs=-1), lambda: jf.make("CartPol-v1")])
-def test_a_notebook_shows_the_line_and_the_message_in_lines_of_100_columns(call, monkeypatch):
+def test_a_notebook_shows_the_users_line_and_the_message(call, monkeypatch):
     error = fails(call)
-    where, *message = error._render_traceback_()
-    assert where.startswith(f"line {call.__code__.co_firstlineno}: ") and "lambda" in where
+    first, last, *message = error._render_traceback_()
+    assert first.endswith(": call()") and "lambda" in last
+    assert last.startswith(f"{__file__}:{call.__code__.co_firstlineno}: ")
     assert " ".join(message) == f"ConfigError: {error}" and max(map(len, message)) <= 100
     monkeypatch.setenv("JAXRL_FAST_DEBUG", "1")
     assert error._render_traceback_()[0] == "Traceback (most recent call last):"
 
 
-def test_a_stop_in_a_notebook_is_a_line():
-    """IPython's own traceback takes longer than VS Code waits for an interrupt."""
+def test_a_notebook_shows_notes_and_keeps_paths_and_commands_whole():
+    path = f"/tmp/{'a-long-folder/' * 12}run"
+    error = ConfigError("out", path, "a folder")
+    error.add_note(f"the run is saved (go on with jaxrl-fast train --resume {path})")
+    error.__cause__ = OSError("of the disk")
+    lines = error._render_traceback_()
+    assert any(f"'{path}'" in line for line in lines) and any(f"{path})" in line for line in lines)
+    assert lines[-1] == "JAXRL_FAST_DEBUG=1 shows the traceback"
+
+
+def test_a_notebook_shows_the_line_of_a_class_that_fails_within_a_run():
+    class Env(type(jf.make("CartPole-v1"))):
+        @property
+        def spec(self):
+            return jf.EnvSpec("mine", jf.Box(1.0, 0.0, (2,)), jf.Discrete(2))
+
+    error = fails(lambda: jf.train(jf.PPO(), jf.settings(Env)(), 1000))
+    assert any("jf.Box(1.0, 0.0, (2,))" in line for line in error._render_traceback_())
+
+
+def test_a_notebook_shows_an_interrupt_in_one_line():
+    """IPython's own traceback takes longer than VS Code waits."""
     assert Stopped(2, "while compiling")._render_traceback_() == [
         "Stopped: stopped by SIGINT while compiling"]
 
@@ -174,6 +195,12 @@ def test_a_setting_near_one_of_the_algorithm_says_where_it_belongs(name, own):
     assert str(error) == f"{name} must be given to the algorithm, got 4: jf.PPO({own}=4)"
 
 
-def test_a_setting_near_one_of_train_does_not_name_the_algorithm():
-    error = fails(lambda: run_config(9, {"eval_ever": 4}, jf.PPO()))
-    assert "did you mean 'eval_every'?" in str(error)
+@pytest.mark.parametrize(("name", "meant"), [
+    ("eval_ever", "eval_every"), ("steps", "total_steps"), ("env_steps", "total_steps"),
+    ("max_steps", "total_steps"), ("eval_interval", "eval_every"), ("num_evals", None),
+    ("num_epochs", None), ("reward_scale", None), ("save_interval", None),
+])  # fmt: skip
+def test_a_setting_nearer_to_trains_does_not_name_the_algorithm(name, meant):
+    error = fails(lambda: run_config(9, {name: 4}, jf.DQN()))
+    assert "given to the algorithm" not in str(error)
+    assert meant is None or f"did you mean {meant!r}?" in str(error)

@@ -30,12 +30,12 @@ class Environment:
 
     @property
     def spec(self) -> EnvSpec:
-        """Return what the environment shows and takes. Raises ConfigError if its class has none."""
+        """Return observations, actions, time limit. Raises ConfigError if the class has no spec."""
         self.check_methods()
         raise self._misfit("the base's, which does nothing")
 
     def check_methods(self) -> None:
-        """Raise ConfigError for a class that lacks what every environment defines."""
+        """Raise ConfigError for a class that lacks a required method."""
 
     def _misfit(self, got: str) -> ConfigError:
         return expected(f"{type(self).__name__}.spec", "a property that returns a jf.EnvSpec", got)

@@ -73,16 +73,17 @@ class Own:
             found = xp.clip(values.astype(wide), *self.bounds(wide, dtype)).astype(dtype)
             if xp is np or dtype.kind not in "iu" or kind_of(values.dtype) != "f":
                 return found
-            return jnp.where(jnp.isnan(values), self._outside(dtype), found)  # as of Discrete
+            # NaN is outside, as for Discrete
+            return jnp.where(jnp.isnan(values), self._outside(dtype), found)
         start = np.asarray(self.start).reshape(self.shape if isinstance(self.start, tuple) else ())
         return (values + start).astype(dtype)
 
     def _outside(self, dtype: np.dtype) -> np.ndarray:
-        """Return integers beyond the bounds, the mark of a NaN; the lowest if none is beyond."""
+        """Return integers outside the bounds, for NaN; the lowest if the dtype has none outside."""
         low, high = self.bounds(np.dtype(np.int64), dtype)
-        ends = np.iinfo(dtype)
-        above = np.where(high < ends.max, np.minimum(high, ends.max - 1) + 1, low)
-        return np.where(low > ends.min, np.maximum(low, ends.min + 1) - 1, above).astype(dtype)
+        least, most = np.iinfo(dtype).min, min(np.iinfo(dtype).max, np.iinfo(np.int64).max)
+        above = np.where(high < most, np.minimum(high, most - 1) + 1, low)
+        return np.where(low > least, np.maximum(low, least + 1) - 1, above).astype(dtype)
 
     def _wide(self, actions: Any) -> np.dtype:
         """Return the dtype for clipping actions: as wide as theirs, whole if the space is."""

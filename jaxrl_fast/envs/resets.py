@@ -159,7 +159,9 @@ def run_reset(env: Any, noise: PyTree, num_envs: int) -> Episode:
 
 def reset_after(env: Any, state: PyTree, key: jax.Array, num_envs: int, t: jax.Array) -> Episode:
     """Return new episodes after those in `state` [B], with its `types.Lasting` parts."""
-    return tree.strong(run_restart(env, env.draw_reset(key, (num_envs,), t), state))
+    with checks.note_errors(env.spec, "draw_reset"):
+        noise = env.draw_reset(key, (num_envs,), t)
+    return tree.strong(run_restart(env, noise, state))
 
 
 def run_restart(env: Any, noise: PyTree, state: PyTree) -> Episode:

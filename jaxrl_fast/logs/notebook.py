@@ -125,15 +125,16 @@ class NotebookSink(ProgressSink):
 
     def _update(self, at_once: bool = False) -> bool:
         """Show the present state if due; returns whether the cell works."""
-        began = self._cpu()  # the clock runs on while other programs have the core
-        if self._live_cell and (at_once or self._clock() >= self._next):
+        now, began = self._clock(), self._cpu()  # CPU time: other programs do not slow the updates
+        if self._live_cell and (at_once or now >= self._next):
             try:
                 data = {"text/plain": self._line or self._activity, "text/html": self._html()}
                 self._publish(data, {}, transient={"display_id": self._id}, update=self._begun)
             except Exception:  # of the picture or the front end: it must not fail the run
                 self._live_cell = False
-            self._begun = True
-            self._next = self._clock() + max(1.0, SHARE * (self._cpu() - began))
+            self._begun, after = True, self._clock()
+            blocked = min(10.0 * (after - now), 30.0)  # by a front end
+            self._next = after + max(1.0, SHARE * (self._cpu() - began), blocked)
         return self._live_cell
 
     def _html(self) -> str:

@@ -71,14 +71,6 @@ def successors_of(rows: Any) -> Successors | None:
     return kept if isinstance(kept, Successors) else None
 
 
-def count_truncations(mem: Any) -> tuple[int, int]:
-    """Return the truncated rows of a memory's rings, and those among them that are learned from."""
-    rows = [x for x in jax.tree.leaves(mem, is_leaf=lambda x: isinstance(x, Row))
-            if isinstance(x, Row) and isinstance(x.next_obs, Successors)]
-    ends = sum(int(jnp.sum(x.truncated & ~x.terminated)) for x in rows)
-    return ends, sum(int(jnp.sum(x.next_obs.owner > 0)) for x in rows)
-
-
 @dataclasses.dataclass(frozen=True)
 class Ring(Memory):
     """`capacity` transitions of `num_envs` environments, written in blocks of `num_steps` rows.

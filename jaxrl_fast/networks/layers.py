@@ -227,8 +227,7 @@ def scale(obs: jax.Array, space: Box) -> jax.Array:
         return obs.astype(jnp.float32)
     low, high = (np.where(asis, 0.0, b) for b in space.bounds(np.float64))
     span = np.maximum(high - low, 1.0)
-    picture = space.dtype == jnp.uint8 and len(space.shape) > 1
-    short = ~asis & ((span <= FEW) | picture)
+    short = ~asis & ((span <= FEW) | _picture(space))
     zero = np.where(short, low, np.clip(0.0, low, high))
     asis, short, zero, span = (along(b, obs) for b in (asis, short, zero, span))
     d = _distance(obs, zero)
@@ -237,6 +236,21 @@ def scale(obs: jax.Array, space: Box) -> jax.Array:
         return fraction
     far = fraction + jnp.sign(d) * jnp.log2(1.0 + jnp.abs(d)) / 8.0
     return jnp.where(asis, d, jnp.where(short, fraction, far))
+
+
+def _picture(space: Box) -> bool:
+    return space.dtype == jnp.uint8 and len(space.shape) > 1
+
+
+def has_bytes_in_vectors(space: Space) -> bool:
+    """Return whether `scale` adds a logarithm to bytes: of a longer range, outside pictures."""
+    if isinstance(space, Dict):
+        return any(has_bytes_in_vectors(child) for name, child in space.items
+                   if name != "action_mask")
+    if not isinstance(space, Box) or space.dtype != jnp.uint8 or _picture(space):
+        return False
+    low, high = space.bounds(np.float64)
+    return bool(np.any(high - low > FEW))
 
 
 def _distance(obs: jax.Array, zero: np.ndarray) -> jax.Array:

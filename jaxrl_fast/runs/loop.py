@@ -293,7 +293,7 @@ class Trainer:
 
     def leave(self, signum: int | None) -> None:
         if signum:
-            self.saver.wait()  # a full disk goes before "saved"
+            self.saver.wait()  # a failed write replaces "saved"
             raise Interrupted.of(self.run, signum)
 
     def trained(self) -> float:

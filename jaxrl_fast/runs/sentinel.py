@@ -14,7 +14,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
 from jaxrl_fast.logs.rows import Measured, without
 from jaxrl_fast.logs.sinks import Sink
-from jaxrl_fast.memory.ring import count_truncations
+from jaxrl_fast.memory.dropped import dropped_truncations
 from jaxrl_fast.runs.checkpoints.metadata import Best
 from jaxrl_fast.runs.result import Result
 
@@ -22,7 +22,6 @@ MOST_RETURN = 1e3  # smaller returns give no bound on losses: unfinished episode
 MOST_LOSS = 1e6  # times the squared largest return: a squared value error is a few such squares
 MOST_ENTROPY = 1e4  # nats of either sign; beyond any action space
 MOST_DROPPED = 0.25  # of the truncated rows in a replay
-FEWEST_ENDS = 64  # truncated rows from which that share is judged
 MOST_PARAMETER = 1e8  # of a network's parameters
 PARAMETER = "the largest parameter"  # measured in evaluations, NaN if unknown
 IN_EVALUATION = {OBSERVATION: "observations in an evaluation are not finite",
@@ -70,18 +69,17 @@ def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> Non
 
 
 def warn_of_truncations(run: Result, sanity: Sanity) -> None:
-    """Warn once if the replay drops many truncated rows: their rewards are not learned."""
-    if sanity.counted or distributed.several():
+    """Warn once if the replay drops many truncated rows, with their rewards."""
+    if sanity.truncations_told or distributed.several():
         return
-    ends, kept = count_truncations(run.state.memory)
-    sanity.counted = ends >= FEWEST_ENDS
-    if sanity.counted and ends - kept > MOST_DROPPED * ends:
+    share = dropped_truncations(run.state.memory)
+    if share > MOST_DROPPED:
+        sanity.truncations_told = True
         warnings.warn(
-            f"the replay learns from {kept:,} of {ends:,} truncated steps: episodes are truncated "
-            "sooner than it expects, and the rewards of the other steps are not learned. Give "
-            "the environment's time limit (max_episode_steps), or set truncation_interval to the "
-            "steps of an episode",
-            stacklevel=2,
+            f"the replay drops {share:.0%} of the truncated steps, with their rewards. Set "
+            "max_episode_steps in the environment's spec, or truncation_interval to at most the "
+            "shortest episode",
+            stacklevel=1,
         )
 
 
@@ -92,7 +90,7 @@ class Sanity:
         self.returns = np.full(members, MOST_RETURN)  # the largest, of either sign
         self.entropy = np.zeros(members)  # the last positive one
         self.told: set[int] = set()
-        self.counted = False  # the truncated rows of the replay
+        self.truncations_told = False
 
     def look(self, metrics: Mapping[str, np.ndarray]) -> dict[int, str]:
         """Return {member: fault} of members not named before. metrics: [members] each."""

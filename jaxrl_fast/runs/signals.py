@@ -14,13 +14,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxrl_fast import distributed
-from jaxrl_fast.errors import UserError, cell_traceback
+from jaxrl_fast.errors import UserError
 
 
 class Stopped(UserError, KeyboardInterrupt):
     """Ctrl-C, SIGTERM or SIGHUP. Exit code 130 (SIGINT), 143 (SIGTERM) or 129 (SIGHUP)."""
-
-    _render_traceback_ = cell_traceback
 
     def __init__(self, signum: int, where: str = ""):
         self.signum, self.exit_code = signum, 128 + signum

@@ -17,22 +17,24 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {found!r}?" if found else ""
 
 
-def closest(name: str, names: Iterable[str]) -> str | None:
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name that is nearest, or None without a near one.
+
+    cutoff: least similarity, of difflib.
 
     The words of flags are compared without their groups: --algo.a is not near --algo.b.
     """
     names, group = list(names), _group(name)
     same = [n for n in names if group and _group(n) == group] or names
     words = {_bare(known): known for known in reversed(same)}  # the first of equal words
-    close = difflib.get_close_matches(_bare(name), words, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(_bare(name), words, n=1, cutoff=cutoff)
     return synonym(name, same) or synonym(name, names) or (words[close[0]] if close else None)
 
 
 def meant(name: str, names: Iterable[str], others: Iterable[str]) -> str | None:
-    """Return the one of `names` that `name` means, or None if one of `others` is as near."""
-    near = closest(name, [*others, *names])
-    return synonym(name, names) or (near if near in names else None)
+    """Return the name in `names` that `name` means; None if `others` has a near one."""
+    found = synonym(name, names)
+    return found if found or closest(name, others) else closest(name, names, cutoff=0.88)
 
 
 def synonym(name: str, names: Iterable[str]) -> str | None:

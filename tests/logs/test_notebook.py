@@ -120,6 +120,7 @@ def test_a_machine_that_stalls_once_does_not_stop_the_curve():
     sink._publish = lambda *a, **k: (publish(*a, **k), now.__setitem__(0, now[0] + 60.0))
     fill(sink, history, row(1000, episode_return=[1.0]))
     sink._publish = publish
+    now[0] += 30.0
     for i in range(2, 12):
         now[0] += 1.0
         fill(sink, history, row(1000 * i, episode_return=[1.0]))

@@ -7,6 +7,9 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers.matrix import family
+from jaxrl_fast.memory.dropped import FEWEST_ENDS, dropped_truncations
+from jaxrl_fast.memory.experience.files import save_memory
+from jaxrl_fast.memory.ring import Row, UniformMemory
 
 
 @jf.settings
@@ -33,14 +36,40 @@ SHORT = {"num_envs": 4, "learning_starts": 100, "hidden": (8,), "batch_size": 8}
 
 @pytest.mark.parametrize("algo", [jf.DQN(**SHORT), jf.DQN(prioritized=True, n_step=2, **SHORT)])
 @pytest.mark.parametrize("more", family([{}, {"seeds": 2}, {"groups": 2}], 1))
-def test_a_replay_that_drops_truncated_steps_is_said_once(algo, more):
-    with pytest.warns(UserWarning, match="the replay learns from .* truncated steps") as caught:
+def test_a_run_warns_once_of_dropped_truncations(algo, more):
+    with pytest.warns(UserWarning, match="the replay drops .*% of the truncated steps") as caught:
         jf.train(algo, Cut(), 800, eval_episodes=2, **more)
     assert sum("truncated steps" in str(w.message) for w in caught) == 1
 
 
+def told(recwarn):
+    return [w for w in recwarn if "truncated steps" in str(w.message)]
+
+
 def test_a_replay_that_keeps_truncated_steps_says_nothing(recwarn):
-    jf.train(jf.DQN(**SHORT), Cut(limit=4), 800, eval_episodes=2)
+    run = jf.train(jf.DQN(**SHORT), Cut(limit=4), 800, eval_episodes=2)
+    assert int((run.state.memory.truncated & ~run.state.memory.terminated).sum()) > FEWEST_ENDS
     jf.train(jf.DQN(truncation_interval=4, **SHORT), Cut(), 800, eval_episodes=2)
-    jf.train(jf.DQN(**SHORT), jf.make("CartPole-v1"), 800, eval_episodes=2)
-    assert not [w for w in recwarn if "truncated steps" in str(w.message)]
+    assert not told(recwarn)
+
+
+def test_successors_of_a_dataset_are_no_truncations_of_the_run(recwarn, tmp_path):
+    """In another layout each is a row of its own without a slot."""
+    run = jf.train(jf.DQN(**SHORT), Cut(limit=4), 800, eval_episodes=2)
+    save_memory(tmp_path / "experience", jf.experience(run))
+    jf.train(jf.DQN(**SHORT | {"num_envs": 2}), Cut(limit=4), 400, eval_episodes=2,
+             experience=tmp_path / "experience", experience_fraction=0)
+    assert not told(recwarn)
+
+
+def test_the_seams_of_a_resumed_host_run_are_no_truncations():
+    """40 times of 4 environments: rows marked truncated, without a slot and a later truncation."""
+    ring = UniformMemory(4096, 1, 4, 8)
+    rows = Row(*(jnp.zeros((1, 4, *shape), dtype) for shape, dtype in (
+        ((1,), float), ((), int), ((), float), ((), bool), ((), bool), ((1,), float))), ())
+    mem = ring.init(rows)
+    for w in range(1, 400):
+        mem = ring.add(mem, rows, jnp.int32(w))
+        if w % 10 == 0:
+            mem = ring.seam(mem, jnp.int32(w + 1))
+    assert int(mem.truncated.sum()) > FEWEST_ENDS and dropped_truncations(mem) == 0.0

@@ -388,7 +388,7 @@ def test_a_vector_accepts_an_agents_actions():
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("low", [0, 1])
-def test_a_nan_in_a_program_is_no_integer_action(dtype, low):
+def test_nan_actions_decode_outside_the_space(dtype, low):
     """Outside a program `act` refuses it; there it must not become an action by the conversion."""
     space = theirs.Box(low, 9, (2,), dtype)
     decode = jax.jit(own_form(space).decode)

@@ -14,6 +14,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from jaxrl_fast.networks.layers import has_bytes_in_vectors
 from jaxrl_fast.runs.checkpoints import settings
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 
@@ -293,7 +294,19 @@ def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(tmp_path):
     tools.train("ppo", run, Bytes(), total_steps=tools.HALF)
     jf.load(run)
     without_settings(run)
-    assert all("vectors of bytes" in text and "Train it again" in text for text in refusals(run))
+    assert all("vectors of bytes" in text and "Train the run again" in text
+               for text in refusals(run))
+
+
+@pytest.mark.parametrize(("space", "changed"), [
+    (jf.Box(0, 255, (), jnp.uint8), True), (jf.Box(0, 16, (2,), jnp.uint8), True),
+    (jf.Dict({"ram": jf.Box(0, 255, (3,), jnp.uint8)}), True),
+    (jf.Box(0, 1, (3,), jnp.uint8), False), (jf.Box(0, 15, (3,), jnp.uint8), False),
+    (jf.Box(0, 255, (8, 8, 1), jnp.uint8), False), (jf.Box(0, 255, (3,), jnp.int32), False),
+    (jf.Dict({"x": jf.Discrete(2), "action_mask": jf.Box(0, 255, (3,), jnp.uint8)}), False),
+])  # fmt: skip
+def test_only_bytes_on_another_scale_are_refused(space, changed):
+    assert has_bytes_in_vectors(space) == changed
 
 
 def test_the_metadata_holds_the_settings_of_both_kinds(trained, tmp_path):

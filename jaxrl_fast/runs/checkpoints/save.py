@@ -116,7 +116,7 @@ class Saver:
             sink.flush()
 
     def wait(self) -> None:
-        """Wait for what is being written: orbax does it in a thread. Raises WriteError."""
+        """Wait until orbax's threads have written the checkpoints. Raises WriteError."""
         if self.checkpoints:
             self.checkpoints.wait()
         self.flush()

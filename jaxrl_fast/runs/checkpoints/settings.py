@@ -20,9 +20,9 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, float32
+from jaxrl_fast.networks.layers import has_bytes_in_vectors
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import encode
-from jaxrl_fast.spaces import boxes
 
 KEY = "settings_of_config"  # in a checkpoint's metadata; older versions lack it
 # of the run, beside its selection and the groups in which it samples
@@ -30,7 +30,7 @@ RUN = ("seed", "seeds", "population", "eval_mode", "ahead", "experience_fraction
 PATHS = ("class", "import", "network")  # keys of encoded objects whose value is "module:name"
 LONGEST = 400  # characters of a value; longer ones are written as a digest
 MOST = 4  # differences in an error
-BYTES = "bytes_in_vectors"  # how networks see them; older versions scaled them by 255 alone
+BYTES = "bytes_in_vectors"  # their scale; absent in older checkpoints, which had another
 
 
 class Difference(NamedTuple):
@@ -54,7 +54,7 @@ def settings_of(algo: Algorithm, env: Environment, config: RunConfig) -> dict[st
     found |= {name: run[name] for name in RUN} | {"groups": config.sampling_groups}
     selection = dict(run["selection"] or {"kind": None})
     found |= {"selection": selection.pop("kind"), **_flat("selection", selection)}
-    if any(box.dtype == np.uint8 and len(box.shape) == 1 for box in boxes(env.spec.observation)):
+    if has_bytes_in_vectors(env.spec.observation):
         found[BYTES] = "fraction and logarithm"
     return {name: _short(value) for name, value in found.items()}
 
@@ -98,14 +98,13 @@ def check_settings(
 ) -> None:  # fmt: skip
     """Raise ConfigError if config.json (`file`) says other settings than the checkpoint's.
 
-    written: the checkpoint's metadata. Those of older versions have no settings and pass, unless
-    their networks saw bytes in vectors, which they saw otherwise.
+    written: the checkpoint's metadata. Those of older versions have no settings and pass. Raises
+    for those whose observations hold vectors of bytes: their scale has changed.
     """
-    if BYTES in settings_of(algo, env, config) and BYTES not in written.get(KEY, {}):
+    if BYTES not in written.get(KEY, {}) and has_bytes_in_vectors(env.spec.observation):
         raise ConfigError(
-            "checkpoint", str(checkpoint), "of jaxrl_fast from 2026-11-28 on: its observations "
-            "hold vectors of bytes, which networks saw as fractions of 255 before and now see on "
-            "the scale of other integers. Train it again")
+            "checkpoint", str(checkpoint), "one that jaxrl_fast wrote on or after 2026-11-28: "
+            "older versions scale vectors of bytes differently. Train the run again")
     if KEY not in written:
         return
     found = differences(written[KEY], algo, env, config)
