@@ -23,8 +23,8 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
-from jaxrl_fast.runs.checkpoints.settings import KEY, check_settings, settings_of
-from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
+from jaxrl_fast.runs.checkpoints.settings import BYTES, KEY, check_settings, settings_of
+from jaxrl_fast.runs.checkpoints.store import KINDS, Checkpoints, abstract
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
 
@@ -74,8 +74,24 @@ def check_seed(folder: Path, algo: Algorithm, env: Environment,
     if (config.seed, config.seeds) != (seed, 1):
         raise expected(f"seed of {folder}", str(seed),
                        f"{config.seed} with seeds = {config.seeds}; {remedy}")
-    written = {KEY: settings_of(its_algo, its_env, config)}
+    written = settings_of_folder(folder, its_algo, its_env, config)
     check_settings(folder.parent / "config.json", folder, written, algo, env, wanted_config)
+
+
+def settings_of_folder(folder: Path, algo: Algorithm, env: Environment,
+                       config: RunConfig) -> dict[str, Any]:
+    """Return the settings of a run as its checkpoints' metadata has them.
+
+    algo, env, config: by its config.json, which does not tell how its networks scale bytes.
+    """
+    found = settings_of(algo, env, config)
+    with Checkpoints(RunDir(folder).checkpoints, read_only=True) as checkpoints:
+        for which in KINDS if BYTES in found else ():
+            for number in checkpoints.numbers(which)[:1]:
+                with contextlib.suppress(DamagedError):
+                    if BYTES not in checkpoints.meta(which, number).get(KEY, {}):
+                        found.pop(BYTES, None)
+    return {KEY: found}
 
 
 def _difference(name: str, one: Any, other: Any) -> tuple[str, Any, Any]:

@@ -37,8 +37,9 @@ from jaxrl_fast.files import folders
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.runs import config_json as configs
-from jaxrl_fast.runs.checkpoints.settings import KEY, check_settings, settings_of
+from jaxrl_fast.runs.checkpoints.settings import check_settings
 from jaxrl_fast.runs.load import resume_run
+from jaxrl_fast.runs.reading import settings_of_folder
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Stopped
 from jaxrl_fast.runs.train import Around, at_start, begin
@@ -244,12 +245,12 @@ def _check_part(out: Path, folder: Path, sweep: Sweep, part: Part) -> str | None
     """
     try:
         algo, env, config, _ = configs.load(folder)
-        written = settings_of(algo, env, config)
+        written = settings_of_folder(folder, algo, env, config)
     except ConfigError:  # a damaged file: a resume names it, and results do not need it
         return None
     if config.experience == sweep.config.experience:  # the folder may be gone by now
         sweep = _same_experience(sweep, {0: config.experience_id})
-    check_settings(out / "sweep.json", folder, {KEY: written}, *_settings(sweep, part))
+    check_settings(out / "sweep.json", folder, written, *_settings(sweep, part))
     return config.experience_id
 
 

@@ -298,6 +298,18 @@ def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(tmp_path):
                for text in refusals(run))
 
 
+def test_a_sweep_does_not_go_on_beside_members_on_another_scale(tmp_path):
+    grid = {"algo.hidden": [(4,), (8,)]}
+    sweep = lambda: jf.sweep(tools.algorithm("ppo"), Bytes(), tools.HALF, grid=grid,
+                             out=tmp_path / "sweep", progress=False)
+    sweep()
+    part, other = sorted(path.parent for path in (tmp_path / "sweep").rglob("checkpoints"))
+    without_settings(part)
+    shutil.rmtree(other)
+    with pytest.raises(jf.ConfigError, match="older versions scale vectors of bytes differently"):
+        sweep()
+
+
 @pytest.mark.parametrize(("space", "changed"), [
     (jf.Box(0, 255, (), jnp.uint8), True), (jf.Box(0, 16, (2,), jnp.uint8), True),
     (jf.Dict({"ram": jf.Box(0, 255, (3,), jnp.uint8)}), True),
