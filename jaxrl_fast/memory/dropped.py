@@ -28,6 +28,7 @@ def dropped_truncations(mem: Any) -> float:
     owned = np.zeros_like(ends)
     slot, env = np.nonzero(owner)
     owned[owner[slot, env] - 1, env] = True
+    owned &= ends  # an owner may be overwritten
     reach = min(2 * -(-len(ends) // len(owner)), len(ends))  # rows of a slot, at most
     later = np.cumsum(owned, axis=0, dtype=np.int32)
     later = np.concatenate([later[reach:], np.repeat(later[-1:], reach, axis=0)]) - later
