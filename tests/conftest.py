@@ -67,12 +67,12 @@ if folder := _memory_folder():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 # JAXRL_FAST_CACHE=off switches it off. Only long compilations are kept, also those of the processes
 # and notebooks that tests start: writing the small programs too took 4 to 9% of a first run.
-KEPT = 0.5  # seconds of compilation
+# `.ci/run` keeps all, for its next run.
+KEPT = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
 os.environ.setdefault("JAXRL_FAST_CACHE", _cache_folder())
 if folder := runtime.enable_compile_cache():
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", KEPT)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", float(KEPT))
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
-                   "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(KEPT),
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
 # tracing makes many objects: looking for cycles took an eighth of the time
 gc.set_threshold(50_000, 20, 10)
