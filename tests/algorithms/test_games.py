@@ -79,7 +79,7 @@ FITS = [
 
 @pytest.mark.parametrize(
     ("algo", "name"),
-    family(FITS, lambda algo, name: algo.name == "dqn" or name == "Catch-bsuite"),
+    family(FITS, lambda algo, name: name == "Catch-bsuite"),
     ids=lambda x: x if isinstance(x, str) else x.name,
 )
 def test_every_environment_of_gymnax_fits(algo, name):

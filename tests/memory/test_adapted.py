@@ -63,7 +63,7 @@ def drawn(memory, mem, w: int, n: int = 8):
 
 
 @pytest.mark.parametrize("fraction", KINDS)
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], 1))
 @pytest.mark.parametrize("n_step", family([1, 3], [3]))
 def test_another_layout_gives_the_same_windows(tmp_path, cls, n_step, fraction):
     """Written by one that draws single steps of two environments; taken by others, of four."""

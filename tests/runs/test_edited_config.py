@@ -14,6 +14,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast.networks.layers import has_bytes_in_vectors
 from jaxrl_fast.runs.checkpoints import settings
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
@@ -123,13 +124,13 @@ def test_many_edits_are_counted(trained, tmp_path):
                for message in refusals(run))
 
 
-@pytest.mark.parametrize(("sections", "changes"), [
+@pytest.mark.parametrize(("sections", "changes"), family([
     (["run"], {"checkpoint_minutes": 60.0, "chunk_seconds": 0.5, "pictures": False}),
     (["run"], {"keep_checkpoints": 1, "eval_episodes": 2, "on_nan": "mark"}),
     (["run"], {"total_steps": tools.TOTAL, "batching": "map", "unroll": 2, "tuned": False}),
     (["environment", "settings"], {"gravity": 9.8, "stack": 1}),  # the defaults
     (["algorithm", "settings"], {"discount": 0.99}),
-])  # fmt: skip
+], 2))  # fmt: skip
 def test_settings_of_speed_and_logs_may_be_edited(sections, changes, trained, tmp_path):
     run = trained(tmp_path / "run")
     edit(run, *sections, **changes)
@@ -298,6 +299,7 @@ def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(tmp_path):
                for text in refusals(run))
 
 
+@pytest.mark.matrix("test_runs_of_older_versions_on_vectors_of_bytes_are_refused")
 def test_a_sweep_does_not_go_on_beside_members_on_another_scale(tmp_path):
     grid = {"algo.hidden": [(4,), (8,)]}
     sweep = lambda: jf.sweep(tools.algorithm("ppo"), Bytes(), tools.HALF, grid=grid,

@@ -63,13 +63,13 @@ def test_a_sink_gets_every_row_once_in_order(name, unbroken, tmp_path):
     assert session.steps_per_second > 0 and session.wall_seconds >= wall[-1]
 
 
-@pytest.mark.parametrize(("name", "settings"), [
+@pytest.mark.parametrize(("name", "settings"), family([
     ("ppo", dict(eval_every=0)),  # at the end alone
     ("ppo", dict(eval_every=192)),  # 640 is no multiple
     ("dqn", {}),  # rows begin after the warm-up
     ("ppo", dict(eval_every=0, seeds=2)),
     ("ppo", dict(eval_every=0, hooks=[lambda run, rows: run.rows > 4 and run.stop()])),
-])  # fmt: skip
+], 2))  # fmt: skip
 def test_the_last_row_holds_the_evaluation_at_the_end(name, settings, tmp_path):
     """In metrics.jsonl, CSV, TensorBoard, frame and curve, once."""
     sink = Collects()

@@ -17,6 +17,7 @@ from PIL import Image
 import jaxrl_fast as jf
 from helpers import runs as tools
 from helpers.drawn import Drawn, at_once
+from helpers.matrix import family
 from jaxrl_fast.engine.backend import Film
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.errors import MissingExtraError
@@ -71,9 +72,8 @@ def train(out=None, env=None, **settings):
 
 
 @pytest.mark.parametrize(("every", "steps"),
-                         [(0, [320, 640]), (192, [192, 320, 384, 576, 640]),
-                          (100, [128, 256, 320, 384,
-    512, 640])])  # fmt: skip
+                         family([(0, [320, 640]), (192, [192, 320, 384, 576, 640]),
+                                 (100, [128, 256, 320, 384, 512, 640])], [192]))
 def test_videos_come_at_evaluations_and_at_their_interval(every, steps, tmp_path):
     sink = Seen()
     train(tmp_path / "run", video_every=every, sinks=[sink])

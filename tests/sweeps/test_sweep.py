@@ -795,6 +795,7 @@ def test_an_edited_sweep_json_trains_no_other_parts(section, change, says, swept
     assert not (out / "parts" / "01").exists()
 
 
+@pytest.mark.matrix("test_a_part_that_is_lost_does_not_end_the_sweep")
 def test_ended_parts_do_not_need_their_experience(tmp_path):
     """The folder may be gone or changed; a part that is still to come needs the same rows."""
     folder, out = tmp_path / "replay", tmp_path / "x"
