@@ -51,7 +51,6 @@ def unroll(run):
     return json.loads((run / "config.json").read_text())["run"]["unroll"]
 
 
-@pytest.mark.matrix("test_other_numbers_are_taken_if_asked_for")
 def test_runs_take_the_found_settings_and_keep_them(run_cli, cache, tune, tmp_path):
     unrolled = lambda trial: trial.prepared.config.unroll
     gain = lambda best, trial: 1.48 if (unrolled(best), unrolled(trial)) == (None, 2) else 1.0
