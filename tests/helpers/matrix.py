@@ -27,8 +27,8 @@ REPRESENTATIVES = {
     "ActorCritics": ("sac",),
     "PolicySearch": ("es", "apg"),
 }
-# Native environments with discrete actions and a box of them, one of Gymnax, and the spaces that
-# probes have.
+# Native environments with discrete and with continuous actions, one of Gymnax, and probes for the
+# other spaces.
 ENVIRONMENTS = ("CartPole-v1", "Pendulum-v1", "Catch-bsuite", "probe/dict", "probe/masked",
                 "probe/multi-discrete")
 ALGORITHMS = tuple(name for names in REPRESENTATIVES.values() for name in names)
