@@ -84,9 +84,11 @@ class UserError(Exception):
 
 def _lines_of_user(error: BaseException) -> list[str]:
     """Return the first and the last line of the traceback in the user's cells and files."""
-    libraries = (str(Path(__file__).parent), *set(sysconfig.get_paths().values()))
+    homes = str(Path(__file__).parent), sysconfig.get_path("stdlib")
+    library = lambda file: (file.startswith(homes)
+                            or {"site-packages", "dist-packages"} & set(Path(file).parts))
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if frame.line and not frame.filename.startswith(libraries)]
+              if frame.line and not library(frame.filename)]
     place = lambda frame: (f"{frame.filename}:{frame.lineno}" if Path(frame.filename).is_file()
                            else f"line {frame.lineno}")  # of a cell
     return list(dict.fromkeys(f"{place(frame)}: {frame.line}"
