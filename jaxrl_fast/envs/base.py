@@ -42,7 +42,6 @@ class Environment:
 
     def check_class(self) -> None:
         """Raise ConfigError for a class that cannot be trained; subclasses extend it."""
-        self.check_methods()
         if not isinstance(self.spec, EnvSpec):
             what = "method; add @property" if callable(self.spec) else type(self.spec).__name__
             raise self._misfit(f"a {what}")
