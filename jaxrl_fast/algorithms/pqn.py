@@ -66,7 +66,8 @@ class PQN(ValueBased):
 
     def __post_init__(self):
         super().__post_init__()
-        check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
+        check_minibatches(self.num_minibatches, self.num_envs * self.num_steps,
+                          "num_envs * num_steps")
 
     @property
     def updates(self) -> int:
