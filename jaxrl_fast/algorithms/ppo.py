@@ -67,17 +67,11 @@ class PPO(PolicyGradient):
 
     def __post_init__(self):
         super().__post_init__()
-        of = ("num_envs (recompute_advantage takes whole environments)"
-              if self.recompute_advantage else "num_envs * num_steps")
-        check_minibatches(self.minibatches, self.items, of)
-
-    @property
-    def items(self) -> int:  # shuffled
-        return self.num_envs * (1 if self.recompute_advantage else self.num_steps)
+        check_minibatches(self, self.minibatches, self.recompute_advantage)
 
     @property
     def minibatches(self) -> int:
-        return self.num_minibatches or few_rows(self.num_envs * self.num_steps, self.items)
+        return self.num_minibatches or few_rows(self, self.recompute_advantage)
 
     @property
     def updates(self) -> int:

@@ -206,19 +206,30 @@ def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]
     return action, dist.log_prob(action)
 
 
-def few_rows(rows: int, items: int) -> int:
-    """Return a number of minibatches, 4 to 16, that divides `items`, or 4.
+def few_rows(algo: Any, whole: bool) -> int:
+    """Return a number of minibatches, 4 to 16, that divides the shuffled items, or 4.
 
     A minibatch has 128 rows, as CleanRL's and PureJaxRL's, or more in a rollout above 2,048.
     """
-    most = min(max(rows // 128, 4), 16)
-    return next((n for n in range(most, 3, -1) if items % n == 0), 4)
+    most = min(max(algo.num_envs * algo.num_steps // 128, 4), 16)
+    return next((n for n in range(most, 3, -1) if _items(algo, whole)[0] % n == 0), 4)
 
 
-def check_minibatches(minibatches: int, items: int, of: str) -> None:
-    """Raise ConfigError unless the number of minibatches divides that of shuffled items."""
+def check_minibatches(algo: Any, minibatches: int, whole: bool) -> None:
+    """Raise ConfigError unless the number of minibatches divides that of shuffled items.
+
+    whole: whole environments are shuffled, not rows.
+    """
+    items, of = _items(algo, whole)
     if items % minibatches:
         raise ConfigError("num_minibatches", minibatches, f"a divisor of {of} = {items}")
+
+
+def _items(algo: Any, whole: bool) -> tuple[int, str]:
+    """Return the number of shuffled items, and the settings that it comes from."""
+    if whole:
+        return algo.num_envs, "num_envs (whole environments are shuffled)"
+    return algo.num_envs * algo.num_steps, "num_envs * num_steps"
 
 
 def approx_kl(ratio: jax.Array, log_ratio: jax.Array) -> jax.Array:
