@@ -137,8 +137,10 @@ def test_a_non_finite_member_is_marked_and_the_others_continue(swept):
 
 
 def test_a_run_without_live_members_ends():
+    """As many members as a group of `swept`, so that they share its programs."""
     with pytest.raises(jf.NonFiniteError):
-        tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38]}, on_nan="mark")
+        tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38, 3e38]}, seeds=2,
+                    on_nan="mark")
 
 
 def test_table_and_files(swept):
