@@ -710,8 +710,10 @@ TINY = [
 ]  # fmt: skip
 
 
-OF_SWEPT = """--total-steps 640 --log-every 64 --eval-every 320 --algo.num-epochs 2
---algo.normalize-observations --env.max-steps-in-episode 30""".split()  # flags of `swept`
+OF_SWEPT = [
+    "--total-steps", "640", "--log-every", "64", "--eval-every", "320", "--algo.num-epochs", "2",
+    "--algo.normalize-observations", "--env.max-steps-in-episode", "30",
+]  # fmt: skip
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
@@ -726,7 +728,8 @@ def test_the_command_line(tmp_path, monkeypatch, capsys):
     )
     assert cli.main(["sweep", "--resume", "x"]) == 0 and "IQM" in capsys.readouterr().out
     runs = [f"r{i}" for i in range(2)]
-    assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--out", "r0"]) == 0
+    assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--no-pictures",
+                     "--out", "r0"]) == 0
     shutil.copytree("r0", "r1")
     capsys.readouterr()
     assert cli.main(["compare", *runs, "--out", "c.png", "--csv", "c.csv"]) == 0
