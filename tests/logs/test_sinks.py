@@ -550,7 +550,7 @@ def test_the_flag_names_the_kinds():
 def test_logs_of_a_run_and_of_its_resume(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = ["--algo.num-envs", "4", "--algo.num-steps", "16", "--algo.hidden", "8",
-             "--eval-episodes", "2"]
+             "--eval-episodes", "2", "--no-pictures"]
     flags += ["--log", "jsonl:a.jsonl", "--log=tensorboard"]
     assert (
         cli.main(["train", "ppo", "CartPole-v1", "--total-steps", "128", "--no-preset", "--out",
