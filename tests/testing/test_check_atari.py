@@ -19,7 +19,7 @@ from jaxrl_fast.testing import atari, check_atari
 
 GAMES = ("Pong", "Breakout", "SpaceInvaders", "Freeway", "Seaquest", "BeamRider")
 SEEDS = (0, 1)
-FRAMES = 30
+FRAMES = 60
 
 
 def _programs(folder: Path, **images: bytes) -> dict[str, Path]:
