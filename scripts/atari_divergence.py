@@ -36,6 +36,7 @@ _GROUP = 32  # pixels that a warp paints under one branch
 _TURNS = 26_000  # of a frame at most, parts of the picture counted
 _PLAYED = (30, 1500)  # random frames on ALE before a lane's recording
 _FRAMES = 2
+SHOWN = "turns", "with one", "that draw", "groups of 32 pixels", "lanes at work"  # of `Turns`
 
 
 class Turns(NamedTuple):
@@ -139,13 +140,13 @@ def turns(frames: list[np.ndarray], instructions: np.ndarray, one_in: int) -> Tu
 
 
 def table(found: dict[str, list[Turns]]) -> str:
-    """Return rules as rows of Markdown: the median of the games, the lowest and the highest."""
-    head = "takes accesses to the TIA", "turns", "with one", "that draw", "groups", "lanes at work"
-    lines: list[Sequence[str]] = [head, ["---"] * len(head)]
-    for rule, rows in found.items():
-        columns = np.array(rows).T
+    """Return Markdown, a column a rule: the median of the games, the lowest and the highest."""
+    head = ["takes accesses to the TIA", *found]
+    lines = [head, ["---"] * len(head)]
+    for i, name in enumerate(SHOWN):
+        columns = [np.array(rows)[:, i] for rows in found.values()]
         spans = [f"{np.median(x):.2f} ({x.min():.2f} to {x.max():.2f})" for x in columns]
-        lines.append([rule, *spans])
+        lines.append([name, *spans])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
