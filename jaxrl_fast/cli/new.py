@@ -13,6 +13,7 @@ from jaxrl_fast.algorithms import ALGORITHMS
 from jaxrl_fast.cli.args import PROG, read_arguments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.errors import ConfigError, check_choice
+from jaxrl_fast.files.folders import check_writable
 from jaxrl_fast.imports import is_installed
 
 OPTIONS = ()
@@ -63,6 +64,7 @@ def new(argv: list[str]) -> None:
     there = next((path for path in files if path.exists()), None)
     if there is not None:
         raise ConfigError("NAME", name, f"one whose file {there} is not there yet")
+    check_writable("NAME", Path())
     for path, text in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -73,10 +75,11 @@ def new(argv: list[str]) -> None:
 def _checked(name: str) -> str:
     """Return the module's name. Raises ConfigError for a name that Python or we cannot take."""
     module = name.replace("-", "_")
-    fits = re.fullmatch(r"[a-z][a-z0-9_]*", module) and not module.startswith("test_")
+    fits = re.fullmatch(r"[a-z][a-z0-9_]{0,99}", module) and not module.startswith("test_")
     if not fits or keyword.iskeyword(module):
         raise ConfigError("NAME", name,
-                          "the name of a module: lower-case letters, digits and _, such as my_env")
+                          "the name of a module: at most 100 lower-case letters, digits and _, "
+                          "such as my_env")
     algorithm = name in ALGORITHMS or module in ALGORITHMS
     if algorithm or module == "jaxrl_fast" or name in registry.list_environments():
         raise ConfigError("NAME", name, "a name that jaxrl_fast does not use itself")

@@ -56,12 +56,13 @@ def note_errors(spec: EnvSpec, function: str) -> Iterator[None]:
 
 
 def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `reset` to raise ConfigError for a key instead of noise (Gymnax's `env.reset(key)`)."""
+    """Wrap `reset` to raise ConfigError for a key (Gymnax's `env.reset(key)`) or a seed."""
 
     @functools.wraps(reset)
     def checked(self, noise):
-        if is_key(noise) and not (noise.shape and _is_noise(self, noise)):
-            raise ConfigError(f"{self.spec.name}: reset(noise)", "a key",
+        key = is_key(noise) and not (noise.shape and _is_noise(self, noise))
+        if key or isinstance(noise, int | float | str | np.number):
+            raise ConfigError(f"{self.spec.name}: reset(noise)", "a key" if key else noise,
                               "the noise of `draw_reset(key, (num_envs,))`; "
                               "`state, obs = env.init(key, num_envs)` begins episodes")  # fmt: skip
         return reset(self, noise)

@@ -111,6 +111,7 @@ class RunDir:
             self.write_result(run)
             if run.config.pictures:
                 self.draw(run, best, agent)
+                self.write_result(run)  # with the seconds that the pictures took
 
     def write_result(self, run: Any) -> None:
         """Write result.json of a run, or of seeds in turn, after the log is on disk."""

@@ -98,6 +98,7 @@ def test_a_new_project_is_found_by_its_entry_points(place, run_cli, monkeypatch)
     (("enviroment", "x"), "did you mean 'environment'"),
     (("environment", "2fast"), "NAME must be the name of a module, got '2fast'"),
     (("environment", "class"), "NAME must be the name of a module"),
+    (("environment", "x" * 300), "at most 100 lower-case letters"),
     (("algorithm", "ppo"), "NAME must be a name that jaxrl_fast does not use itself, got 'ppo'"),
     (("algorithm", "jax"),
      "NAME must be a name that is not installed, got 'jax': jax.py would hide"),

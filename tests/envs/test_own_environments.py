@@ -184,10 +184,13 @@ def test_errors_of_draws_name_the_function(function):
     "env", [Mine(), jf.make("CartPole-v1"), jf.make("CartPole-v1", time_limit=9)],
     ids=["own", "ours", "wrapped"]
 )
-def test_a_key_is_refused_as_noise(env, key):
+def test_a_key_or_a_seed_is_refused_as_noise(env, key):
     with pytest.raises(ConfigError,
                        match=r"reset\(noise\) must be .*got 'a key'.*env\.init\(key, num_envs\)"):
         env.reset(key)
+    for seed in (0, np.int64(0), 1.5, "0"):
+        with pytest.raises(ConfigError, match=r"reset\(noise\) must be .*env\.init\(key, "):
+            env.reset(seed)
     with pytest.raises(ConfigError, match=r"step\(noise\) must be .*env\.draw.*got 'a key'"):
         env.step(key, None, jnp.zeros(1, jnp.int32))
 

@@ -3,6 +3,8 @@ of it."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 import jaxrl_fast as jf
@@ -13,6 +15,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import host_episodes, plan_grid
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.walltime import WallTime, shares
+from jaxrl_fast.runs.rundir import RunDir
 
 counters.register()
 
@@ -72,15 +75,17 @@ def test_shares_sum_to_one():
 
 
 @pytest.mark.parametrize("where", family(["device", "host"], ["host"]))
-def test_a_run_logs_its_time_shares(where, tmp_path):
-    """Rows' steps over rows' seconds are the result's speed, its parts are the whole, and resumed
-    runs add up."""
+def test_a_run_logs_its_time_shares(where, tmp_path, monkeypatch):
+    """Rows' steps over rows' seconds are the result's speed, its parts are the whole, pictures
+    included, and resumed runs add up."""
+    monkeypatch.setattr(RunDir, "draw", lambda *_: time.sleep(0.5))
     algo = tools.algorithm("ppo", num_steps=16, num_epochs=1, normalize_observations=False)
     env = jf.make(f"gym:{counters.ID}") if where == "host" else tools.environment()
     run, settings = tmp_path / "run", dict(total_steps=512, log_every=64, eval_every=256,
-                                           horizon=512)
+                                           horizon=512, pictures=True)
     tools.train(algo, run, env, **settings)
     before = tools.read(run / "result.json")
+    assert before["seconds"]["write"] > 0.5
     session = tools.resume(run, 768)
     result = tools.read(run / "result.json")
     assert set(result["seconds"]) == {"compile", "train", "evaluate", "write"} and min(

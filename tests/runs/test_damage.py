@@ -263,6 +263,25 @@ def test_both_newest_damaged_leaves_the_older_ones(run):
         jf.load(run, "best")
 
 
+def test_checkpoints_that_a_run_replaces_during_a_read_are_not_damage(run, recwarn):
+    folder = run / "checkpoints" / "last"
+
+    def attempt(which: str, number: int) -> int:
+        if (which, number) == ("last", newest):
+            for old in (newest, older):  # as a writer that keeps two
+                shutil.copytree(folder / str(old), folder / str(old + 1000))
+                shutil.rmtree(folder / str(old))
+        checkpoints.meta(which, number)
+        return number
+
+    with Checkpoints(run / "checkpoints", read_only=True) as checkpoints:
+        newest, older = checkpoints.numbers("last")
+        assert checkpoints.read(["last", "best"], attempt) == newest + 1000
+        checkpoints.verify("last", newest + 1000)
+    assert not recwarn.list
+    assert jax.tree.leaves(jf.load(run, "last").state)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")  # as a user may have set it
 @pytest.mark.parametrize(
     ("which", "line", "says"),
