@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.types import Timestep, Trajectory
@@ -72,7 +73,8 @@ def test_without_reward_normalization_the_agent_has_no_statistics(algo):
     assert agent.rewards == () and algo.bind(CARTPOLE).observe(agent, None) is agent
 
 
-@each
+@pytest.mark.parametrize("algo", family(ON_POLICY, lambda algo: algo.name in ("ppo", "pqn")),
+                         ids=lambda x: x.name)
 def test_the_learner_gets_the_divided_reward(algo, compiled):
     """The rows of a rollout are those of one whose rewards came divided."""
     env, plain = jf.make("CartPole-v1"), algo.bind(CARTPOLE)

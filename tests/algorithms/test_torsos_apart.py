@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import runtime, tree
 from jaxrl_fast.algorithms.common import actor_critic
 from jaxrl_fast.ops import lowering
@@ -66,7 +67,7 @@ def test_stacked_networks_give_what_each_gives(both_forms):
                      found, wanted)
 
 
-@pytest.mark.parametrize("algo", [jf.SAC, jf.TD3, jf.TQC])
+@pytest.mark.parametrize("algo", family([jf.SAC, jf.TD3, jf.TQC], 1))
 def test_no_batched_product_where_a_cpu_divides_it_among_threads(algo):
     """jaxlib 0.11 trained SAC at half the speed on two busy cores."""
     made = algo(num_envs=2, hidden=(8, 8), critic_hidden=(8, 8), buffer_size=64, batch_size=16,
