@@ -18,7 +18,7 @@ from jaxrl_fast.ops.lowering import over_networks
 def features(rows: int):
     """A PPO's features, its parameters, and a batch of so many observations of CartPole."""
     algo = jf.PPO(hidden=(16, 16)).bind(jf.make("CartPole-v1").spec)
-    params = algo.init(jax.random.key(0)).params
+    params = jax.jit(algo.init)(jax.random.key(0)).params
     return algo.networks.features, params, jax.random.normal(jax.random.key(1), (rows, 4))
 
 
