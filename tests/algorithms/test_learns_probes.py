@@ -219,7 +219,7 @@ class Flatten(nn.Module):
     ("cls", "settings"),
     family([(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [
         (cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
-           lambda cls, settings: settings or cls is not jf.DQN),
+           lambda cls, settings: settings or cls in (jf.PPO, jf.IQN)),
 )
 def test_a_users_network_sees_one_batch_axis(cls, settings):
     common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.engine import iteration, rollout
 from jaxrl_fast.types import Timestep, Trajectory
@@ -36,7 +37,8 @@ def test_a_plain_loop_over_all_steps_gives_the_same(resets, rng):
     """Blocks of rollouts, episodes that go on over their edges; rows that are resets of the
     environment alone do not count."""
     algo = on(ON_POLICY[0])
-    agent, seen, running = algo.init(jax.random.key(0)), [], np.zeros(3)
+    agent, seen, running = jax.jit(algo.init)(jax.random.key(0)), [], np.zeros(3)
+    observe = jax.jit(algo.observe)
     for _ in range(5):
         reward = rng.normal(50.0, 300.0, (4, 3)).astype(np.float32)
         terminated, truncated = rng.random((2, 4, 3)) < 0.2
@@ -45,7 +47,7 @@ def test_a_plain_loop_over_all_steps_gives_the_same(resets, rng):
             running = 0.9 * running + reward[t]
             seen += running[~reset[t]].tolist()
             running[terminated[t] | truncated[t]] = 0
-        agent = algo.observe(agent, played(reward, terminated, truncated, reset if resets else ()))
+        agent = observe(agent, played(reward, terminated, truncated, reset if resets else ()))
         np.testing.assert_allclose(agent.rewards.running, running, rtol=1e-5, atol=1e-3)
         assert float(agent.rewards.moments.count) == len(seen)
         expected = np.clip(reward / np.std(seen), -10, 10)
@@ -72,7 +74,8 @@ def test_without_reward_normalization_the_agent_has_no_statistics(algo):
     assert agent.rewards == () and algo.bind(CARTPOLE).observe(agent, None) is agent
 
 
-@each
+@pytest.mark.parametrize("algo", family(ON_POLICY, lambda algo: algo.name in ("ppo", "pqn")),
+                         ids=lambda x: x.name)
 def test_the_learner_gets_the_divided_reward(algo, compiled):
     """The rows of a rollout are those of one whose rewards came divided."""
     env, plain = jf.make("CartPole-v1"), algo.bind(CARTPOLE)

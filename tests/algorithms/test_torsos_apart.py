@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import runtime, tree
 from jaxrl_fast.algorithms.common import actor_critic
 from jaxrl_fast.ops import lowering
@@ -17,7 +18,7 @@ from jaxrl_fast.ops.lowering import over_networks
 def features(rows: int):
     """A PPO's features, its parameters, and a batch of so many observations of CartPole."""
     algo = jf.PPO(hidden=(16, 16)).bind(jf.make("CartPole-v1").spec)
-    params = algo.init(jax.random.key(0)).params
+    params = jax.jit(algo.init)(jax.random.key(0)).params
     return algo.networks.features, params, jax.random.normal(jax.random.key(1), (rows, 4))
 
 
@@ -66,7 +67,7 @@ def test_stacked_networks_give_what_each_gives(both_forms):
                      found, wanted)
 
 
-@pytest.mark.parametrize("algo", [jf.SAC, jf.TD3, jf.TQC])
+@pytest.mark.parametrize("algo", family([jf.SAC, jf.TD3, jf.TQC], 1))
 def test_no_batched_product_where_a_cpu_divides_it_among_threads(algo):
     """jaxlib 0.11 trained SAC at half the speed on two busy cores."""
     made = algo(num_envs=2, hidden=(8, 8), critic_hidden=(8, 8), buffer_size=64, batch_size=16,

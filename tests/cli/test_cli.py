@@ -224,6 +224,19 @@ def test_resume_continues_a_run(first, run_cli, tmp_path):
     assert after[: len(before) - 1] == before[:-1] and after[-1]["env_steps"] >= 2500
 
 
+# In the program of the test before.
+def test_nan_exits_with_3(run_cli, tmp_path):
+    code, _, err = run_cli(
+        "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out",
+        str(tmp_path / "run"), "--algo.learning-rate", "1e38", "--no-tensorboard",
+    )  # fmt: skip
+    last = err.splitlines()[-1]
+    assert (
+        code == 3 and last.startswith("jaxrl-fast: error: ")
+        and "environment steps in member 0" in last
+    )
+
+
 MODULE = """
 import jaxrl_fast as jf
 from jaxrl_fast.envs.native.cartpole import CartPole
@@ -436,18 +449,6 @@ def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
     assert code == 130
     assert f"go on with: jaxrl-fast train --resume {run}" in err.splitlines()[-1]
     assert "Traceback" not in err and list((run / "checkpoints" / "last").iterdir())
-
-
-def test_nan_exits_with_3(run_cli, tmp_path):
-    code, _, err = run_cli(
-        "train", "ppo", "CartPole-v1", "--total-steps", "2000", *TINY, "--out",
-        str(tmp_path / "run"), "--algo.learning-rate", "1e38", "--no-tensorboard",
-    )  # fmt: skip
-    last = err.splitlines()[-1]
-    assert (
-        code == 3 and last.startswith("jaxrl-fast: error: ")
-        and "environment steps in member 0" in last
-    )
 
 
 def ends_with(error, warning=""):

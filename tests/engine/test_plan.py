@@ -110,7 +110,7 @@ def test_a_state_that_is_not_donated_is_there_twice():
     assert found.plan.need - donated.plan.need == tree.nbytes(state)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", family(ALGORITHMS, ["ppo", "dqn", "prioritized"]))
 def test_the_forecast_equals_the_device_memory(name):
     found = prepared(name)
     plan, made = found.plan, programs.Programs(found)

@@ -94,31 +94,45 @@ def test_vmap_over_keys_of_make_train(name):
 
 
 def test_a_sweep_is_a_vmap_and_one_compile():
-    algo, env = tools.algorithm("ppo"), tools.environment()
+    """Of settings of the algorithm and of the environment."""
+    algo = tools.algorithm("ppo")
     chex.clear_trace_counter()
 
-    @chex.assert_max_traces(1)
-    def last(lr, key):
-        swept = dataclasses.replace(algo, learning_rate=lr)
+    def trained(rate, env, key):
+        swept = dataclasses.replace(algo, learning_rate=rate)
         state, metrics = jf.make_train(swept, env, total_steps=96, log_every=32)(key)
-        return state.agent.params, metrics["value_loss"]
+        return state.agent.params, metrics
 
-    sweep = jax.jit(jax.vmap(last, in_axes=(0, None)))
-    key, rates = jax.random.key(0), jnp.array([1e-4, 1e-3, 1e-2, 0.0])
+    @chex.assert_max_traces(1)
+    def last(rate, gravity, key):
+        params, metrics = trained(rate, CartPole(gravity=gravity, max_steps_in_episode=30), key)
+        return params, metrics["value_loss"], metrics["episode_length"]
+
+    sweep = jax.jit(jax.vmap(last, in_axes=(0, 0, None)))
+    key, rates = jax.random.key(0), jnp.array([1e-4, 1e-3, 1e-2, 0.0, 0.0])
+    gravity = jnp.array([9.8, 9.8, 9.8, 9.8, 90.0])
     before = compiles[COMPILE]
-    params, loss = sweep(rates, key)
+    params, loss, lengths = sweep(rates, gravity, key)
     jax.block_until_ready(params)
     after = compiles[COMPILE]
-    sweep(rates * 3, key)
+    sweep(rates * 3, gravity, key)
     assert sweep._cache_size() == 1
     assert after - before == 1 and compiles[COMPILE] - after <= 1  # rates * 3 is a program too
-    assert loss.shape == (4, 3) and len(set(np.asarray(loss)[:, -1].tolist())) == 4
-    constant = dataclasses.replace(algo, learning_rate=1e-3)
-    state, _ = jax.jit(jf.make_train(constant, env, total_steps=96, log_every=32))(key)
-    tools.assert_close(tools.member(params, 1), state.agent.params)
-    run = as_float32(iteration.Run(env, algo.bind(env.spec), 3.0))
-    start = jax.jit(lambda key: iteration.init(run, key).agent.params)(key)
+    assert loss.shape == (5, 3) and len(set(np.asarray(loss)[:, -1].tolist())) == 5
+
+    @jax.jit
+    def alone(key):
+        env = tools.environment()
+        run = as_float32(iteration.Run(env, algo.bind(env.spec), 3.0))
+        return *trained(1e-3, env, key), iteration.init(run, key).agent.params
+
+    learned, metrics, start = alone(key)
+    tools.assert_close(tools.member(params, 1), learned)
+    tools.assert_close(tools.member(lengths, 1), metrics["episode_length"])
     tools.assert_close(tools.member(params, 3), start)  # without a rate nothing moves
+    tools.assert_close(tools.member(params, 4), start)
+    lengths = np.asarray(lengths)[3:, -1]  # of one policy
+    assert np.isfinite(lengths).all() and lengths[0] != lengths[1]
 
 
 @pytest.mark.matrix("test_members_in_one_batch_are_the_single_runs_to_rounding")
@@ -138,20 +152,6 @@ def test_a_sweep_of_learning_rates_from_replay():
     assert all((x[0] != x[1]).any() and (x[1] != x[2]).any() for x in actors)
     still = there[0].agent  # without a rate the critics' targets only follow what does not move
     tools.assert_close(tools.member(still.params["critics"], 1), tools.member(still.target, 1))
-
-
-def test_a_sweep_of_the_environment():
-    algo = tools.algorithm("ppo")
-
-    def lengths(gravity):
-        env = CartPole(gravity=gravity, max_steps_in_episode=200)
-        return (
-            jf.make_train(algo, env, total_steps=512,
-                          log_every=512)(jax.random.key(0))[1]["episode_length"]
-        )
-
-    found = np.asarray(jax.jit(jax.vmap(lengths))(jnp.array([9.8, 9.8, 90.0])))
-    assert found[0] == found[1] != found[2]
 
 
 def devices(platform, count):

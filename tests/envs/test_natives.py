@@ -130,7 +130,7 @@ def test_render_draws_a_picture_of_several_colours(name):
     assert not np.array_equal(picture, env.render(moved))
 
 
-@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_of_the_environment")
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_is_a_vmap_and_one_compile")
 def test_sweep_over_physics_changes_the_motion():
     env = registry.make("CartPole-v1")
     swept = jax.tree.map(lambda x: jnp.float32(x), env)

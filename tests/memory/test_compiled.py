@@ -65,8 +65,13 @@ STORES = {  # a memory, and an observation's shape; of pictures, four frames to 
 }
 
 
-@pytest.fixture(scope="module",
-                params=[(store, size) for store in STORES for size in (0, POPULATION)], ids=str)
+# each store once, alone and in a population
+FIRST = (("small", POPULATION), ("pixels", 0), ("prioritized pixels", POPULATION))
+
+
+@pytest.fixture(scope="module", ids=str, params=family(
+    [pytest.param((store, size)) for store in STORES for size in (0, POPULATION)],
+    lambda case: case in FIRST))
 def hlo(request):
     name, population = request.param
     memory, shape = STORES[name]

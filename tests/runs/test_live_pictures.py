@@ -27,9 +27,6 @@ from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.train import Around, start
 from jaxrl_fast.runs.videos import FILMING, Filming
 
-TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
-
-
 ALWAYS = Dependencies(filming=Filming(at_once, share=1e9, apart=0.0))  # a picture after every chunk
 
 
@@ -43,9 +40,10 @@ def shell(modules):
 
 
 def train(env=None, **settings):
-    settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2,
-                    chunk_seconds=1e-9, progress=True, dependencies=ALWAYS) | settings
-    return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), **settings)
+    """Train with a picture after every chunk, in the programs of `unbroken("ppo")`."""
+    return tools.train("ppo", env=env, **dict(
+        total_steps=640, chunk_seconds=1e-9, progress=True, pictures=True,
+        dependencies=ALWAYS) | settings)
 
 
 def read(data) -> tuple[str, Image.Image]:
@@ -133,11 +131,10 @@ def test_offline_training_shows_an_episode(shell, tmp_path):
 
 
 @pytest.mark.parametrize(("env", "settings"), [
-    ("probe/constant-reward", {}), ("CartPole-v1", {"pictures": False}),
-    ("CartPole-v1", {"progress": False}),
-])  # fmt: skip
+    ("probe/constant-reward", {}), (None, {"pictures": False}), (None, {"progress": False}),
+])
 def test_without_pictures_or_display_there_are_none(env, settings, shell):
-    train(jf.make(env), **settings)
+    train(env and jf.make(env), **settings)
     assert not shell.pictures and "no live pictures" not in "".join(shell.pages)
 
 
@@ -147,14 +144,12 @@ def test_a_run_with_videos_shows_the_videos(shell):
         "the agent at 320 steps", "the agent at 640 steps"]
 
 
-@jf.settings
-class Torn(CartPole):
-    def render(self, state):
+def test_a_picture_that_fails_is_a_note_in_the_cell(shell, monkeypatch):
+    def torn(self, state):
         raise OSError("no paint")
 
-
-def test_a_picture_that_fails_is_a_note_in_the_cell(shell):
-    run = train(Torn())
+    monkeypatch.setattr(CartPole, "render", torn)
+    run = train()
     assert run.over and not shell.pictures
     assert shell.pages[-1].count("no live pictures of this run: no paint") == 1
 

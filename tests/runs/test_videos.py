@@ -26,11 +26,7 @@ from jaxrl_fast.runs import pictures
 from jaxrl_fast.runs.dependencies import Dependencies
 from jaxrl_fast.runs.report import run_report as report
 from jaxrl_fast.runs.signals import Interrupted
-from jaxrl_fast.runs.train import start
 from jaxrl_fast.runs.videos import FIRST, Filming, Videos
-
-TINY = dict(num_envs=4, num_steps=8, hidden=(8,), num_epochs=1)
-
 
 AT_ONCE = Dependencies(filming=Filming(at_once))
 
@@ -66,9 +62,9 @@ class Ends(Seen):
 
 
 def train(out=None, env=None, **settings):
-    settings = dict(total_steps=640, log_every=64, eval_every=320, eval_episodes=2, pictures=False,
-                    video_share=1, progress=False, dependencies=AT_ONCE) | settings
-    return start(jf.PPO(**TINY), env or jf.make("CartPole-v1"), out=out, **settings)
+    """Train in the programs of `unbroken("ppo")`."""
+    return tools.train("ppo", out, env, **dict(
+        total_steps=640, video_share=1, progress=False, dependencies=AT_ONCE) | settings)
 
 
 @pytest.mark.parametrize(("every", "steps"),
@@ -240,6 +236,19 @@ def test_a_run_that_ends_early_hands_over_the_video_in_work(hook, error, outcome
         assert run.over and [clip.env_steps for clip in sink.clips] == [320, 640]
 
 
+def test_the_best_member_is_filmed():
+    seen = []
+    film = lambda env, algo, agent, *rest: (
+        seen.append(agent) or pictures.film(env, algo, agent, *rest))
+    with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
+        run = (
+            train(seeds=3, video_every=0, dependencies=Dependencies(filming=Filming(at_once, film)))
+        )
+    want = run.agent(0).state.params
+    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[-1].params, want))
+    assert not jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[0].params, want))
+
+
 @ENDS
 def test_a_run_that_ends_early_does_not_wait_for_a_film_that_hangs(hook, error, outcome, held,
                                                                    tmp_path):
@@ -258,19 +267,6 @@ def test_a_video_that_fails_is_a_warning_and_the_last_one():
         run = train(video_every=64,
                     dependencies=Dependencies(filming=Filming(at_once, film=lambda *args: 1 / 0)))
     assert run.over and len(found) == 1
-
-
-def test_the_best_member_is_filmed():
-    seen = []
-    film = lambda env, algo, agent, *rest: (
-        seen.append(agent) or pictures.film(env, algo, agent, *rest))
-    with tools.evaluations({5: [0.1, 0.9, 0.3], 10: [0.9, 0.2, 0.1]}.__getitem__):
-        run = (
-            train(seeds=3, video_every=0, dependencies=Dependencies(filming=Filming(at_once, film)))
-        )
-    want = run.agent(0).state.params
-    assert jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[-1].params, want))
-    assert not jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), seen[0].params, want))
 
 
 def test_an_environment_without_pictures_is_refused(tmp_path):

@@ -238,7 +238,7 @@ def test_a_stopped_sweep_resumes(swept, tmp_path):
         assert tools.logged(out / "parts" / part) == tools.logged(swept.path / "parts" / part)
 
 
-@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_of_the_environment")
+@pytest.mark.matrix("tests/engine/test_populations.py::test_a_sweep_is_a_vmap_and_one_compile")
 def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
     env = jf.make("Pendulum-v1", max_steps_in_episode=30)
     found = prepare(tools.algorithm("apg"), env,
