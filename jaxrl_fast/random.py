@@ -160,7 +160,8 @@ def to_gumbel(u: jax.Array) -> jax.Array:
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return standard normal numbers, float32, by the inverse error function."""
-    return from_bits(key, shape, lambda bits: to_normal(to_uniform(bits)))
+    # the noise of an update is part of the kernel that reads it
+    return to_normal(to_uniform(bits(key, shape)))
 
 
 def to_normal(u: jax.Array) -> jax.Array:

@@ -44,8 +44,8 @@ class ActorCritic:
     @property
     def heads(self) -> dict[str, nn.Module]:
         outputs = distributions.num_outputs(self.spec.action)
-        return {"policy": Dense(2 * outputs if self.state_dependent_std else outputs, 0.01),
-                "value": Dense(1, 1.0)}
+        outputs = 2 * outputs if self.state_dependent_std else outputs
+        return {"policy": Dense(outputs, 0.01, acts=True), "value": Dense(1, 1.0)}
 
     @property
     def batched(self) -> bool:
