@@ -72,10 +72,8 @@ def literal(name: str, text: str) -> Any:
     """Parse a Python literal (none, true, false in any case), else keep the text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    try:
+    if _REAL.fullmatch(text):  # Python reads 1e-400 as 0
         return number(name, text)
-    except ConfigError:
-        pass
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):

@@ -198,7 +198,8 @@ def test_a_setting_near_one_of_the_algorithm_says_where_it_belongs(name, own):
 @pytest.mark.parametrize(("name", "meant"), [
     ("eval_ever", "eval_every"), ("steps", "total_steps"), ("env_steps", "total_steps"),
     ("max_steps", "total_steps"), ("eval_interval", "eval_every"), ("num_evals", None),
-    ("num_epochs", None), ("reward_scale", None), ("save_interval", None),
+    ("num_epochs", None), ("reward_scale", None), ("save_interval", None), ("spec", None),
+    ("name", None),
 ])  # fmt: skip
 def test_a_setting_nearer_to_trains_does_not_name_the_algorithm(name, meant):
     error = fails(lambda: run_config(9, {name: 4}, jf.DQN()))

@@ -73,7 +73,11 @@ class IMPALA(PolicyGradient):
 
     def __post_init__(self):
         super().__post_init__()
-        check_minibatches(self, self.num_envs, "num_envs")
+        check_minibatches(self, self.num_minibatches, whole=True)
+
+    @property
+    def minibatches(self) -> int:
+        return self.num_minibatches
 
     @property
     def off_policy(self) -> bool:

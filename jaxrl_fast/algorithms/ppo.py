@@ -14,6 +14,7 @@ from jaxrl_fast.algorithms.common.policy_gradient import (
     PolicyGradient,
     approx_kl,
     check_minibatches,
+    few_rows,
     sampled_actions,
 )
 from jaxrl_fast.fields import setting
@@ -51,7 +52,7 @@ class PPO(PolicyGradient):
 
     num_epochs: int = setting(4)
     """passes over a rollout"""
-    num_minibatches: int = setting(4)
+    num_minibatches: int | None = setting(None, none="4 to 16, with 128 rows where that suffices")
     """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
     shuffle: str = setting("auto", choices=SHUFFLES)
     """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""
@@ -66,18 +67,18 @@ class PPO(PolicyGradient):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.recompute_advantage:
-            check_minibatches(self, self.num_envs,
-                              "num_envs (recompute_advantage takes whole environments)")
-        else:
-            check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
+        check_minibatches(self, self.minibatches, self.recompute_advantage)
+
+    @property
+    def minibatches(self) -> int:
+        return self.num_minibatches or few_rows(self, self.recompute_advantage)
 
     @property
     def updates(self) -> int:
-        return self.num_epochs * self.num_minibatches
+        return self.num_epochs * self.minibatches
 
     def memory(self) -> RolloutMemory:
-        return RolloutMemory(self.num_steps, self.num_envs, self.num_minibatches,
+        return RolloutMemory(self.num_steps, self.num_envs, self.minibatches,
                              self.recompute_advantage, self.shuffle)
 
     @property

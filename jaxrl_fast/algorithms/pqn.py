@@ -66,7 +66,7 @@ class PQN(ValueBased):
 
     def __post_init__(self):
         super().__post_init__()
-        check_minibatches(self, self.num_envs * self.num_steps, "num_envs * num_steps")
+        check_minibatches(self, self.num_minibatches, whole=False)
 
     @property
     def updates(self) -> int:

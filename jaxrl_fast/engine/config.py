@@ -288,7 +288,8 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
 
     algo: the run's algorithm; the error for a setting of its own says where it belongs.
     """
-    known, owned = RunConfig.__dataclass_fields__, getattr(algo, "__dataclass_fields__", ())
+    known = RunConfig.__dataclass_fields__
+    owned = [f.name for f in dataclasses.fields(algo) if f.repr] if algo else ()
     for name in settings.keys() - known.keys():
         if own := meant(name, owned, [*known, *AROUND]):
             raise ConfigError(name, settings[name], "given to the algorithm: "
@@ -296,5 +297,4 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
     check_names(known, settings, owner="train")
     if not isinstance(settings.get("start_from"), (str, Path, type(None))):
         settings = {**settings, "start_from": IN_MEMORY}
-    steps = {} if total_steps is None else {"total_steps": total_steps}
-    return RunConfig(**steps, **settings)
+    return RunConfig(**({} if total_steps is None else {"total_steps": total_steps}), **settings)

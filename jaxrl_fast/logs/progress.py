@@ -61,8 +61,8 @@ class ProgressSink(Display, Sink):
         return "  ".join(parts if left is None else [*parts, f"ETA {_clock_text(left)}"])
 
     def _seconds_left(self, row: Row, members: int) -> float | None:
-        """Return seconds left at the speed of the last half minute (first row: its own speed)."""
-        if row.env_steps <= self._warmup or not row.steps_per_second > 0:
+        """Return seconds left at the speed of the last half minute; None after the last row."""
+        if not self._warmup < row.env_steps < self.total or not row.steps_per_second > 0:
             return None
         self._seen.append((float(row.wall_seconds), int(row.env_steps)))
         while len(self._seen) > 2 and self._seen[-1][0] - self._seen[0][0] > 30:
@@ -71,7 +71,7 @@ class ProgressSink(Display, Sink):
         rate = row.steps_per_second / members
         if wall1 > wall0:
             rate = (steps1 - steps0) / (wall1 - wall0)
-        return max(self.total - row.env_steps, 0) / rate if 0 < rate < math.inf else None
+        return (self.total - row.env_steps) / rate if 0 < rate < math.inf else None
 
 
 def summary(values: np.ndarray) -> str:

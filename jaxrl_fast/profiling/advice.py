@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxrl_fast.engine.grid import ahead_of
 from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.memory import RolloutMemory
 from jaxrl_fast.ops import scopes
 from jaxrl_fast.profiling import hlo, parts
 
@@ -101,7 +102,8 @@ def more_environments(case: Case) -> Iterable[Suggestion]:
 @rule
 def fewer_minibatches(case: Case) -> Iterable[Suggestion]:
     """Larger minibatches start fewer instructions."""
-    share, number = case.share(*UPDATES), getattr(case.algo, "num_minibatches", 1)
+    share, memory = case.share(*UPDATES), case.prepared.bound.memory()
+    number = memory.num_minibatches if isinstance(memory, RolloutMemory) else 1
     if number > 1 and number % 2 == 0:
         text = f"updates take {share:.0%}; half as many minibatches are twice as large"
         flags = ("--algo.num-minibatches", str(number // 2))

@@ -168,6 +168,7 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
                           f"num_steps) put it at {done:,}. total_steps of a resume sets a new end")
     if total_steps is not None and total_steps < done:
         raise ConfigError("total_steps", total_steps, f"at least the {done:,} steps that are done")
+    RunDir(path).history(done)  # a damaged log is refused before anything is compiled
     prepared = prepare(algo, env, new, size=len(last.members))
     if not part:
         _warn_of_horizon(new)

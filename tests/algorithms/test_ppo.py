@@ -404,14 +404,22 @@ def test_log_probabilities_are_of_the_action_before_any_clipping(key, clock):
     np.testing.assert_allclose(np.std(action), np.exp(2.0), rtol=0.3)
 
 
+@pytest.mark.parametrize(("num_envs", "num_steps", "recompute", "number"), [
+    (4, 128, False, 4), (8, 128, False, 8), (16, 128, False, 16), (2048, 128, False, 16),
+    (10, 150, False, 10), (2, 4, False, 4), (24, 64, True, 12), (4, 512, True, 4),
+])  # fmt: skip
+def test_a_minibatch_has_128_rows_by_default(num_envs, num_steps, recompute, number):
+    algo = jf.PPO(num_envs=num_envs, num_steps=num_steps, recompute_advantage=recompute)
+    assert algo.memory().num_minibatches == number and algo.updates == 4 * number
+    assert dataclasses.replace(algo, num_minibatches=2).updates == 8
+
+
 def test_sizes_and_spaces_that_do_not_fit_are_refused():
     with pytest.raises(
         ConfigError, match=r"num_minibatches must be a divisor of num_envs \* num_steps = 24, got 5"
     ):
         dataclasses.replace(BASE, num_minibatches=5)
-    with pytest.raises(ConfigError,
-        match=r"num_minibatches must be a divisor of num_envs \(recompute_advantage takes .* = 4, "
-              r"got 8"):
+    with pytest.raises(ConfigError, match=r"a divisor of num_envs \(whole environments .*\) = 4"):
         dataclasses.replace(BASE, num_minibatches=8, recompute_advantage=True)
     spec = EnvSpec("x", Dict.of(action_mask=Box(0, 1, (2,), jnp.bool_)), Box(-1, 1, (2,)))
     with pytest.raises(ConfigError, match="action_mask needs Discrete actions"):

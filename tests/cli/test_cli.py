@@ -280,7 +280,8 @@ def test_a_module_of_the_user(run_cli, tmp_path, monkeypatch):
     code, _, err = run_cli(*arguments, "-1", *TINY)
     assert code == 2 and "bonus must be a finite number in [0, inf), got -1" in err and list(
         tmp_path.glob("runs")) == []
-    code, out, _ = run_cli(*arguments, "2", *TINY, "--total-steps", "300", "--no-tensorboard")
+    code, out, _ = run_cli(*arguments, "2", *TINY, "--total-steps", "300", "--no-tensorboard",
+                           "--no-pictures")
     assert code == 0 and "mine on Mine-v0: defaults, no preset is tuned for this" in out
     content = read(tmp_path / "runs" / "mine-Mine-v0-s0-1" / "config.json")
     assert (

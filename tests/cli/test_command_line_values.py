@@ -13,6 +13,7 @@ from helpers.matrix import family
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
+from jaxrl_fast.errors import ConfigError
 
 NO_INTEGER = ("", " ", "²", "١٢", "٣.٥", "1,2", "64,", "0x10", "1e", "1__0", "_1", "--", "none",
               "nan", "-inf", "1e999", "9" * 5000, "\0", "é")
@@ -217,3 +218,9 @@ def test_wrong_command_lines_are_refused(offline, capsys):
 )  # fmt: skip
 def test_valid_text_is_accepted(kind, text, value):
     assert values.convert("--x", kind, text) == value
+
+
+@pytest.mark.parametrize("kind", ["int", "float", "rate", "number", "any"])
+def test_a_number_too_small_for_a_float_is_refused(kind):
+    with pytest.raises(ConfigError, match="at least 1e-323"):
+        values.convert("--x", kind, "1e-400")

@@ -29,7 +29,7 @@ ENV = "probe/constant-reward"  # every step ends an episode and gives 1
 TINY = ["--algo.num-envs", "4", "--algo.hidden", "8", "--algo.learning-starts", "64",
         "--algo.buffer-size", "2_000",
         "--algo.learning-rate", "1e-2", "--algo.discount", "0.9", "--eval-episodes", "2",
-        "--no-tensorboard"]  # fmt: skip
+        "--no-tensorboard", "--no-pictures"]  # fmt: skip
 pytestmark = pytest.mark.timeout(180)
 
 
@@ -218,7 +218,7 @@ def test_a_plan_reads_only_the_layout(kept, tmp_path, capsys, data):
         more = dict(experience=folder, experience_fraction=fraction,
                     population={"algo.discount": [0.5, 0.9]})
         assert jf.plan(algo, jf.make(ENV), 500, **more).fits
-    assert cli.main(["plan", "dqn", ENV, "--experience", folder, "--compile", *TINY[:-1]]) == 0
+    assert cli.main(["plan", "dqn", ENV, "--experience", folder, "--compile", *TINY[:-2]]) == 0
     assert "compiled temporaries" in capsys.readouterr().out
 
 
@@ -235,7 +235,7 @@ def test_a_run_that_cannot_fit_is_refused_before_experience_is_read(
         with pytest.raises(ConfigError, match="memory must be at most the 4.9 KiB"):
             train(algo, jf.make(ENV), 500, out=out, **settings)
     flags = ["--experience", more["experience"], "--experience-fraction", str(fraction), "--out",
-             str(out), *TINY[:-1]]
+             str(out), *TINY[:-2]]
     for command in (["train", "dqn", ENV],
                     ["sweep", "dqn", ENV, "--grid", "algo.discount=0.5,0.9"]):
         code, _, err = run_cli(*command, *flags)

@@ -127,3 +127,6 @@ def test_the_atari_kernel_keeps_its_lanes_in_registers(tmp_path):
     assert found["spill_stores"] + found["spill_loads"] <= 64 and found["shared"] == 0
     assert found["registers"] <= 168  # of which a core holds twelve warps
     assert facts["launches"] <= 32 and facts["syncs"] == 0
+    turn = _atari_sass.every_turn(_atari_sass.blocks(ptx.read_text()))
+    assert 500 < sum(block.instructions for block in turn) <= 950
+    assert 4 < sum(block.loads + block.stores for block in turn) <= 16

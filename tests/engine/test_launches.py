@@ -91,7 +91,7 @@ ON_A_CPU = {
     *((name, 1) for name in ON_A_CPU),
     *((name, 3) for name in ("rainbow", "td3", "ppo", "apg", "es")),
     *(SLOW(name, 3) for name in ON_A_CPU if name not in ("rainbow", "td3", "ppo", "apg", "es")),
-], lambda name, members: (name, members) in (("ppo", 3), ("rainbow", 1), ("td3", 1), ("apg", 1),
+], lambda name, members: (name, members) in (("ppo", 3), ("rainbow", 1), ("sac", 1), ("apg", 1),
                                              ("es", 1))))  # fmt: skip
 def test_a_training_program_for_a_gpu_waits_for_nothing(name, members):
     """No branch and no loop of unknown trip count, also under `vmap` over seeds. A CPU has both if
@@ -241,7 +241,7 @@ def test_a_selection_is_the_branch(due, both_forms):
     ("cpu", "cpu", "cpu"), ("gpu", "cuda 12090", "cuda"), ("gpu", "PJRT C API\nrocm 60300", "rocm"),
     ("tpu", "libtpu", "tpu"),
 ], ["cpu", "gpu"]))  # fmt: skip
-@pytest.mark.parametrize("name", family(["ppo", "dqn", "sac"], ["ppo", "sac"]))
+@pytest.mark.parametrize("name", family(["ppo", "dqn", "sac"], ["sac"]))
 def test_a_run_traces_no_other_platforms_branches(name, backend, version, platform):
     """The rest is the platform's part of a trace for every platform."""
     device = SimpleNamespace(platform=backend, client=SimpleNamespace(platform_version=version))
@@ -281,7 +281,7 @@ def test_a_loop_with_a_limit_of_turns(members, both_forms):
 
 
 @pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
+@pytest.mark.parametrize("name", family(["ppo", "dqn", "sac"], ["dqn", "sac"]))
 def test_an_evaluation_waits_for_nothing(name, members):
     """A branch that holds no loop: XLA records it in a CUDA graph."""
     env = tools.environment(name)
@@ -326,9 +326,9 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
     tools.assert_close(*both_forms(*together))
 
 
-@pytest.mark.parametrize(("name", "members", "steps"),
-                         [("ppo", 1, 4), ("ppo", 3, 4), ("pqn", 1, 4), ("impala", 1, 4),
-                          ("es", 1, 8), ("apg", 1, 8)])
+@pytest.mark.parametrize(("name", "members", "steps"), family([
+    ("ppo", 1, 4), ("es", 1, 8), ("apg", 1, 8), ("ppo", 3, 4), ("pqn", 1, 4), ("impala", 1, 4),
+], 3))  # fmt: skip
 def test_a_rollout_is_unrolled_on_a_gpu(name, members, steps):
     row = log_row(name, members, num_steps=24)
     assert steps in unrolled(row, "cuda")[24] and 1 not in unrolled(row, "cuda")[24]
@@ -336,7 +336,8 @@ def test_a_rollout_is_unrolled_on_a_gpu(name, members, steps):
 
 
 def test_a_rollout_of_up_to_eight_steps_is_no_loop_on_a_gpu():
-    assert unrolled(log_row("ppo", num_steps=8), "cuda")[8] == {8}
+    assert tools.SETTINGS["ppo"]["num_steps"] == 8
+    assert unrolled(log_row("ppo"), "cuda")[8] == {8}
 
 
 @pytest.mark.parametrize(("updates", "settings", "steps"), [
@@ -372,7 +373,7 @@ def test_a_warm_up_draws_for_its_rollouts_alone_on_a_gpu(platform, together):
         assert iteration.drawn_together(run, 4000) == min(together, 2000)
 
 
-@pytest.mark.parametrize("unroll", [1, 3])
+@pytest.mark.parametrize("unroll", family([3, 1], 1))
 def test_a_users_unroll_applies_to_every_platform(unroll):
     """The programs of `make_train`, and the `Run` that `train` compiles."""
     algo, env = tools.algorithm("ppo", num_steps=24), tools.environment()
@@ -437,7 +438,8 @@ def test_every_algorithm_has_a_test_of_its_launches():
 
 
 def test_prioritized_replay_waits_for_nothing():
-    assert control(log_row("dqn", prioritized=True), "cuda") == {}
+    row = log_row("dqn", updates_per_iteration=24, prioritized=True)  # traced above
+    assert control(row, "cuda") == {}
 
 
 def whole_run(name: str, **settings):
@@ -480,7 +482,7 @@ def test_log_rows_keep_integers_and_vectors(both_forms):
     assert both_forms(lambda x: scan_rows(lambda x, r: (x, {}), x, 2), jnp.float32(1))[1] == (1, {})
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("name", family(["ppo", "dqn"], ["dqn"]))
 def test_a_whole_run_waits_only_where_it_evaluates(name):
     """Initialization and warm-up included."""
     assert control(whole_run(name), "cuda") == {}

@@ -4,6 +4,7 @@ for every platform."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import os
 import re
@@ -39,34 +40,36 @@ def build(name, members=1, mode="map", total=tools.TOTAL, **settings):
     return made, jax.eval_shape(made._init, made.run, place.keys(range(members)))
 
 
-def traced(name, **settings):
-    """Every program of a run, traced."""
-    made, state = build(name, **settings)
+@functools.cache
+def lowered(name, members):
+    """Every program of a run, (traced, its text as lowered); for every platform."""
+    made, state = build(name, members=members)
     zero = jax.ShapeDtypeStruct((), jnp.int32)
-    return {
-        "init": made._init.trace(made.run, made.population.keys(range(made.population.size))),
-        "warmup": made._warmup.trace(made.run, state) if made.grid.warmup else None,
-        "chunk": made._chunk.trace(made.run, state, zero, zero),
-        "evaluate": made._evaluate.trace(made.run, (state.agent, state.key), zero),
-    }
+    traced = [made._init.trace(made.run, made.population.keys(range(made.population.size))),
+              made._chunk.trace(made.run, state, zero, zero),
+              made._evaluate.trace(made.run, (state.agent, state.key), zero)]
+    if made.grid.warmup:
+        traced.append(made._warmup.trace(made.run, state))
+    return [(program, program.lower().as_text()) for program in traced]
 
 
-def callbacks(traced_program) -> list[str]:
-    """Names of host callbacks in a program, before and after XLA has lowered it."""
-    jaxpr = re.findall(r"\w*(?:callback|debug_print|infeed|outfeed)\w*", str(traced_program.jaxpr))
+def callbacks(program, text: str | None = None) -> list[str]:
+    """Names of host callbacks in a traced program, and in its text as lowered."""
+    jaxpr = re.findall(r"\w*(?:callback|debug_print|infeed|outfeed)\w*", str(program.jaxpr))
     custom = re.findall(r'custom_call @(\S*callback\S*?)\(|custom_call_target ?= '
                         r'?"([^"]*callback[^"]*)"',
-                        traced_program.lower().as_text())  # fmt: skip
+                        program.lower().as_text() if text is None else text)  # fmt: skip
     return jaxpr + ["".join(found) for found in custom] + [
-        str(effect) for effect in traced_program.jaxpr.effects]
+        str(effect) for effect in program.jaxpr.effects]
 
 
 @BOTH
 @pytest.mark.parametrize("members", family([1, 3], [3]))
 @pytest.mark.usefixtures("every_platform")
 def test_no_callback_in_any_program(name, members):
-    for program in traced(name, members=members).values():
-        assert program is None or callbacks(program) == []
+    found = lowered(name, members)
+    assert len(found) == (4 if name == "dqn" else 3)
+    assert all(callbacks(*program) == [] for program in found)
 
 
 @pytest.mark.matrix("test_no_callback_in_any_program")
@@ -83,11 +86,11 @@ def test_no_callback_in_make_train(name):
 
 
 @ONE
+@pytest.mark.usefixtures("every_platform")
 def test_no_lapack_in_any_program(name):
     """A batch of LAPACK calls deadlocks on two CPU devices with jaxlib 0.10:
     `networks.orthogonal.orthonormal_rows`."""
-    for program in traced(name).values():
-        assert program is None or "lapack" not in program.lower().as_text()
+    assert not any("lapack" in text for _, text in lowered(name, 3))
 
 
 def test_the_search_would_find_a_callback():
@@ -100,15 +103,15 @@ def test_the_search_would_find_a_callback():
     assert sum("custom" in x or "ffi" in x for x in found) >= 2, found  # and in what was lowered
 
 
-def test_no_callback_in_the_compiled_program(unbroken):
-    for name in ("ppo", "dqn"):
-        compiled = unbroken(name)[0].lanes.programs._compiled
-        assert {"init", "chunk", "evaluate"} <= compiled.keys()
-        for program in compiled.values():
-            text = program.as_text()
-            assert "ENTRY" in text and not re.search(
-                r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text
-            )
+@BOTH
+def test_no_callback_in_the_compiled_program(name, unbroken):
+    compiled = unbroken(name)[0].lanes.programs._compiled
+    assert {"init", "chunk", "evaluate"} <= compiled.keys()
+    for program in compiled.values():
+        text = program.as_text()
+        assert "ENTRY" in text and not re.search(
+            r'custom_call_target="[^"]*callback|\b(?:infeed|outfeed|send|recv)\(', text
+        )
 
 
 @BOTH
@@ -316,27 +319,24 @@ def test_a_population_keeps_branches_and_slices():
     assert "conditional(" in text and "dynamic-update-slice(" in text
 
 
-CACHE = """
-import sys, jax
-from jaxrl_fast import runtime
-if len(sys.argv) > 1:
-    jax.config.update("jax_compilation_cache_dir", sys.argv[1])
-print(runtime.enable_compile_cache())
-"""
+@pytest.fixture
+def cache_settings():
+    """JAX's settings of its compile cache, put back after the test."""
+    before = {name: value for name, value in jax.config.values.items()
+              if name.startswith("jax_persistent_cache")}
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
 
 
-def test_compiled_programs_are_kept_in_the_users_folder(tmp_path):
+@pytest.mark.usefixtures("cache_settings")
+def test_compiled_programs_are_kept_in_the_users_folder(tmp_path, compile_cache, monkeypatch):
     """JAX's folder wins over ours; a cache that is off has none."""
-    folder = (
-        lambda *args, **more: tools.python(
-            CACHE, *args, JAX_COMPILATION_CACHE_DIR="", **more).stdout.strip()
-    )
-    assert folder(JAXRL_FAST_CACHE=str(tmp_path / "ours")) == str(tmp_path / "ours")
-    assert folder(JAXRL_FAST_CACHE="off") == "None"
-    assert (
-        folder(tmp_path / "theirs", JAXRL_FAST_CACHE=str(tmp_path / "ours"))
-        == str(tmp_path / "theirs")
-    )
+    ours, theirs = str(tmp_path / "ours"), str(tmp_path / "theirs")
+    for jaxs, variable, folder in ((None, ours, ours), (None, "off", None), (theirs, ours, theirs)):
+        compile_cache(jaxs)
+        monkeypatch.setenv("JAXRL_FAST_CACHE", variable)
+        assert runtime.enable_compile_cache() == folder == jax.config.jax_compilation_cache_dir
 
 
 SETTINGS = """

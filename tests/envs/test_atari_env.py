@@ -15,10 +15,11 @@ from helpers.matrix import family
 from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.envs import registry
-from jaxrl_fast.envs.atari import ale, games, preprocess
+from jaxrl_fast.envs.atari import ale, controls, games, preprocess, snapshot
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import lowering
 from jaxrl_fast.testing import check_env
+from jaxrl_fast.types import Lasting
 
 # Frames cost more than their compilation, even where a process asks for quick compilations.
 _OPTIONS = {"xla_backend_optimization_level": 3}
@@ -28,20 +29,27 @@ def _made(name: str, **settings):
     return jf.make(f"atari:{name}", on_cpu=True, **settings)
 
 
-def _compared(name: str, lanes: int, steps: int, **settings) -> int:
-    """Play both sources from one start, assert that they agree, and return the number of ends."""
+@functools.cache
+def _stepped(name: str, lanes: int, **settings):
+    """Return an environment, its first state and observation, and its step from them, compiled."""
     env = _made(name, noop_max=1, **settings)
-    vector = jf.make(f"ale:{name}", noop_max=1, num_threads=1, **settings).open(lanes, 0)
     state, obs = env.init(jax.random.key(0), lanes)
-    np.testing.assert_array_equal(obs, vector.reset())
     noise = env.draw(jax.random.key(1), 1, lanes, jnp.int32(0)).at(0)
     lowered = jax.jit(type(env).step).lower(env, noise, state, jnp.zeros(lanes, jnp.int32))
     step = lowered.compile(compiler_options=_OPTIONS)
+    return env, state, obs, functools.partial(step, env, noise)
+
+
+def _compared(name: str, lanes: int, steps: int, **settings) -> int:
+    """Play both sources from one start, assert that they agree, and return the number of ends."""
+    env, state, obs, step = _stepped(name, lanes, **settings)
+    vector = jf.make(f"ale:{name}", noop_max=1, num_threads=1, **settings).open(lanes, 0)
+    np.testing.assert_array_equal(obs, vector.reset())
     rng, ends = np.random.default_rng(0), 0
     for _ in range(steps):
         action = rng.integers(env.spec.action.n, size=lanes).astype(np.int32)
         vector.send(action)
-        state, obs, ours = step(env, noise, state, jnp.asarray(action))
+        state, obs, ours = step(state, jnp.asarray(action))
         theirs = vector.receive()
         np.testing.assert_array_equal(obs, theirs.obs)
         np.testing.assert_array_equal(ours.info["lives"], theirs.info["lives"])
@@ -52,10 +60,28 @@ def _compared(name: str, lanes: int, steps: int, **settings) -> int:
     return ends
 
 
+_CUT = dict(episodic_life=True, max_num_frames_per_episode=14)
+
+
 @pytest.mark.matrix("tests/testing/test_check_atari.py::test_six_games_equal_ale_on_every_frame")
 def test_a_game_equals_ales_and_is_cut_alike():
-    ends = _compared("Breakout", 3, 8, episodic_life=True, max_num_frames_per_episode=14)
-    assert ends == 6
+    assert _compared("Breakout", 3, 8, **_CUT) == 6
+
+
+@pytest.mark.matrix(
+    "tests/testing/test_check_atari.py::test_an_opcode_that_halts_the_processor_sets_bad"
+)
+def test_an_opcode_that_halts_the_processor_cuts_its_episode_and_is_reported():
+    _, state, first, step = _stepped("Breakout", 3, **_CUT)
+    life = state.value
+    m = life.game.machine
+    cpu, ram = m.cpu._replace(pc=m.cpu.pc.at[1].set(0x80)), m.ram.at[1, 0].set(0x02)
+    game = life.game._replace(machine=m._replace(cpu=cpu, ram=ram))
+    state, obs, outcome = step(Lasting(life._replace(game=game)), jnp.zeros(3, jnp.int32))
+    assert outcome.info["unsupported"].tolist() == [0, 1, 0]
+    assert outcome.truncated.tolist() == [False, True, False]
+    assert not state.value.game.machine.bad.any() and not outcome.terminated.any()
+    np.testing.assert_array_equal(obs[1], first[1])  # the game begins anew
 
 
 @pytest.mark.slow
@@ -203,7 +229,7 @@ def test_vmap_adds_lanes():
     ("Pong", {"action_repeat": 2}, "env.action_repeat must be 1 .*got 2.*use frameskip"),
     ("Pong", {"repeat_action_probability": 2.0}, "env.repeat_action_probability"),
     ("Pong", {"reward_clip": -1.0}, "env.reward_clip"),
-    ("VideoChess", {}, "game must be one of "),
+    ("VideoChess", {}, r"one of the 88 in docs/atari.md .* known, got 'video_chess'"),
 ])  # fmt: skip
 def test_bad_settings(name, settings, message):
     with pytest.raises(ConfigError, match=message) as found:
@@ -244,14 +270,23 @@ def test_programs_for_a_gpu_that_is_not_here_need_no_switch():
         assert env.on_device() is env
 
 
-def test_an_image_of_another_checksum(monkeypatch, tmp_path):
+def test_an_image_of_another_checksum_or_without_a_file(monkeypatch, tmp_path):
     (tmp_path / "pong.bin").write_bytes(bytes(4096))
     monkeypatch.setenv(games.FOLDER, str(tmp_path))
     with pytest.raises(ConfigError, match="the image of pong that ale-py supports, got .*checksum"):
         _made("Pong", noop_max=2)
     (tmp_path / "pong.bin").unlink()
-    with pytest.raises(ConfigError, match="a game whose image .* has"):
+    with pytest.raises(ConfigError, match=r"one whose image is .*/pong\.bin"):
         _made("Pong", noop_max=3)
+
+
+def test_an_unsupported_cartridge_is_named():
+    path = games.rom_path("pong")
+    emulator = ale.open_ale(path)
+    data, screen = emulator.cloneState().serialize(), emulator.getScreen()
+    other = data.replace(snapshot.kind_of(data).encode(), b"3F")  # kinds of 2 letters, as 2K
+    with pytest.raises(ConfigError, match="^cartridge must be one of 2K, 4K, F8, .*, got '3F'"):
+        snapshot.parse(other, path.read_bytes(), controls.JOYSTICK, screen, screen)
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_the_evaluation_at_the_end_replaces_an_earlier_one():
     assert "evaluation 90.0 at 1,000 steps" in shell.pages[-2]
     assert "evaluation 475.0 at 2,000 steps" in shell.pages[-1]
     assert shell.pages[-1].count("evaluation ") == 1
-    assert shell.sent[-1][0]["text/plain"].endswith("ETA 0:00  evaluation 475.0 at 2,000 steps")
+    assert shell.sent[-1][0]["text/plain"].endswith("return 40.0  evaluation 475.0 at 2,000 steps")
 
 
 def test_after_the_end_of_a_run_only_messages_are_printed():

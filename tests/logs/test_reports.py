@@ -90,7 +90,7 @@ def means(row):
 def test_every_row_of_a_run_holds_the_reports(algo, env, tmp_path):
     steps = 400
     run = jf.train(algo, env, steps, log_every=80, eval_episodes=2, out=tmp_path / "run",
-                   tensorboard=False)
+                   tensorboard=False, pictures=False)
     rows = [json.loads(line)
             for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) > 4

@@ -116,7 +116,8 @@ class OfSpace(nn.Module):
 
 def test_a_run_with_a_network_of_a_space_is_saved_loaded_and_resumed(tmp_path):
     env, run = jf.make("CartPole-v1"), tmp_path / "run"
-    settings = dict(total_steps=256, eval_episodes=2, eval_every=0, tensorboard=False)
+    settings = dict(total_steps=256, eval_episodes=2, eval_every=0, tensorboard=False,
+                    pictures=False)
     algo = jf.PPO(network=OfSpace(env.spec.observation), num_envs=4, num_steps=16,
                   num_minibatches=2, num_epochs=1)
     trained = jf.train(algo, env, out=run, **settings)

@@ -72,7 +72,6 @@ def reached(*_):
 def resume(run: Path) -> None:
     with pytest.raises(Reached):
         jf.resume(run, 512, horizon=512, sinks=reached)
-    RunDir(run).history(256)
 
 
 def command(*line: str):

@@ -48,7 +48,7 @@ def made(tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("foreign") / "run"
     algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
     jf.train(algo, jf.make("CartPole-v1"), 256, out=run, eval_episodes=4, log_every=64,
-             tensorboard=False)
+             tensorboard=False, pictures=False)
     return run
 
 

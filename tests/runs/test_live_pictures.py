@@ -15,6 +15,7 @@ from PIL import Image
 import jaxrl_fast as jf
 from helpers import runs as tools
 from helpers.drawn import Drawn, at_once
+from helpers.matrix import family
 from helpers.notebook import Shell
 from jaxrl_fast import tree
 from jaxrl_fast.envs.native.cartpole import CartPole
@@ -87,7 +88,7 @@ def test_a_live_picture_of_host_environments_is_an_episode(shell):
     assert shell.pictures[-1][0]["text/plain"] == "the agent at 640 steps"
 
 
-@pytest.mark.parametrize("algo", ["ppo", "dqn"])
+@pytest.mark.parametrize("algo", family(["ppo", "dqn"], ["ppo"]))
 def test_a_run_is_the_same_with_pictures(algo, shell, unbroken):
     whole, _ = unbroken(algo)
     shown = tools.train(algo, progress=True, pictures=True, dependencies=ALWAYS)

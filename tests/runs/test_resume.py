@@ -110,7 +110,7 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
         "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
         *(pytest.param(x, marks=pytest.mark.slow)
           for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
-    ], ["ppo", "rainbow", "apg", "es"]),
+    ], ["ppo", "dqn", "apg"]),
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
@@ -533,6 +533,6 @@ def test_keys_in_an_environments_state_are_resumed(tmp_path):
     train = lambda steps, out: jf.train(
         algo, Wanders(), steps, out=out, horizon=128, log_every=32, eval_every=0, eval_episodes=2,
         tensorboard=False)
-    whole, _ = train(128, tmp_path / "whole"), train(64, tmp_path / "half")
+    whole, _ = train(128, None), train(64, tmp_path / "half")
     resumed = jf.resume(tmp_path / "half", total_steps=128, tensorboard=False)
     tools.assert_same(resumed.state, whole.state)

@@ -78,7 +78,7 @@ def test_the_non_finite_member_is_named():
     assert all(np.isfinite(r.metrics["episode_return"]).all() for r in sink.rows[:-1])
 
 
-@pytest.mark.parametrize("name", ["ars", "es"])
+@pytest.mark.parametrize("name", family(["ars", "es"]))
 def test_a_diverged_candidate_is_detected(name):
     """Ranks could leave it out; nothing is left out silently."""
     sink = Collects()

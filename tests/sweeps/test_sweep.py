@@ -50,9 +50,25 @@ def never(session, rows):
     raise AssertionError(f"{session.out} is trained")
 
 
-def sweep(out, name="ppo", **settings):
+_ALIVE = {}  # programs of parts: sweeps of six members at different learning rates share them
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forget_parts():
+    yield
+    _ALIVE.clear()
+
+
+def keep(session, rows):
+    """A hook that keeps the programs of a part."""
+    programs = session.lanes.programs
+    _ALIVE[id(programs._functions)] = programs
+
+
+def sweep(out, name="ppo", hooks=(), **settings):
     settings = {k: v for k, v in SETTINGS.items() if k != "tensorboard"} | settings
-    return jf.sweep(tools.algorithm(name), tools.environment(name), out=out, **settings)
+    return jf.sweep(tools.algorithm(name), tools.environment(name), out=out,
+                    hooks=[keep, *hooks], **settings)
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +153,10 @@ def test_a_non_finite_member_is_marked_and_the_others_continue(swept):
 
 
 def test_a_run_without_live_members_ends():
+    """As many members as a group of `swept`, so that they share its programs."""
     with pytest.raises(jf.NonFiniteError):
-        tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38]}, on_nan="mark")
+        tools.train("ppo", population={"algo.learning_rate": [1e38, 2e38, 3e38]}, seeds=2,
+                    on_nan="mark")
 
 
 def test_table_and_files(swept):
@@ -473,7 +491,7 @@ def test_numbers_of_numpy_in_a_grid():
 PBT = dict(
     selection=jf.PBT(
         {"algo.learning_rate": "loguniform:1e-4,1e-1"}, every=128, fraction=0.4, resample=0.5
-    ), members=5
+    ), members=6
 )
 
 
@@ -491,9 +509,9 @@ def test_pbt_moves_agents_and_settings(trained):
     for before, after in ((row, rows[rows.index(row) + 1]) for row in chosen):
         parent, old, new = (
             before["parent"], before["algo.learning_rate"], after["algo.learning_rate"])
-        moved = [i for i in range(5) if parent[i] != i]
+        moved = [i for i in range(6) if parent[i] != i]
         assert len(moved) == 2 and all(p not in moved for p in parent)
-        assert all(new[i] == old[i] for i in range(5) if i not in moved)
+        assert all(new[i] == old[i] for i in range(6) if i not in moved)
         for i in moved:
             assert new[i] != old[parent[i]] and 1e-4 * 0.999 <= new[i] <= 1e-1 * 1.001
         line = [row for row in trained.lineage() if row["env_steps"] == before["env_steps"]]
@@ -602,25 +620,25 @@ def test_pbt_leaves_returns_so_far_with_their_environments(lost):
 
 @pytest.mark.filterwarnings("error:invalid value")
 def test_halving_shrinks_the_axis_and_keeps_the_other_members(tmp_path):
-    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+    rates = [1e-3, 2e-3, 4e-3]
     whole = tools.train("ppo", total_steps=tools.HALF, seeds=2,
                         population={"algo.learning_rate": rates})
     sizes = []
     watch = lambda run, rows: sizes.append((len(run.lanes), jax.tree.leaves(run.state)[0].shape[0]))
     found = sweep(tmp_path / "x", grid={"algo.learning_rate": rates}, seeds=2,
-                  selection=jf.Halving(2), hooks=[watch])
-    assert list(dict.fromkeys(sizes)) == [(8, 8), (4, 4), (2, 2)]
-    kept = [c for c in range(4) if np.isfinite(found.final[c]).all()]
-    assert len(kept) == 1 and len(found.lost) == 6
+                  selection=jf.Halving(2, eta=1.5), hooks=[watch])
+    assert list(dict.fromkeys(sizes)) == [(6, 6), (4, 4), (2, 2)]
+    kept = [c for c in range(3) if np.isfinite(found.final[c]).all()]
+    assert len(kept) == 1 and len(found.lost) == 4
     rows, expected = tools.logged(found.path / "parts" / "00"), tools.through_json(whole.history)
     best = [2 * kept[0], 2 * kept[0] + 1]
     for row, other in zip(rows, expected, strict=True):
         assert all([row[k][i] for i in best] == [v[i] for i in best]
                    for k, v in other.items() if k != "env_steps")
     np.testing.assert_array_equal(found.final[kept[0]], np.float32(whole.eval_return[best]))
-    at_first = [i for i in range(8) if not rows[2]["kept"][i]]
-    assert len(at_first) == 4 and all(rows[3]["episode_return"][i] is None for i in at_first)
-    assert found.ranking()[0] == kept[0] and "dropped at 192 steps" in found.table()[-1]["lost"]
+    at_first = [i for i in range(6) if not rows[4]["kept"][i]]
+    assert len(at_first) == 2 and all(rows[5]["episode_return"][i] is None for i in at_first)
+    assert found.ranking()[0] == kept[0] and "dropped at 320 steps" in found.table()[-1]["lost"]
     agent = jf.load(found.path / "parts" / "00", "last", best[0])
     tools.assert_same(agent.state, whole.agent(best[0]).state)
     with pytest.raises(jf.ConfigError, match="member must be one that this checkpoint holds"):
@@ -687,25 +705,31 @@ def test_a_population_that_needs_several_programs_is_refused():
 
 
 TINY = [
-    "CartPole-v1", "--no-preset", "--total-steps", "512", "--log-every", "128", "--eval-episodes",
-    "4", "--algo.num-envs", "4",
+    "CartPole-v1", "--no-preset", "--eval-episodes", "4", "--algo.num-envs", "4",
     "--algo.num-steps", "8", "--algo.num-minibatches", "2", "--algo.hidden", "8",
+]  # fmt: skip
+
+
+OF_SWEPT = [
+    "--total-steps", "640", "--log-every", "64", "--eval-every", "320", "--algo.num-epochs", "2",
+    "--algo.normalize-observations", "--env.max-steps-in-episode", "30",
 ]  # fmt: skip
 
 
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    line = ["sweep", "ppo", *TINY, "--seeds", "2", "--grid", "algo.learning-rate=1e-4,1e-2",
-            "--out", "x"]
+    line = ["sweep", "ppo", *TINY, *OF_SWEPT, "--seeds", "2", "--grid",
+            "algo.learning-rate=1e-4,1e-3,1e-2", "--out", "x"]
     assert cli.main(line) == 0
     said = capsys.readouterr().out
     assert (
-        "part 1 of 1: 4 members" in said and "IQM" in said
+        "part 1 of 1: 6 members" in said and "IQM" in said
         and "jaxrl-fast train --config x/best.json" in said and "jaxrl-fast report x\n" in said
     )
     assert cli.main(["sweep", "--resume", "x"]) == 0 and "IQM" in capsys.readouterr().out
     runs = [f"r{i}" for i in range(2)]
-    assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--out", "r0"]) == 0
+    assert cli.main(["train", "--config", "x/best.json", "--no-tensorboard", "--no-pictures",
+                     "--out", "r0"]) == 0
     shutil.copytree("r0", "r1")
     capsys.readouterr()
     assert cli.main(["compare", *runs, "--out", "c.png", "--csv", "c.csv"]) == 0

@@ -19,7 +19,7 @@ from jaxrl_fast.testing import atari, check_atari
 
 GAMES = ("Pong", "Breakout", "SpaceInvaders", "Freeway", "Seaquest", "BeamRider")
 SEEDS = (0, 1)
-FRAMES = 30
+FRAMES = 60
 
 
 def _programs(folder: Path, **images: bytes) -> dict[str, Path]:
@@ -75,9 +75,14 @@ def test_an_opcode_that_halts_the_processor_sets_bad():
     assert jax.device_get(m.bad).tolist() == [1] + [0] * 11
 
 
-def test_an_unknown_game_is_named():
+def test_games_that_cannot_be_compared_are_named(tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'pong'"):
         check_atari("Pnog")
+    with pytest.raises(ConfigError, match="^game must be one that ale-py loads, got 'combat'"):
+        check_atari("Combat")
+    (tmp_path / "mine.bin").write_bytes(bytes(4096))
+    with pytest.raises(ConfigError, match="one that ale-py loads, got 'mine'"):
+        check_atari("mine", images={"mine": tmp_path / "mine.bin"})
 
 
 @pytest.mark.matrix("test_six_games_equal_ale_on_every_frame")

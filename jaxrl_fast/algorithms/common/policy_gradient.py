@@ -106,11 +106,16 @@ class PolicyGradient(Algorithm):
         super().__post_init__()
         check_not_zero("reward_scale", self.reward_scale)
         rows = self.num_envs * self.num_steps
-        if self.normalize_advantage and rows == getattr(self, "num_minibatches", 1):
+        if self.normalize_advantage and rows == self.minibatches:
             why = ("advantages normalised over one row are zero. Use fewer minibatches, or more "
                    "environments or steps")
             raise ConfigError("normalize_advantage", True,
                               f"False with one row in a minibatch: {why}")
+
+    @property
+    def minibatches(self) -> int:
+        """Return the number of minibatches of a pass over the rollout."""
+        return 1
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)
@@ -201,10 +206,30 @@ def sampled_actions(trajectory: Trajectory, space: Any) -> tuple[Any, jax.Array]
     return action, dist.log_prob(action)
 
 
-def check_minibatches(algo: Any, items: int, of: str) -> None:
-    """Raise ConfigError unless `num_minibatches` divides the number of shuffled items."""
-    if items % algo.num_minibatches:
-        raise ConfigError("num_minibatches", algo.num_minibatches, f"a divisor of {of} = {items}")
+def few_rows(algo: Any, whole: bool) -> int:
+    """Return a number of minibatches, 4 to 16, that divides the shuffled items, or 4.
+
+    A minibatch has 128 rows, as CleanRL's and PureJaxRL's, or more in a rollout above 2,048.
+    """
+    most = min(max(algo.num_envs * algo.num_steps // 128, 4), 16)
+    return next((n for n in range(most, 3, -1) if _items(algo, whole)[0] % n == 0), 4)
+
+
+def check_minibatches(algo: Any, minibatches: int, whole: bool) -> None:
+    """Raise ConfigError unless the number of minibatches divides that of shuffled items.
+
+    whole: whole environments are shuffled, not rows.
+    """
+    items, of = _items(algo, whole)
+    if items % minibatches:
+        raise ConfigError("num_minibatches", minibatches, f"a divisor of {of} = {items}")
+
+
+def _items(algo: Any, whole: bool) -> tuple[int, str]:
+    """Return the number of shuffled items, and the settings that it comes from."""
+    if whole:
+        return algo.num_envs, "num_envs (whole environments are shuffled)"
+    return algo.num_envs * algo.num_steps, "num_envs * num_steps"
 
 
 def approx_kl(ratio: jax.Array, log_ratio: jax.Array) -> jax.Array:

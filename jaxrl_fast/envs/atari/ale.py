@@ -39,11 +39,16 @@ class Begin(NamedTuple):
 
 
 def open_ale(image: Path, seed: int = 0) -> Any:
-    """Return ALE with a game that starts, without sticky actions."""
+    """Return ALE with a game that starts, without sticky actions.
+
+    Raises ConfigError for an image that ALE does not load: ALE would end the process.
+    """
     try:
         from ale_py import ALEInterface, LoggerMode
     except ImportError as error:
         raise MissingExtraError("a start state of an Atari game", "atari") from error
+    if not _loads(image):
+        raise ConfigError("game", image.stem, "one that ale-py loads")
     ALEInterface.setLoggerMode(LoggerMode.Error)
     ale = ALEInterface()
     ale.setInt("random_seed", seed)
@@ -57,6 +62,14 @@ def known_as(image: Path) -> str | None:
     from ale_py import ALEInterface
 
     return ALEInterface.isSupportedROM(str(image))
+
+
+def _loads(image: Path) -> bool:
+    """Return whether ALE plays an image: it knows the checksum, or the game by the file's name."""
+    from ale_py import roms
+
+    either = image, Path(roms.__file__).parent / image.name
+    return any(path.is_file() and known_as(path) for path in either)
 
 
 def choose(ale: Any, mode: int | None, difficulty: int | None) -> None:

@@ -126,7 +126,7 @@ class AtariEnv(Env):
     def on_device(self, parts: int = 1) -> AtariEnv:
         """Return the environment; raises ConfigError on a CPU without `on_cpu`."""
         if lowering.platform() == "cpu" and not self.on_cpu:
-            slow = "the emulator in JAX is 200 times as slow as ALE there"
+            slow = "the emulator in JAX is 20 to 80 times as slow as ALE there"
             valid = f"True on a CPU: {slow}; ale:{self.name} is for CPUs"
             raise ConfigError("env.on_cpu", False, valid)
         return self

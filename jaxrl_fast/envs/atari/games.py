@@ -45,7 +45,7 @@ def rom_path(name: str) -> Path:
         if game.replace("_", "") == wanted:
             return path
     hint = nearest(snake_case(name), images)
-    raise ConfigError("game", name, f"a game whose image {folder} has{hint}")
+    raise ConfigError("game", name, f"one whose image is {folder}/{snake_case(name)}.bin{hint}")
 
 
 def controller(name: str) -> int:

@@ -75,7 +75,8 @@ def rules(name: str) -> Rules:
     """Return the rules of a game, for instance "Pong" or "pong"."""
     game = GAMES.get(snake_case(name))
     if game is None:
-        raise ConfigError("game", name, f"one of {', '.join(GAMES)}{nearest(name, GAMES)}")
+        known = f"one of the {len(GAMES)} in docs/atari.md whose rewards and ends are known"
+        raise ConfigError("game", name, known + nearest(name, GAMES))
     return pack(game)
 
 

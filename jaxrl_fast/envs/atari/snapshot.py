@@ -27,6 +27,7 @@ from jaxrl_fast.envs.atari.state import (
     Tia,
     View,
 )
+from jaxrl_fast.errors import ConfigError
 
 _TRUE, _FALSE = 0xFAB1FAB2, 0xBAD1BAD2
 _SCREEN_LINES = 250
@@ -129,7 +130,7 @@ def _cart(data: bytes) -> tuple[Cart, list[int], Dpc]:
     """Return the cartridge's state, the bytes that it holds in `Machine.ram`, and DPC."""
     name = kind_of(data)
     if name not in _KINDS:
-        raise ValueError(f"cartridge must be one of {sorted(_KINDS)}, got {name!r}.")
+        raise ConfigError("cartridge", name, f"one of {', '.join(_KINDS)}")
     first, banks, extra = _KINDS[name]
     r = _Reader(data, f"Cartridge{name}")
     kind = {"E0": cartridge.SLICES, "FE": cartridge.BY_ADDRESS}.get(name, cartridge.BANKS)
@@ -162,12 +163,12 @@ def parse(
     before: np.ndarray,
     combs: bool = True,
 ) -> Start:
-    """Return the machine of a snapshot.
+    """Return the machine of a snapshot. Raises ConfigError for an unsupported cartridge.
 
     Args:
         data: What `serialize` returns.
         image: The ROM.
-        controller: `controls.JOYSTICK`, `PADDLES` or `SWAPPED_PADDLES`.
+        controller: The kind, see `games.controller`.
         shown: The screen at the snapshot, uint8 [height, 160], which a snapshot lacks.
         before: The screen of the frame before.
         combs: Whether HMOVE blackens eight pixels.
