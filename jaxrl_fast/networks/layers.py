@@ -42,18 +42,18 @@ def random_param(module: nn.Module, name: str, shape: tuple[int, ...],
 class Dense(nn.Module):
     """y = x W + b, float32; orthogonal W of gain `scale`, b = 0; `dtype` is the product's.
 
-    acts: a head of rollouts, which has gradients in updates (see `affine`).
+    drawn: outputs of which an action is drawn (see `affine`).
     """
 
     features: int
     scale: float = math.sqrt(2)
-    acts: bool = False
+    drawn: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = random_param(self, "kernel", (x.shape[-1], self.features), orthogonal(self.scale))
         bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
-        return affine(x, kernel, bias) if self.acts else product(x, kernel) + bias
+        return affine(x, kernel, bias) if self.drawn else product(x, kernel) + bias
 
 
 FEW_INPUTS, FEW_OUTPUTS = 8, 2  # rows and columns of a kernel that a GPU multiplies by terms
@@ -63,7 +63,7 @@ FEW_ROWS = 8  # of a batch: XLA's product of so few takes what is before and beh
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """Return product(x, kernel) + bias [F]; a GPU computes two outputs in one kernel.
 
-    Not where it is part of an update without gradients: there XLA joins more reductions by itself.
+    For draws in a rollout alone: in updates and for a mode XLA joins more reductions by itself.
     """
     plain = lambda x, kernel, bias: product(x, kernel) + bias
     sums = _has_terms(x, kernel) and kernel.shape[0] > FEW_INPUTS and kernel.shape[1] > 1
