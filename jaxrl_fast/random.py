@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -90,13 +91,18 @@ def typed_key(key: jax.Array) -> jax.Array:
 
 def bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return uniform uint32 of `shape`; at most 2^33 of them."""
+    return from_bits(key, shape, lambda bits: bits)
+
+
+def from_bits(key: jax.Array, shape: tuple[int, ...], make: Callable) -> jax.Array:
+    """Return make(`bits` of `shape`), elementwise, in one kernel of a GPU whatever reads it."""
     if not _is_threefry(key):
-        return jax.random.bits(key, shape, jnp.uint32)
+        return make(jax.random.bits(key, shape, jnp.uint32))
     n = math.prod(shape)
     half = -(-n // 2)
     counter = jax.lax.iota(jnp.uint32, half)
     pair = threefry2x32(*_words(key), jnp.zeros_like(counter), counter)
-    return jax.lax.optimization_barrier(jnp.concatenate(pair)[:n]).reshape(shape)
+    return jax.lax.optimization_barrier(make(jnp.concatenate(pair)[:n].reshape(shape)))
 
 
 def split(key: jax.Array, num: int | tuple[int, ...] = 2) -> jax.Array:
@@ -133,7 +139,7 @@ def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:
 
 def uniform(key: jax.Array, shape: tuple[int, ...] = (), minval=0.0, maxval=1.0) -> jax.Array:
     """Return float32 in [minval, maxval), of 2^23 equally likely values."""
-    return minval + (maxval - minval) * to_uniform(bits(key, shape))
+    return from_bits(key, shape, lambda bits: minval + (maxval - minval) * to_uniform(bits))
 
 
 def to_uniform(bits: jax.Array) -> jax.Array:
@@ -144,7 +150,7 @@ def to_uniform(bits: jax.Array) -> jax.Array:
 
 def gumbel(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return standard Gumbel numbers, float32."""
-    return to_gumbel(uniform(key, shape))
+    return from_bits(key, shape, lambda bits: to_gumbel(to_uniform(bits)))
 
 
 def to_gumbel(u: jax.Array) -> jax.Array:
@@ -154,7 +160,8 @@ def to_gumbel(u: jax.Array) -> jax.Array:
 
 def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Return standard normal numbers, float32, by the inverse error function."""
-    return to_normal(uniform(key, shape))
+    # the noise of an update is part of the kernel that reads it
+    return to_normal(to_uniform(bits(key, shape)))
 
 
 def to_normal(u: jax.Array) -> jax.Array:

@@ -68,6 +68,8 @@ def test_a_gpu_draws_the_same_and_copies_no_key_to_use_it(platform, of_bits, of_
     expected = draws(key)
     with lowering.known(platform):
         assert barriers(lambda key: random.bits(key, (4,))) == of_bits
+        for numbers in (random.uniform, random.gumbel):  # no kernel behind the bits
+            assert barriers(lambda key, f=numbers: f(key, (4,))) == of_bits
         assert barriers(random.split) == of_keys
         found = jax.jit(draws)(key)
     for name, x in expected.items():

@@ -37,7 +37,8 @@ def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
         keys = jax.random.split(key, count)
         return jax.vmap(lambda k: jax.random.permutation(k, n))(keys).astype(jnp.int32)
     low = jnp.uint32((1 << bits) - 1)
-    packed = (random.bits(key, (count, n)) & ~low) | jnp.arange(n, dtype=jnp.uint32)
+    index = jnp.arange(n, dtype=jnp.uint32)
+    packed = random.from_bits(key, (count, n), lambda bits: (bits & ~low) | index)
     return (jax.lax.sort(packed, dimension=1, is_stable=False) & low).astype(jnp.int32)
 
 

@@ -40,20 +40,34 @@ def random_param(module: nn.Module, name: str, shape: tuple[int, ...],
 
 
 class Dense(nn.Module):
-    """y = x W + b, float32; orthogonal W of gain `scale`, b = 0; `dtype` is the product's."""
+    """y = x W + b, float32; orthogonal W of gain `scale`, b = 0; `dtype` is the product's.
+
+    drawn: outputs of which an action is drawn (see `affine`).
+    """
 
     features: int
     scale: float = math.sqrt(2)
+    drawn: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = random_param(self, "kernel", (x.shape[-1], self.features), orthogonal(self.scale))
-        return product(x, kernel) + self.param("bias", nn.initializers.zeros,
-                                               (self.features,), jnp.float32)
+        bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+        return affine(x, kernel, bias) if self.drawn else product(x, kernel) + bias
 
 
 FEW_INPUTS, FEW_OUTPUTS = 8, 2  # rows and columns of a kernel that a GPU multiplies by terms
 FEW_ROWS = 8  # of a batch: XLA's product of so few takes what is before and behind it in
+
+
+def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """Return product(x, kernel) + bias [F]; a GPU computes two outputs in one kernel.
+
+    For draws in a rollout alone: in updates and for a mode XLA joins more reductions by itself.
+    """
+    plain = lambda x, kernel, bias: product(x, kernel) + bias
+    sums = _has_terms(x, kernel) and kernel.shape[0] > FEW_INPUTS and kernel.shape[1] > 1
+    return on_gpu(_biased_sums if sums else plain, plain, x, kernel, bias)
 
 
 def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
@@ -62,11 +76,14 @@ def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
     A GPU multiplies few inputs or outputs by terms: XLA fuses them with the bias, the activation
     and the parameters' slices, where a product is a launch of its own.
     """
+    return on_gpu(_by_terms if _has_terms(x, kernel) else jnp.matmul, jnp.matmul, x, kernel)
+
+
+def _has_terms(x: jax.Array, kernel: jax.Array) -> bool:
+    """Return whether a GPU multiplies by terms."""
     inputs, outputs = kernel.shape
     small = inputs <= FEW_INPUTS or outputs <= FEW_OUTPUTS
-    if not small or x.size <= FEW_ROWS * inputs or not multiplies_exactly():
-        return x @ kernel
-    return on_gpu(_by_terms, jnp.matmul, x, kernel)
+    return small and x.size > FEW_ROWS * inputs and multiplies_exactly()
 
 
 @jax.custom_jvp
@@ -85,6 +102,24 @@ def _(primals, tangents):
         # Transposed it sums over rows: a product is better. JAX may trace it outside the context.
         parts.append(jnp.matmul(x, dkernel, precision=jax.lax.Precision.HIGHEST))
     return _by_terms(x, kernel), sum(parts)
+
+
+@jax.custom_jvp
+def _biased_sums(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+    """Return x @ kernel + bias as one reduction, with no operation behind the stack of outputs.
+
+    With a reduction an output XLA may write x before the second one, and what reads an output by
+    itself reads the stack if a bias lies between. With gradients it joins them all.
+    """
+    terms = [x * column for column in kernel.T]
+    zeros = [jnp.zeros((), x.dtype)] * len(terms)
+    added = lambda one, other: [a + b for a, b in zip(one, other, strict=True)]
+    sums = jax.lax.reduce(terms, zeros, added, [x.ndim - 1])
+    return jnp.stack([a + b for a, b in zip(sums, bias, strict=True)], axis=-1)
+
+
+_biased_sums.defjvp(lambda primals, tangents: jax.jvp(
+    lambda x, kernel, bias: _by_terms(x, kernel) + bias, primals, tangents))
 
 
 class Conv(nn.Module):

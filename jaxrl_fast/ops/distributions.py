@@ -58,7 +58,7 @@ def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
 def argmax(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; NaN counts as largest."""
     by_rows = lambda values: jnp.argmax(values, axis=-1).astype(jnp.int32)
-    return few(lambda values: _largest(values)[0], by_rows, values)
+    return few(lambda values: _largest(columns(values))[0], by_rows, values)
 
 
 def best(values: jax.Array) -> jax.Array:
@@ -68,16 +68,18 @@ def best(values: jax.Array) -> jax.Array:
         unknown = jnp.any(jnp.isnan(values), axis=-1)
         return jnp.where(unknown, -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
-    def by_terms(values):
-        index, top = _largest(values)
-        return jnp.where(jnp.isnan(top), -1, index)
-
-    return few(by_terms, by_rows, values)
+    return few(lambda values: _best(columns(values)), by_rows, values)
 
 
-def _largest(values: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return (index, value) of the largest of `values` [..., n], elementwise in the other axes."""
-    first, *others = columns(values)
+def _best(values: list[jax.Array]) -> jax.Array:
+    """Return the index of the largest of n arrays [...], int32 [...]; -1 if one is NaN."""
+    index, top = _largest(values)
+    return jnp.where(jnp.isnan(top), -1, index)
+
+
+def _largest(values: list[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Return (index, value) of the largest of n arrays [...], elementwise."""
+    first, *others = values
     index, top = jnp.zeros(first.shape, jnp.int32), first
     for i, x in enumerate(others, 1):
         larger = (x > top) | (jnp.isnan(x) & ~jnp.isnan(top))
@@ -92,7 +94,11 @@ class Categorical(NamedTuple):
 
     def sample(self, noise: jax.Array) -> jax.Array:
         """Return int32 [...] by Gumbel-max; noise: standard Gumbel [..., n]."""
-        return best(self.logits + noise)
+        by_rows = lambda logits, noise: best(logits + noise)
+        # columns of a sum would be read out of stacked logits
+        by_terms = lambda logits, noise: _best([x + z for x, z in zip(
+            columns(logits), columns(noise), strict=True)])
+        return few(by_terms, by_rows, self.logits, noise)
 
     def mode(self) -> jax.Array:
         return best(self.logits)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.lowering import on_gpu, packing
 
 
 def scan_rows(row: Callable, state: Any, count: int) -> tuple[Any, dict[str, jax.Array]]:
@@ -27,14 +27,17 @@ def scan_rows(row: Callable, state: Any, count: int) -> tuple[Any, dict[str, jax
         if not exact or not all(exact):  # float32 may lose digits of others
             return plain(state)
 
+        pack, unpack = packing(state)  # as the loops within: their slices become one
+
         def body(r, carry):
-            state, table = carry
-            state, found = one(state, jax.lax.convert_element_type(r, jnp.int32))
+            packed, table = carry
+            state, found = one(unpack(packed), jax.lax.convert_element_type(r, jnp.int32))
             found = jnp.stack([x.astype(jnp.float32) for x in jax.tree.leaves(found)])
-            return state, jax.lax.dynamic_update_slice(table, found[:, None], (0, r))
+            return pack(state), jax.lax.dynamic_update_slice(table, found[:, None], (0, r))
 
         table = jnp.zeros((len(like), count), jnp.float32)
-        state, table = jax.lax.fori_loop(0, count, body, (state, table))
+        packed, table = jax.lax.fori_loop(0, count, body, (pack(state), table))
+        state = unpack(packed)
         columns = [x if y.dtype == jnp.float32 else x.astype(y.dtype)
                    for x, y in zip(table, like, strict=True)]
         return state, jax.tree.unflatten(structure, columns)

@@ -22,6 +22,8 @@ Scalar = jax.Array | float
 IN_A_ROW = 32
 # numbers of one member that a GPU doubles; above, its reads cost more than launches
 DOUBLED = 1 << 20
+# numbers of a rollout's observations that a GPU copies to compute all values in one batch
+JOINED = 1 << 20
 
 
 def _check_shapes(function: str, *arrays: Any) -> None:
@@ -213,11 +215,23 @@ def rollout_values(
     stack: how many frames they hold.
     """
     seen = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), obs, trajectory.last_obs)
-    # step by step: one batch [T * B] would be gathered if B is divided over devices
-    values = jax.vmap(value_of)(seen)
+    truncated, steps = trajectory.steps.truncated, len(trajectory.steps.truncated)
     successors = lambda t: stacking.successors(trajectory, stack, t)
-    value, last = values[:-1], values[-1]
-    return value, bootstrap_values(value, last, trajectory.steps.truncated, value_of, successors)
+    # step by step: one batch [T * B] would be gathered if B is divided over devices
+    values_of = jax.vmap(value_of)
+
+    def apart():
+        values = values_of(seen)
+        value, last = values[:-1], values[-1]
+        return value, bootstrap_values(value, last, truncated, value_of, successors)
+
+    def joined():
+        values = values_of(jax.tree.map(lambda *x: jnp.concatenate(x), seen, successors(None)))
+        following = jnp.where(truncated, values[steps + 1 :], values[1 : steps + 1])
+        return values[:steps], following
+
+    small = sum(x.size for x in jax.tree.leaves(seen)) <= JOINED
+    return lowering.on_gpu(joined if small else apart, apart)
 
 
 def bootstrap_values(

@@ -459,6 +459,22 @@ def test_log_rows_in_one_array_are_the_scans(members, both_forms):
     assert gpus[1]["b"].dtype == bool and gpus[1]["b"].any() and not gpus[1]["b"].all()
 
 
+def test_a_gpu_carries_the_state_packed_over_log_rows(both_forms):
+    start = {"a": jnp.arange(3.0), "n": jnp.int32(7), "m": jnp.ones((2, 2), bool)}
+
+    def row(state, r):
+        after = {"a": state["a"] * 1.5 + r, "n": -state["n"] - r, "m": ~state["m"]}
+        return after, {"sum": jnp.sum(after["a"])}
+
+    rows = lambda state: scan_rows(row, state, 5)
+    tools.assert_same(*both_forms(rows, start))
+    with lowering.known("cuda"):
+        jaxpr = jax.make_jaxpr(rows)(start)
+    (loop,) = (x for x in jaxpr.eqns if x.primitive.name in ("scan", "while"))
+    carried = [x.aval.shape for x in loop.outvars]
+    assert sorted(carried, key=len)[1:] == [(8,), (1, 5)]  # beside its counter
+
+
 def test_log_rows_keep_integers_and_vectors(both_forms):
     row = lambda state, r: (state + 1, {"n": state, "v": jnp.ones(2) * r})
     for _, metrics in both_forms(lambda state: scan_rows(row, state, 2), jnp.int32(2**24 + 1)):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl_fast.networks.layers import product
+from jaxrl_fast.networks.layers import affine, product
 from jaxrl_fast.ops.precision import products
 
 
@@ -36,3 +36,25 @@ def test_a_gpu_multiplies_few_inputs_or_outputs_by_terms(inputs, outputs, rng, b
             )
 
     assert (dots("cpu"), dots("cuda"), dots("cuda", "tf32"), dots("cuda", rows=4)) == (1, 0, 1, 1)
+
+
+@pytest.mark.usefixtures("every_platform")
+def test_a_head_of_two_outputs_is_one_reduction_on_a_gpu(rng, both_forms):
+    x, kernel, bias = (jnp.asarray(rng.normal(size=s), jnp.float32)
+                       for s in ((16, 24), (24, 2), (2,)))
+    gradients = jax.grad(lambda *args: jnp.sum(jnp.sin(affine(*args))), (0, 1, 2))
+
+    def numbers(*args):
+        with products():
+            return affine(*args), gradients(*args)
+
+    ours, gpus = both_forms(numbers, x, kernel, bias)
+    np.testing.assert_allclose(ours[0], x @ kernel + bias, rtol=1e-4, atol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), ours, gpus)
+
+    def reductions(on):
+        with products():
+            lowered = jax.jit(affine).trace(x, kernel, bias).lower(lowering_platforms=(on,))
+            return lowered.as_text().count("stablehlo.reduce")
+
+    assert (reductions("cpu"), reductions("cuda")) == (0, 1)

@@ -12,7 +12,7 @@ import pytest
 
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops import returns
-from jaxrl_fast.types import Window
+from jaxrl_fast.types import Timestep, Trajectory, Window
 
 T = 5
 # Every pattern of (goes on, terminated, truncated) over T steps, one environment each: 3^5 = 243.
@@ -298,6 +298,30 @@ def test_bootstrap_values_of_one_environment():
         lambda x: 10.0 + x, lambda t: jnp.array([[0.0], [jnp.nan]]) if t is None else t[None],
     )  # fmt: skip
     np.testing.assert_array_equal(out, [[10.0], [3.0]])
+
+
+@pytest.mark.parametrize("joined", [0, returns.JOINED])
+def test_rollout_values_are_those_of_observations_and_true_successors(joined, both_forms,
+                                                                      monkeypatch):
+    """On a GPU in one batch, or in two where a copy of the observations is large."""
+    monkeypatch.setattr(returns, "JOINED", joined)
+    rng = np.random.default_rng(4)
+    obs, successor = rng.normal(size=(2, T, B, 3)).astype(np.float32)
+    last_obs, weights = rng.normal(size=(B, 3)).astype(np.float32), np.float32([1, -2, 3])
+    steps = Timestep(obs, (), successor, np.zeros((T, B)), np.zeros((T, B), bool), TRUNCATED, ())
+    batches = []
+
+    def value_of(x):
+        batches.append(x.shape)
+        return jnp.sum(x * weights, axis=-1)
+
+    values = lambda steps: returns.rollout_values(
+        value_of, Trajectory(steps, (), obs[0], last_obs), steps.obs, 1)
+    value, last, beyond = (np.sum(x * weights, axis=-1) for x in (obs, last_obs, successor))
+    expected = value, expected_bootstrap(value, last, TRUNCATED, beyond)
+    for found in both_forms(values, steps):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert len(batches) == (3 if joined else 4)  # two on a CPU
 
 
 def test_window_return_equals_a_plain_loop():

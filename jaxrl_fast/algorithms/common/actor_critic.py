@@ -86,10 +86,13 @@ class ActorCritic:
         return params | {"actor": params["torso"] if self.shared_torso
                          else self._torso_params(params, 0)}
 
-    def policy(self, params: Any, obs: Any, features: Any = None) -> Any:
-        """Return the distribution of actions [b]; features: the actor's, if already computed."""
+    def policy(self, params: Any, obs: Any, features: Any = None, drawn: bool = False) -> Any:
+        """Return the distribution of actions [b]; features: the actor's, if already computed.
+
+        drawn: the caller draws an action of it (see `layers.affine`).
+        """
         features = self._one_features(params, obs, 0) if features is None else features
-        out = forward(self.heads["policy"], params["policy"], features)
+        out = forward(self.heads["policy"].clone(drawn=drawn), params["policy"], features)
         space = self.spec.action
         if not isinstance(space, Box):
             mask = action_mask(self.spec.observation, obs)

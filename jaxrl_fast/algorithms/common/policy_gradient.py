@@ -170,8 +170,8 @@ class PolicyGradient(Algorithm):
 
     def act(self, agent, carry, obs, noise, clock, mode):
         space = self.spec.action
-        dist = self.networks.policy(agent.params,
-                                    normalize_obs(self.spec.observation, agent.moments, obs))
+        seen = normalize_obs(self.spec.observation, agent.moments, obs)
+        dist = self.networks.policy(agent.params, seen, drawn=mode != "greedy")
         if mode == "random":
             mask = action_mask(self.spec.observation, obs)
             return carry, distributions.random_action(noise, space, mask), (dist, ())
