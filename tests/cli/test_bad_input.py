@@ -194,7 +194,7 @@ TABLE = [
       for name in ("c51", "qr_dqn", "iqn", "rainbow", "apex", "pqn")),
     row("environments of impala's minibatches",
         "train impala CartPole-v1 --algo.num-envs 6 --algo.num-minibatches 4",
-        "num_minibatches must be ", "got 4", "a divisor of num_envs = 6"),
+        "num_minibatches must be ", "got 4", "(whole environments are shuffled) = 6"),
     row("ratios of impala", "train impala CartPole-v1 --algo.rho-bar 0", "rho_bar must be ",
         "got 0", "(0, "),
     row("apex without priorities", "train apex CartPole-v1 --algo.no-prioritized",
