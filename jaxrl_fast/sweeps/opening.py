@@ -17,13 +17,14 @@ from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.engine.iteration import check_types
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
-from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
+from jaxrl_fast.engine.prepared import Prepared, prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs import videos
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.runs.train import at_start
+from jaxrl_fast.runs.train import at_start, check_start
 from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
 from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Part, Sweep, part_folder, split
@@ -82,8 +83,10 @@ def open_sweep(
                           "out static settings, or take fewer members")  # fmt: skip
     if selection:
         selection.check(dataclasses.replace(config, population=_columns(configurations)))
-        if not hooks:  # hooks may add the metric to the log
-            check_metric(prepare_part(found, parts[0], outline=True))
+    videos.check(config)
+    if selection or config.start_from is not None:
+        for part in parts:
+            check_start(prepare_part(found, part, outline=True), hooks)
     cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
     content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
     with lock_folder(out):

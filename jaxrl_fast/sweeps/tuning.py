@@ -31,6 +31,7 @@ from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.train import check_start
 from jaxrl_fast.sweeps.configurations import check_names
 from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
@@ -119,7 +120,7 @@ def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str],
     low, high = ({name: values[end] for name, values in ends.items()} for end in (0, -1))
     choices = [low | {name: v} for name, sampler in samplers.items() for v in sampler.values]
     for settings in [low, high, *choices]:
-        prepare(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
+        check_start(prepare(*configure(algo, env, settings), dataclasses.replace(config, seeds=1)))
 
 
 def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:

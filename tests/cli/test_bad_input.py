@@ -493,10 +493,10 @@ TABLE = [
         "sweep must be given settings to compare, got none"),
     row("grid value NaN", "sweep ppo CartPole-v1 --grid algo.learning-rate=nan,1",
         "learning_rate must be ", "got nan"),
-    row("search of a bad value", "sweep ppo CartPole-v1 --optuna 2 --members 2 "
-        "--sample algo.learning-rate=choice:nan,1", "learning_rate must be ", "got nan"),
     row("start from nowhere", f"{PPO} --start-from nothere", "start_from must be ",
-        "got 'nothere'"),
+        "here/nothere'"),
+    row("sweep from nowhere", "sweep ppo CartPole-v1 --grid algo.discount=0.9,0.99 "
+        "--start-from nothere", "start_from must be ", "here/nothere'"),
     row("start from another network", f"{PPO} --start-from {{run}} --algo.hidden 4",
         "start_from.params", "float32"),
     row("sweep of an unknown setting", "sweep ppo CartPole-v1 --grid algo.learning-rat=1",
