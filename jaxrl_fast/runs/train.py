@@ -198,7 +198,7 @@ def run_prepared(
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
-        content, same = add_content(prepared).content, ("algorithm", "environment", "run", "versions")
+        content, same = add_content(prepared).content, "algorithm environment run versions".split()
         distributed.check_same("config", {k: content[k] for k in same})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     with runtime.pause_gc(), signals:  # a second signal must not stop `discard`
