@@ -198,7 +198,8 @@ def run_prepared(
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
-        content, same = add_content(prepared).content, "algorithm environment run versions".split()
+        content = add_content(prepared).content
+        same = ("algorithm", "environment", "run", "versions")
         distributed.check_same("config", {k: content[k] for k in same})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
     with runtime.pause_gc(), signals:  # a second signal must not stop `discard`
@@ -279,9 +280,9 @@ def _closing(
     around: Around, grid: Grid, history: Sequence[Row]
 ) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
     """Return a stack of resources to close at a run's end, and its progress display, if any."""
-    steps = grid.env_steps(grid.rows), history, grid.env_steps(0)
     with contextlib.ExitStack() as stack:
-        bar = [display(*steps)] if around.progress else []
+        bar = ([display(grid.env_steps(grid.rows), history, grid.env_steps(0))]
+               if around.progress else [])
         for sink in (*check_sinks(around.sinks), *bar):
             stack.push(functools.partial(_close, sink))
         yield stack, bar
