@@ -281,8 +281,8 @@ def _closing(
 ) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
     """Return a stack of resources to close at a run's end, and its progress display, if any."""
     with contextlib.ExitStack() as stack:
-        bar = ([display(grid.env_steps(grid.rows), history, grid.env_steps(0))]
-               if around.progress else [])
+        first, last = grid.env_steps(0), grid.env_steps(grid.rows)
+        bar = [display(last, history, first)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
             stack.push(functools.partial(_close, sink))
         yield stack, bar
