@@ -171,8 +171,7 @@ def check_out(out: Path, prepared: Prepared) -> Prepared:
     return prepared
 
 
-def check_start(prepared: Prepared, hooks: Sequence[Hook] = (), source: Any = None,
-                resumes: bool = False) -> Given | None:
+def check_start(prepared: Prepared, hooks=(), source: Any = None, resumes=False) -> Given | None:
     """Return the start of a new run's agents; raises for what the settings alone do not show."""
     videos.check(prepared.config)
     if not hooks:  # hooks may add the metric to the log
