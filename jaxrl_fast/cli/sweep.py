@@ -14,7 +14,6 @@ from jaxrl_fast.cli.before_jax import join, spread
 from jaxrl_fast.cli.options import option_of, resume_options
 from jaxrl_fast.cli.resume import PLACE
 from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, read_plan, resolve
-from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import (
     ConfigError,
     NonFiniteError,
@@ -106,11 +105,11 @@ def grid_values(flag: str, option: Option, text: str) -> list[Any]:
 
 def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     """Train and compare the configurations of the flags."""
-    from jaxrl_fast.sweeps.folder import check_folder
-    from jaxrl_fast.sweeps.sweep import sweep
+    from jaxrl_fast.sweeps.opening import open_sweep
+    from jaxrl_fast.sweeps.sweep import train_opened
+    from jaxrl_fast.sweeps.tuning import open_search, train_trials
 
     algo, env, config = resolve(plan, given)
-    prepare(algo, env, config, outline=True)  # refused before anything is printed
     by_name = {o.key: o for o in plan.options}
     texts = assignments("--grid", given.get("grid", ()), plan.options)
     grid = {name: grid_values("--grid", by_name[name], text) for name, text in texts.items()}
@@ -130,17 +129,18 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     run = {k: v for k, v in config.settings().items() if k not in ("population", "selection")}
     if "on_nan" not in given:
         run["on_nan"] = "mark"
-    check_folder(out)
-    print(f"{algo.name} on {name}: {plan.source}\nsweep directory: "
-          f"{out}\n{on_device(algo, config.deterministic)}", flush=True)
-    common = {"sample": sample or None, "out": out, "progress": True, "about": about, **run}
+    common = {"sample": sample or None, "out": out, "about": about, **run}
     if "optuna" in given:
-        from jaxrl_fast.sweeps.tuning import tune
-
-        result = tune(algo, env, trials=given["optuna"], members=given.get("members", 16), **common)
+        opened = open_search(algo, env, trials=given["optuna"], members=given.get("members", 16),
+                             **common)
     else:
-        common |= {"selection": selection, "wave": given.get("wave")}
-        result = sweep(algo, env, grid=grid or None, members=given.get("members"), **common)
+        opened = open_sweep(algo, env, grid=grid or None, members=given.get("members"),
+                            selection=selection, wave=given.get("wave"), **common)
+    train = train_trials if "optuna" in given else train_opened
+    with opened as arguments:  # a refused sweep prints its error alone
+        print(f"{algo.name} on {name}: {plan.source}\nsweep directory: "
+              f"{out}\n{on_device(algo, config.deterministic)}", flush=True)
+        result = train(*arguments, True)
     print_result(result)
 
 

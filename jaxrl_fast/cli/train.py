@@ -228,7 +228,7 @@ def resolve(plan: Plan, given: dict[str, Any]) -> tuple[Algorithm, Any, RunConfi
 
 def new_run(plan: Plan, given: dict[str, Any]) -> None:
     """Train with the flags on top of the plan."""
-    from jaxrl_fast.runs.train import Around, at_start, begin, check_out
+    from jaxrl_fast.runs.train import Around, at_start, begin, check_out, check_start
 
     algo, env, config = resolve(plan, given)
     prepared, tuned = prepare(algo, env, at_start(config), about_of(plan, given)), None
@@ -241,13 +241,14 @@ def new_run(plan: Plan, given: dict[str, Any]) -> None:
     texts, tensorboard = logs_of(given)
     parts = [prepared.seed(i).config for i in range(config.seeds)] if in_turn(env, config) else ()
     sinks = sinks_of(texts, out, prepared.content, config.seeds, parts)
+    start = check_start(prepared)  # a refused run prints its error alone
     print(f"{algo.name} on {name}: {plan.source}; {on_device(algo, config.deterministic)}")
     print(f"run directory: {out}", flush=True)
     if len(prepared.population.devices) > 1:
         print(prepared.population, flush=True)
     if tuned:
         print(f"speed: {tuned}; --no-tuned leaves it out", flush=True)
-    print_end(begin(prepared, out, Around((), sinks, tensorboard, progress=True)), texts)
+    print_end(begin(prepared, out, Around((), sinks, tensorboard, progress=True), start), texts)
 
 
 def on_device(algo: Algorithm, deterministic: bool = False, platform: str | None = None) -> str:

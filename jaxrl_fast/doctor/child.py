@@ -79,6 +79,7 @@ def takes_flags() -> bool:
     """Return whether XLA reads XLA_FLAGS, in a fork of this process: by jaxlib, milliseconds."""
     if not hasattr(os, "fork"):
         return False
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")  # as `import jax` does, before jaxlib
     from jaxlib import xla_client
 
     if (child := os.fork()) == 0:

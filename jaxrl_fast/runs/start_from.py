@@ -31,16 +31,16 @@ class Given(NamedTuple):
 def start_of(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
     """Return the start of a new run's agents, or None; raises ConfigError for a misfit.
 
-    source: the object given to `train`; None: `config.start_from` names it.
+    source: the object given to `train`, or a start; None: `config.start_from` names it.
     """
     if config.start_from is None:
         return None
     if distributed.several():
         raise ConfigError("start_from", config.start_from, "None with several processes")
-    if config.start_from == IN_MEMORY and source is None:
-        raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call of "
-                                                   "train: this config.json has none")
-    if config.start_from != IN_MEMORY:
+    if source is None:
+        if config.start_from == IN_MEMORY:
+            raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call "
+                                                       "of train: this config.json has none")
         source = Path(values.path("start_from", config.start_from))
     return fit_start(read_start(source), algo)
 

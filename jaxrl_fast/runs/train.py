@@ -45,7 +45,7 @@ from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
-from jaxrl_fast.runs.start_from import start_of
+from jaxrl_fast.runs.start_from import Given, start_of
 from jaxrl_fast.values import naming_path
 
 
@@ -171,6 +171,14 @@ def check_out(out: Path, prepared: Prepared) -> Prepared:
     return prepared
 
 
+def check_start(prepared: Prepared, hooks=(), source: Any = None, resumes=False) -> Given | None:
+    """Return the start of a new run's agents; raises for what the settings alone do not show."""
+    videos.check(prepared.config)
+    if not hooks:  # hooks may add the metric to the log
+        check_metric(prepared)
+    return None if resumes else start_of(prepared.config, source, prepared.members.first.algo)
+
+
 def run_prepared(
     prepared: Prepared, open_rundir: Callable[[], RunDir] | None, around: Around,
     saved: Saved | None = None, source: Any = None,
@@ -182,9 +190,7 @@ def run_prepared(
     """
     if callable(around.sinks):
         around = around._replace(sinks=around.sinks(prepared.config))
-    videos.check(prepared.config)
-    if not around.hooks:  # hooks may add the metric to the log
-        check_metric(prepared)
+    given = check_start(prepared, around.hooks, source, resumes=saved is not None)
     runtime.enable_compile_cache()
     _warn_of_idle_card()
     config, signals, rundir = prepared.config, around.dependencies.signals(), None
@@ -192,10 +198,9 @@ def run_prepared(
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
     if distributed.several():
         content = add_content(prepared).content
-        distributed.check_same("config", {k: content[k]
-                                          for k in ("algorithm", "environment", "run", "versions")})
+        same = ("algorithm", "environment", "run", "versions")
+        distributed.check_same("config", {k: content[k] for k in same})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
-    given = None if saved else start_of(config, source, prepared.members.first.algo)
     with runtime.pause_gc(), signals:  # a second signal must not stop `discard`
         try:
             with _closing(around, prepared.grid, context.history) as (stack, bar):
@@ -275,8 +280,8 @@ def _closing(
 ) -> Iterator[tuple[contextlib.ExitStack, list[Sink]]]:
     """Return a stack of resources to close at a run's end, and its progress display, if any."""
     with contextlib.ExitStack() as stack:
-        steps = grid.env_steps(grid.rows), history, grid.env_steps(0)
-        bar = [display(*steps)] if around.progress else []
+        first, last = grid.env_steps(0), grid.env_steps(grid.rows)
+        bar = [display(last, history, first)] if around.progress else []
         for sink in (*check_sinks(around.sinks), *bar):
             stack.push(functools.partial(_close, sink))
         yield stack, bar

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,18 +22,12 @@ import numpy as np
 
 from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.build import import_named
-from jaxrl_fast.algorithms.presets import resolve_names
-from jaxrl_fast.engine.config import RunConfig, run_config
-from jaxrl_fast.engine.iteration import check_types
 from jaxrl_fast.engine.keywords import SweepSettings
-from jaxrl_fast.engine.members import configure, spread_members
+from jaxrl_fast.engine.members import spread_members
 from jaxrl_fast.engine.placement import elsewhere, population_of
-from jaxrl_fast.engine.prepared import Prepared, check_metric, prepare
 from jaxrl_fast.envs.base import Environment
-from jaxrl_fast.errors import ConfigError, NonFiniteError, brief, check_int
+from jaxrl_fast.errors import ConfigError, NonFiniteError, brief
 from jaxrl_fast.files import folders
-from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.checkpoints.settings import check_settings
@@ -42,19 +35,11 @@ from jaxrl_fast.runs.load import resume_run
 from jaxrl_fast.runs.reading import settings_of_folder
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.runs.signals import Interrupted, Stopped
-from jaxrl_fast.runs.train import Around, at_start, begin
+from jaxrl_fast.runs.train import Around, begin
 from jaxrl_fast.sweeps import plots as sweep_plots
-from jaxrl_fast.sweeps.configurations import Settings, check_names, configurations_of
-from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
-from jaxrl_fast.sweeps.parts import (
-    FORMAT,
-    Part,
-    Sweep,
-    decode_base,
-    part_folder,
-    read_folder,
-    split,
-)
+from jaxrl_fast.sweeps.configurations import Settings
+from jaxrl_fast.sweeps.opening import open_sweep, prepare_part, settings_of
+from jaxrl_fast.sweeps.parts import Part, Sweep, decode_base, part_folder, read_folder
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep, write_results
 
 
@@ -82,69 +67,22 @@ def sweep(
     The folder of the same sweep is resumed. Raises ConfigError for anything wrong with any
     configuration, before the first one trains.
     """
-    check_hooks(hooks)
-    algo, env, total_steps, settings, about = resolve_names(algo, env, total_steps, settings, about)
-    check_types(algo, env)
-    out, about = folder_of(out, algo, env), about or {}
-    config = run_config(
-        total_steps, {"on_nan": "mark", **settings, "selection": selection}, algo)
-    seed, pbt = config.seed, getattr(selection, "kind", "") == "pbt"
-    if pbt:
-        if members is None or grid or sample:
-            raise ConfigError("selection", "pbt", "given members = N and neither grid nor sample: "
-                                                  "PBT draws from its own priors")
-        check_names(algo, env, {}, selection.priors, config)
-        check_int("members", members, 2, 1_000_000)
-        configurations = [{} for _ in range(members)]
-        for name, values in selection.draw(seed, members).items():
-            configurations = [c | {name: v} for c, v in zip(configurations, values, strict=True)]
-    else:
-        check_names(algo, env, grid or {}, sample or {}, config)
-        configurations = configurations_of(grid, sample, members, seed)
-        import_named(type(algo), [(k.removeprefix("algo."), v) for c in configurations
-                                  for k, v in c.items()])
-        if configurations == [{}]:
-            raise ConfigError("grid", grid, "settings to compare; or give sample with members")
-    if config.population is not None:
-        raise ConfigError("population", config.population,
-                          "None: grid and sample hold the settings that differ")
-    spread_members(env, config, len(configurations) * config.seeds)
-    found = Sweep(algo, env, config, about, configurations, hooks)
-    asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)),
-             "wave": wave}
-    distributed.check_same("sweep", asked)  # before they plan
-    parts = split(found, wave)
-    if selection and len(parts) > 1:
-        raise ConfigError("selection", selection.kind,
-                          f"None: one program for all members, not {len(parts)}, is needed; leave "
-                          "out static settings, or take fewer members")  # fmt: skip
-    if selection:
-        selection.check(dataclasses.replace(config, population=_columns(configurations)))
-        if not hooks:  # hooks may add the metric to the log
-            check_metric(_prepared(found, parts[0], outline=True))
-    cut = json.loads(json.dumps([dataclasses.asdict(part) for part in parts]))
-    content = {"format": FORMAT, "base": found.base, "configurations": configurations, "parts": cut}
-    with lock_folder(out):
-        # parts of the folder: another machine would cut other waves
-        parts = distributed.tell(distributed.on_first(lambda: _open_parts(out, content, wave)))
-        return _run(out, found, parts, shows(progress))
+    with open_sweep(algo, env, total_steps, grid, sample, members, selection, wave, out, about,
+                    hooks, **settings) as opened:
+        return train_opened(*opened, shows(progress))
 
 
-def _open_parts(out: Path, content: dict[str, Any], wave: int | None) -> list[dict[str, Any]]:
-    """Return the folder's parts, cut anew for another `wave` if none has begun."""
-    there = open_folder(out, content, ("configurations",))
-    if wave is None or there["parts"] == content["parts"]:
-        return there["parts"]
-    folders = [part_folder(out, i) for i in range(len(there["parts"]))]
-    if any((folder / "result.json").exists() or RunDir(folder).resumable for folder in folders):
-        raise ConfigError("wave", wave,
-                          "left out: parts of this sweep are trained as they were cut")
-    configs.write_json(out / "sweep.json", there | {"parts": content["parts"]})
-    return content["parts"]
-
-
-def _columns(configurations: Sequence[Settings]) -> dict[str, list[Any]]:
-    return {name: [c[name] for c in configurations] for name in configurations[0]}
+def train_opened(
+    out: Path, sweep: Sweep, parts: Sequence[dict[str, Any]], progress: bool,
+    place: Mapping[str, Any] | None = None,
+) -> SweepResult:  # fmt: skip
+    """Train the unfinished parts of a locked folder and write the results."""
+    run_parts(out, sweep, parts, progress, place)
+    distributed.tell(True)  # the first process has written the last result
+    result = read_sweep(out)
+    if distributed.is_first():
+        finish(result)
+    return result
 
 
 def resume_sweep(
@@ -163,7 +101,7 @@ def resume_sweep(
                           "a sweep; this is a search by Optuna (`tuning.resume_search`)")
     members = len(content["configurations"])
     with reopen(out, content, members, modules, place, argument, hooks) as sweep:
-        return _run(out, sweep, content["parts"], progress, place)
+        return train_opened(out, sweep, content["parts"], progress, place)
 
 
 @contextlib.contextmanager
@@ -180,16 +118,6 @@ def reopen(
     spread_members(env, config, members * config.seeds)
     with folders.hold_lock(argument, out):
         yield Sweep(algo, env, config, about, content["configurations"], hooks)
-
-
-def _run(out: Path, sweep: Sweep, parts, progress: bool,
-         place: Mapping[str, Any] | None = None) -> SweepResult:
-    run_parts(out, sweep, parts, progress, place)
-    distributed.tell(True)  # the first process has written the last result
-    result = read_sweep(out)
-    if distributed.is_first():
-        finish(result)
-    return result
 
 
 def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
@@ -228,7 +156,7 @@ def run_parts(out: Path, sweep: Sweep, parts, progress: bool,
             else:
                 if distributed.is_first():
                     folders.discard(folder)
-                begin(_prepared(_same_experience(sweep, done), part), folder, around)
+                begin(prepare_part(_same_experience(sweep, done), part), folder, around)
         except Stopped as stopped:  # within the part, or before it was compiled
             raise Interrupted(stopped.signum, out, getattr(stopped, "env_steps", 0),
                               "sweep") from None
@@ -250,7 +178,7 @@ def _check_part(out: Path, folder: Path, sweep: Sweep, part: Part) -> str | None
         return None
     if config.experience == sweep.config.experience:  # the folder may be gone by now
         sweep = _same_experience(sweep, {0: config.experience_id})
-    check_settings(out / "sweep.json", folder, written, *_settings(sweep, part))
+    check_settings(out / "sweep.json", folder, written, *settings_of(sweep, part))
     return config.experience_id
 
 
@@ -260,20 +188,6 @@ def _same_experience(sweep: Sweep, done: Mapping[int, str | None]) -> Sweep:
     if known == sweep.config.experience_id:
         return sweep  # with the configurations that it has built
     return dataclasses.replace(sweep, config=dataclasses.replace(sweep.config, experience_id=known))
-
-
-def _settings(sweep: Sweep, part: Part) -> tuple[Algorithm, Environment, RunConfig]:
-    """Return the algorithm, environment and run of a part."""
-    chosen = [sweep.configurations[c] for c in part.configurations]
-    config = dataclasses.replace(sweep.config, seed=part.seed, seeds=part.seeds,
-                                 population=_columns(chosen))
-    return *configure(sweep.algo, sweep.env, chosen[0]), at_start(config)
-
-
-def _prepared(sweep: Sweep, part: Part, outline: bool = False) -> Prepared:
-    """Return the run of a part. outline: see `prepare`."""
-    built = [sweep.built(c) for c in part.configurations]
-    return prepare(*_settings(sweep, part), sweep.about, built=built, outline=outline)
 
 
 def finish(result: SweepResult) -> None:

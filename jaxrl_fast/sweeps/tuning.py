@@ -6,10 +6,11 @@ known trials.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -30,6 +31,7 @@ from jaxrl_fast.logs.sinks import check_hooks
 from jaxrl_fast.logs.terminal import shows
 from jaxrl_fast.ops.aggregate import iqm
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.train import check_start
 from jaxrl_fast.sweeps.configurations import check_names
 from jaxrl_fast.sweeps.folder import folder_of, lock_folder, open_folder
 from jaxrl_fast.sweeps.parts import FORMAT, Sweep, read_folder, split
@@ -52,6 +54,22 @@ def tune(
     env, total_steps, sample, out, hooks, progress: as in `sweep`.  sampler: of `optuna.samplers`,
     by default TPE with a constant liar. The folder of the same search is resumed; trials that never
     trained are queued again.
+    """
+    with open_search(algo, env, total_steps, sample, trials, members, out, sampler, about, hooks,
+                     **settings) as opened:
+        return train_trials(*opened, shows(progress))
+
+
+@contextlib.contextmanager
+def open_search(
+    algo: Algorithm | str, env: Environment | str, total_steps: int | None = None,
+    sample: Mapping[str, str] | None = None, trials: int = 0, members: int = 0,
+    out: str | Path = "auto", sampler: Any = None, about: dict[str, Any] | None = None,
+    hooks: Sequence[Any] = (), **settings: Unpack[SweepSettings],
+) -> Iterator[tuple[Any, Any, Path, Sweep, dict[str, Any]]]:  # fmt: skip
+    """Yield the arguments of `train_trials` for a new search, checked and its folder locked.
+
+    The arguments are `tune`'s.
     """
     optuna = import_optuna()
     check_hooks(hooks)
@@ -79,7 +97,7 @@ def tune(
         content["optuna"] = search  # trials may grow
         configs.write_json(out / "sweep.json", content)
         study = _study(optuna, out, config.seed, sampler)
-        return _rounds(optuna, study, out, sweep, content, shows(progress))
+        yield optuna, study, out, sweep, content
 
 
 def import_optuna() -> Any:
@@ -102,7 +120,7 @@ def _check_values(algo: Algorithm, env: Environment, sample: Mapping[str, str],
     low, high = ({name: values[end] for name, values in ends.items()} for end in (0, -1))
     choices = [low | {name: v} for name, sampler in samplers.items() for v in sampler.values]
     for settings in [low, high, *choices]:
-        prepare(*configure(algo, env, settings), dataclasses.replace(config, seeds=1))
+        check_start(prepare(*configure(algo, env, settings), dataclasses.replace(config, seeds=1)))
 
 
 def _study(optuna: Any, out: Path, seed: int, sampler: Any = None) -> Any:
@@ -136,7 +154,7 @@ def resume_search(
     place = {"devices": devices, "mesh": mesh}
     with reopen(out, content, content["optuna"]["members"], modules, place, argument) as sweep:
         study = _study(optuna, out, sweep.config.seed)
-        return _rounds(optuna, study, out, sweep, content, progress, place)
+        return train_trials(optuna, study, out, sweep, content, progress, place)
 
 
 def _check_journal(content: dict[str, Any], out: Path) -> None:
@@ -145,7 +163,7 @@ def _check_journal(content: dict[str, Any], out: Path) -> None:
                           f"a search with its {JOURNAL}, where Optuna keeps its trials")
 
 
-def _rounds(
+def train_trials(
     optuna: Any, study: Any, out: Path, sweep: Sweep, content: dict[str, Any], progress: bool,
     place: dict[str, Any] | None = None,
 ) -> SweepResult:  # fmt: skip

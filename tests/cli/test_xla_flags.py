@@ -61,3 +61,11 @@ def test_a_command_without_a_backend_works_with_any_flags(tmp_path):
 def test_known_flags_pass_to_the_command(tmp_path):
     done = ended("eval none", KNOWN, tmp_path)
     assert done.returncode == 2 and "run must be an existing run directory" in done.stderr
+
+
+def test_jax_logs_nothing_after_the_check(tmp_path):
+    program = "from jaxrl_fast.doctor import child; child.takes_flags(); import jax; jax.devices()"
+    env = {k: v for k, v in os.environ.items() if k != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run([sys.executable, "-c", program], env=env | {"JAX_PLATFORMS": "cpu"},
+                          cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and not done.stderr

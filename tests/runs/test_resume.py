@@ -75,7 +75,8 @@ def test_a_checkpoint_without_newer_fields(name, seeds, unbroken, tmp_path, monk
         if name == "dqn":
             memory = memory._replace(next_obs=())
         elif name == "rainbow":
-            memory = memory._replace(rows=memory.rows._replace(next_obs=()))
+            rows = {k: v for k, v in memory.rows._asdict().items() if k != "next_obs"}
+            memory = memory._replace(rows=rows)
         episodes = {k: getattr(state.episodes, k) for k in ("ret", "length")}
         return state._replace(agent=agent(state.agent), episodes=episodes, memory=memory)
 

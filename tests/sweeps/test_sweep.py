@@ -26,7 +26,7 @@ from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.memory import save_memory
 from jaxrl_fast.runs.rundir import RunDir
-from jaxrl_fast.sweeps import configurations, folder
+from jaxrl_fast.sweeps import configurations, folder, opening
 from jaxrl_fast.sweeps import sweep as sweeps
 from jaxrl_fast.sweeps.parts import Sweep, split
 from jaxrl_fast.sweeps.results import SweepResult, read_sweep
@@ -257,15 +257,15 @@ def test_settings_of_the_environment_are_swept_in_one_program(tmp_path):
 
 
 def test_draws_depend_on_the_seed_alone():
-    one = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 0)
-    two = sweeps.configurations_of(
+    one = configurations.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 0)
+    two = configurations.configurations_of(
         {"algo.num_envs": [4, 8]},
         {"algo.learning_rate": "loguniform:1e-4,1e-2", "algo.discount": "uniform:0.9,0.99"}, 4, 0
     )
     assert len(two) == 8 and [c["algo.num_envs"] for c in two] == [4] * 4 + [8] * 4
     assert [c["algo.discount"] for c in two[:4]] == [c["algo.discount"] for c in two[4:]] == [
         c["algo.discount"] for c in one]
-    other = sweeps.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 1)
+    other = configurations.configurations_of(None, {"algo.discount": "uniform:0.9,0.99"}, 4, 1)
     assert [c["algo.discount"] for c in other] != [c["algo.discount"] for c in one]
 
 
@@ -297,7 +297,7 @@ def test_waves_and_a_resume_between_waves_change_nothing(tmp_path, monkeypatch):
                     eval_every=0)
     whole = sweep(tmp_path / "whole", **settings)
     parts = [sweeps.Part((0,), 0, 2), sweeps.Part((1,), 0, 1), sweeps.Part((1,), 1, 1)]
-    monkeypatch.setattr(sweeps, "split", lambda *_: parts)
+    monkeypatch.setattr(opening, "split", lambda *_: parts)
     begun = []
 
     def stop_in_the_third(session, rows):

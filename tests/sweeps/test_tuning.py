@@ -96,12 +96,23 @@ def test_a_lost_trial_has_failed(tmp_path):
         (dict(sample={"algo.learning_rat": "uniform:0,1"}), "did you mean"),
         (dict(sample={"algo.discount": "uniform:0.5,1.5"}), "discount must be .*got 1.5"),
         (dict(sample={"algo.num_envs": "uniform:1,8"}), "integer:LOW,HIGH or choice"),
+        (dict(start_from="nothere"), "start_from must be .*nothere"),
     ],
 )  # fmt: skip
 def test_bad_searches(settings, message, tmp_path):
     with pytest.raises(jf.ConfigError, match=message):
         tune(tmp_path / "x", **settings)
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.optuna
+def test_a_refused_search_prints_its_error_alone(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    sample = "algo.learning-rate=choice:nan,1"
+    assert cli.main(["sweep", "ppo", "CartPole-v1", "--optuna", "2", "--sample", sample]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1
+    assert "learning_rate must be " in printed.err and not list(tmp_path.iterdir())
 
 
 def test_without_optuna_the_pip_line_is_named(tmp_path, modules):

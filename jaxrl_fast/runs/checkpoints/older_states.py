@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -19,9 +19,7 @@ def drop_missing(like: Any, written: Mapping[str, Any]) -> Any:
     like = like._replace(agent=_drop_empty(like.agent, written["agent"]))
     if "lost" not in written["episodes"]:
         like = like._replace(episodes={"ret": like.episodes.ret, "length": like.episodes.length})
-    if _lacks_successors(like.memory, written.get("memory")):
-        like = like._replace(memory=_with_successors(like.memory, ()))
-    return like
+    return like._replace(memory=_drop_successors(like.memory, written.get("memory")))
 
 
 def complete(state: Any, like: Any) -> Any:
@@ -33,10 +31,7 @@ def complete(state: Any, like: Any) -> Any:
     if isinstance(state.episodes, dict):
         episodes = state.episodes["ret"], state.episodes["length"], zeros(like.episodes.lost)
         state = state._replace(episodes=type(like.episodes)(*episodes))
-    kept = _successors(like.memory)
-    if kept is not None and _successors(state.memory) is None:  # old truncated rows
-        state = state._replace(memory=_with_successors(state.memory, jax.tree.map(zeros, kept)))
-    return state
+    return state._replace(memory=_complete_memory(state.memory, like.memory, zeros))
 
 
 def _drop_empty(like: Any, written: Any) -> Any:
@@ -57,20 +52,27 @@ def _inner(memory: Any) -> str | None:
     return next((name for name in ("rows", "row") if hasattr(memory, name)), None)
 
 
-def _successors(memory: Any) -> Any:
-    name = _inner(memory)
-    return successors_of(memory) if name is None else _successors(getattr(memory, name))
-
-
-def _with_successors(memory: Any, kept: Any) -> Any:
-    name = _inner(memory)
-    if name is None:
-        return memory._replace(next_obs=kept)
-    return memory._replace(**{name: _with_successors(getattr(memory, name), kept)})
-
-
-def _lacks_successors(memory: Any, written: Any) -> bool:
+def _drop_successors(memory: Any, written: Any) -> Any:
+    """Drop the successors of truncated rows if the checkpoint has none: empty, or no such name."""
     name = _inner(memory)
     if name is not None:
-        return _lacks_successors(getattr(memory, name), written[name])
-    return successors_of(memory) is not None and not (written or {}).get("next_obs")
+        return memory._replace(**{name: _drop_successors(getattr(memory, name), written[name])})
+    if successors_of(memory) is None or (written or {}).get("next_obs"):
+        return memory
+    if "next_obs" in (written or {}):
+        return memory._replace(next_obs=())
+    return {field: value for field, value in memory._asdict().items() if field != "next_obs"}
+
+
+def _complete_memory(memory: Any, like: Any, zeros: Callable[[Any], Any]) -> Any:
+    """Return a memory with a place for successors; its old truncated rows are not learned from."""
+    name = _inner(like)
+    if name is not None:
+        inner = _complete_memory(getattr(memory, name), getattr(like, name), zeros)
+        return memory._replace(**{name: inner})
+    kept = successors_of(like)
+    if isinstance(memory, dict) and hasattr(like, "_replace"):
+        return like._replace(**memory, next_obs=jax.tree.map(zeros, kept))
+    if kept is not None and successors_of(memory) is None:
+        return memory._replace(next_obs=jax.tree.map(zeros, kept))
+    return memory
