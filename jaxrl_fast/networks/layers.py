@@ -42,7 +42,7 @@ def random_param(module: nn.Module, name: str, shape: tuple[int, ...],
 class Dense(nn.Module):
     """y = x W + b, float32; orthogonal W of gain `scale`, b = 0; `dtype` is the product's.
 
-    drawn: outputs of which an action is drawn (see `affine`).
+    drawn: an action is drawn from the outputs (see `affine`).
     """
 
     features: int
