@@ -76,10 +76,6 @@ class IMPALA(PolicyGradient):
         check_minibatches(self, self.num_minibatches, whole=True)
 
     @property
-    def minibatches(self) -> int:
-        return self.num_minibatches
-
-    @property
     def off_policy(self) -> bool:
         return True
 

@@ -52,7 +52,8 @@ class PPO(PolicyGradient):
 
     num_epochs: int = setting(4)
     """passes over a rollout"""
-    num_minibatches: int | None = setting(None, none="4 to 16, with 128 rows where that suffices")
+    num_minibatches: int | None = setting(None, low=1,
+                                          none="4 to 16, with 128 rows where that suffices")
     """minibatches a pass; must divide num_envs * num_steps (with recompute_advantage: num_envs)"""
     shuffle: str = setting("auto", choices=SHUFFLES)
     """permutations by one sort or by swap-or-not; auto: on a GPU swaps for long ones"""

@@ -415,6 +415,9 @@ def test_a_minibatch_has_128_rows_by_default(num_envs, num_steps, recompute, num
 
 
 def test_sizes_and_spaces_that_do_not_fit_are_refused():
+    for number in (0, -4):
+        with pytest.raises(ConfigError, match=f"num_minibatches must be .*from 1.*got {number}"):
+            dataclasses.replace(BASE, num_minibatches=number)
     with pytest.raises(
         ConfigError, match=r"num_minibatches must be a divisor of num_envs \* num_steps = 24, got 5"
     ):

@@ -115,7 +115,7 @@ class PolicyGradient(Algorithm):
     @property
     def minibatches(self) -> int:
         """Return the number of minibatches of a pass over the rollout."""
-        return 1
+        return getattr(self, "num_minibatches", 1)
 
     def bind(self, spec):
         check_descends(self.optimizer, self.learning_rate)
