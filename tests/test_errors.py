@@ -195,6 +195,11 @@ def test_a_setting_near_one_of_the_algorithm_says_where_it_belongs(name, own):
     assert str(error) == f"{name} must be given to the algorithm, got 4: jf.PPO({own}=4)"
 
 
+@pytest.mark.parametrize("algo", [3, object(), None])
+def test_a_setting_beside_what_is_no_algorithm_is_refused(algo):
+    assert "foo must be a setting of train" in str(fails(lambda: run_config(9, {"foo": 3}, algo)))
+
+
 @pytest.mark.parametrize(("name", "meant"), [
     ("eval_ever", "eval_every"), ("steps", "total_steps"), ("env_steps", "total_steps"),
     ("max_steps", "total_steps"), ("eval_interval", "eval_every"), ("num_evals", None),

@@ -289,9 +289,9 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
     algo: the run's algorithm; the error for a setting of its own says where it belongs.
     """
     known = RunConfig.__dataclass_fields__
-    owned = [f.name for f in dataclasses.fields(algo) if f.repr] if algo else ()
+    fields = dataclasses.fields(algo) if dataclasses.is_dataclass(algo) else ()
     for name in settings.keys() - known.keys():
-        if own := meant(name, owned, [*known, *AROUND]):
+        if own := meant(name, [f.name for f in fields if f.repr], [*known, *AROUND]):
             raise ConfigError(name, settings[name], "given to the algorithm: "
                               f"jf.{type(algo).__name__}({own}={settings[name]!r})")
     check_names(known, settings, owner="train")
