@@ -14,6 +14,7 @@ from jaxrl_fast.cli.before_jax import join, spread
 from jaxrl_fast.cli.options import option_of, resume_options
 from jaxrl_fast.cli.resume import PLACE
 from jaxrl_fast.cli.train import Plan, about_of, on_device, out_of, read_plan, resolve
+from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import (
     ConfigError,
     NonFiniteError,
@@ -110,6 +111,7 @@ def new_sweep(plan: Plan, given: dict[str, Any]) -> None:
     from jaxrl_fast.sweeps.tuning import open_search, train_trials
 
     algo, env, config = resolve(plan, given)
+    prepare(algo, env, config, outline=True)  # a bad setting comes before what a sweep lacks
     by_name = {o.key: o for o in plan.options}
     texts = assignments("--grid", given.get("grid", ()), plan.options)
     grid = {name: grid_values("--grid", by_name[name], text) for name, text in texts.items()}
