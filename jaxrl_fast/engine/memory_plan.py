@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -199,8 +200,14 @@ class MemoryPlan:
             run = dataclasses.replace(run, algo=dataclasses.replace(run.algo, **{name: value}))
             if run.experience is not None:  # a replay that starts with experience holds as much
                 run = dataclasses.replace(run, experience=load_data(run.algo, config, outline=True))
-        return memory_plan(run, plan_grid(run.algo, config), self.population,
-                           config, self.work["metrics"])
+        grid, metrics = plan_grid(run.algo, config), self.work["metrics"]
+        parts = footprint(run, grid, self.population, config, metrics)
+        return dataclasses.replace(self, run=run, config=config, temporaries=None, **parts)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields for a pickle or copy, which describes the devices."""
+        devices = tuple(map(_described, self.population.devices))
+        return self.__dict__ | {"population": dataclasses.replace(self.population, devices=devices)}
 
     def __str__(self) -> str:
         title, lines, (note, *verdict) = cells(self)
@@ -212,6 +219,13 @@ class MemoryPlan:
     def _repr_html_(self) -> str:
         title, (head, *lines), notes = cells(self)
         return html.block(title, html.table(lines, head), html.lines(*notes))
+
+
+def _described(device: Any) -> Any:
+    """Return what a plan reads of a device, which itself does not pickle."""
+    client = SimpleNamespace(platform_version=device.client.platform_version)
+    return SimpleNamespace(platform=device.platform, process_index=device.process_index,
+                           device_kind=device.device_kind, client=client)
 
 
 def _total(rows: list[tuple[str, int, int]]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from jaxrl_fast.envs import sources
 from jaxrl_fast.envs.atari.outcome_table import GAMES
+from jaxrl_fast.envs.gymnax import loading
 
 # Ids of packages that list theirs only when imported.
 GYMNASIUM = tuple("gym:" + name for name in (
@@ -19,6 +20,7 @@ GYMNASIUM = tuple("gym:" + name for name in (
     "Walker2d-v5",
 ))  # fmt: skip
 ATARI = tuple("ale:" + "".join(map(str.capitalize, name.split("_"))) for name in GAMES)
+OTHER_FORMS = "ale_py", "gymnasium.envs.phys2d", "gymnasium.envs.tabular"  # of named tasks
 NEAR, SURE = 0.6, 0.85  # similarity for a guess, and for certainty
 MOST = 3
 
@@ -34,10 +36,10 @@ def candidates(more: Iterable[str] = ()) -> list[str]:
     """Return the names of every source, each Gymnasium task once."""
     gymnasium = sys.modules.get("gymnasium")
     registered = [f"gym:{spec.id}" for spec in gymnasium.registry.values()
-                  if "/" not in spec.id
-                  and not str(spec.entry_point).startswith("ale_py")] if gymnasium else []
+                  if not str(spec.entry_point).startswith(OTHER_FORMS)] if gymnasium else []
     standard = set(map(task, GYMNASIUM))
     own = [name for name in registered if task(name) not in standard]
+    own += map("gymnax:".__add__, loading.registered())
     return list(dict.fromkeys([*sources.names(), *GYMNASIUM, *ATARI, *own, *more]))
 
 

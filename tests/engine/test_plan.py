@@ -3,8 +3,11 @@ holds."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import re
+import threading
 from types import SimpleNamespace
 
 import jax
@@ -202,6 +205,25 @@ def test_a_run_that_cannot_fit_leaves_nothing_behind(device_memory, tmp_path):
     with pytest.raises(jf.ConfigError, match="the run fits with buffer_size"):
         jf.train(ALGORITHMS["dqn"], tools.environment(), 5000, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_a_plan_in_a_pickle_or_copy_says_the_same(platform, device_memory):
+    """Its devices may not exist where it is read; the remedies keep their memory."""
+    whole = planned("dqn", 3)
+    client = SimpleNamespace(platform_version="cuda 13000")
+    devices = tuple(SimpleNamespace(platform=platform, device_kind="kind", process_index=0,
+                                    client=client, lock=threading.Lock()) for _ in range(2))
+    plan = dataclasses.replace(whole, have=whole.need // 2,
+                               population=Population(3, "map", devices))
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(devices)
+    for kept in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
+        device_memory(10 * whole.need)  # of the reading process
+        assert str(kept) == str(plan) and kept.need == plan.need
+        assert kept.remedies() == plan.remedies() != {}
+    real = pickle.loads(pickle.dumps(whole))
+    assert str(real) == str(whole) and real.remedies() == whole.remedies()
 
 
 def test_an_unknown_memory_refuses_nothing(device_memory):

@@ -11,6 +11,7 @@ import pytest
 
 import jaxrl_fast as jf
 from jaxrl_fast.envs import suggest
+from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.errors import ConfigError
 
 MEANT = [
@@ -40,6 +41,25 @@ def test_a_users_own_id_is_suggested_beside_ales_game(monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "Hangman-v0", own)
     with pytest.raises(ConfigError, match="did you mean 'gym:Hangman-v0'"):
         jf.make("Hangman-v0")
+
+
+@pytest.mark.parametrize("name", ["gym:mine/Castle-v1", "gym:mine/Casle-v0", "mine/Castle-v0"])
+def test_a_users_own_id_with_a_namespace_is_suggested(name, monkeypatch):
+    own = gymnasium.envs.registration.EnvSpec("mine/Castle-v0", entry_point="mine:Castle")
+    monkeypatch.setitem(gymnasium.registry, "mine/Castle-v0", own)
+    with pytest.raises(ConfigError, match="did you mean 'gym:mine/Castle-v0'"):
+        jf.make(name)
+
+
+@pytest.mark.parametrize(("name", "meant"), [
+    ("gymnax:MineG-v1", "MineG-v0"), ("gymnax:mineg", "MineG-v0"), ("MineG-v1", "MineG-v0"),
+    ("gymnax:Coridor", "Corridor"), ("gymnax:CartPoll-v1", "CartPole-v1"),
+])  # fmt: skip
+def test_gymnaxs_own_and_a_users_registered_names_are_suggested_alike(name, meant, monkeypatch):
+    for own in ("MineG-v0", "Corridor"):
+        monkeypatch.setitem(loading.gymnax().registration._registry, own, object)
+    with pytest.raises(ConfigError, match=f"did you mean 'gymnax:{meant}'"):
+        jf.make(name)
 
 
 @pytest.mark.parametrize("name", ["xyz", "my_envs:World", "", "-v1", "::"])

@@ -68,9 +68,14 @@ def gymnax() -> types.ModuleType:
     return sys.modules["gymnax"]
 
 
+def registered() -> tuple[str, ...]:
+    """Return the names that a user registered in gymnax; does not import it."""
+    registration = sys.modules.get("gymnax.registration")
+    if registration is None:
+        return ()
+    return tuple(x for x in registration._registry if x not in registration._BUILTIN_ENV_IDS)
+
+
 def knows(name: str) -> bool:
     """Return whether a user registered `name` in gymnax; does not import it."""
-    registration = sys.modules.get("gymnax.registration")
-    if registration is None or name not in registration._registry:
-        return False
-    return name not in registration._BUILTIN_ENV_IDS
+    return name in registered()
