@@ -146,6 +146,7 @@ class Env(Environment):
         fresh, obs = self.reset(noise)
         return keep_lasting(state, fresh), obs
 
+    @checks.called_as("draw(key, num_steps, num_envs, t)")
     def draw(self, key: jax.Array, num_steps: int, num_envs: int, t: jax.Array) -> Noise:
         """Draw all randomness of `num_steps` steps in iteration t, before the scan."""
         return draw_noise(self, self.resets, key, num_steps, num_envs, t)

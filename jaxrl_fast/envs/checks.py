@@ -26,7 +26,6 @@ TRACED = (
     "states, observations and actions are traced here: use jax.numpy in place of numpy, "
     "and jnp.where, jax.lax.cond or jax.lax.fori_loop in place of Python's `if` and `while` on them"
 )
-
 WIDE = ("jax_enable_x64 is on, and the environment may be written for 32 bits: give its arrays a "
         "dtype, or switch it off")
 
@@ -56,12 +55,12 @@ def note_errors(spec: EnvSpec, function: str) -> Iterator[None]:
 
 
 def refuse_key(reset: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `reset` to raise ConfigError for a key (Gymnax's `env.reset(key)`) or a seed."""
+    """Wrap `reset` to raise ConfigError for a key (Gymnax's `env.reset(key)`) or no noise."""
 
     @functools.wraps(reset)
     def checked(self, noise):
         key = is_key(noise) and not (noise.shape and _is_noise(self, noise))
-        if key or isinstance(noise, int | float | str | np.number):
+        if key or _holds_no_arrays(self, noise):
             raise ConfigError(f"{self.spec.name}: reset(noise)", "a key" if key else noise,
                               "the noise of `draw_reset(key, (num_envs,))`; "
                               "`state, obs = env.init(key, num_envs)` begins episodes")  # fmt: skip
@@ -112,10 +111,22 @@ def with_iteration(draw_reset: Callable[..., Any]) -> Callable[..., Any]:
     return drawn
 
 
+def _drawn(env: Any, shape: tuple[int, ...]) -> Any:
+    """Return the shapes of the environment's noise of resets."""
+    return jax.eval_shape(lambda: env.draw_reset(jax.random.key(0), shape, np.int32(0)))
+
+
+def _holds_no_arrays(env: Any, noise: Any) -> bool:
+    """Return whether `noise` is no tree of arrays, or an empty one that the environment lacks."""
+    if leaves := jax.tree.leaves(noise):
+        return any(isinstance(x, np.number) or not hasattr(x, "shape") for x in leaves)
+    return jax.tree.structure(noise) != jax.tree.structure(_drawn(env, (1,)))
+
+
 def _is_noise(env: Any, words: jax.Array) -> bool:
     """Return whether uint32[2], also an older key, is the environment's noise of two resets."""
-    drawn = jax.eval_shape(lambda: env.draw_reset(jax.random.key(0), words.shape, np.int32(0)))
-    return getattr(drawn, "shape", None) == words.shape and drawn.dtype == words.dtype
+    x = _drawn(env, words.shape)
+    return getattr(x, "shape", None) == words.shape and x.dtype == words.dtype
 
 
 def is_key(x: Any) -> bool:

@@ -188,7 +188,7 @@ def test_a_key_or_a_seed_is_refused_as_noise(env, key):
     with pytest.raises(ConfigError,
                        match=r"reset\(noise\) must be .*got 'a key'.*env\.init\(key, num_envs\)"):
         env.reset(key)
-    for seed in (0, np.int64(0), 1.5, "0"):
+    for seed in (0, np.int64(0), 1.5, "0", None, {}, [0], {"seed": 0}):
         with pytest.raises(ConfigError, match=r"reset\(noise\) must be .*env\.init\(key, "):
             env.reset(seed)
     with pytest.raises(ConfigError, match=r"step\(noise\) must be .*env\.draw.*got 'a key'"):
@@ -202,6 +202,7 @@ def test_a_key_or_a_seed_is_refused_as_noise(env, key):
         (lambda env, key: env.step(0), r"step\(noise, state, action\), got step\(int\)"),
         (lambda env, key: env.reset(key, None), r"reset\(noise\), got reset\(key<fry>\[\], None"),
         (lambda env, key: env.reset(seed=0), r"reset\(noise\), got reset\(seed=\.\.\.\)"),
+        (lambda env, key: env.draw(key), r"draw\(key, num_steps, num_envs, t\), got draw"),
         (lambda env, key: env.init(key), r"init\(key, num_envs\), got init\(key<fry>\[\]\)"),
     ],
 )  # fmt: skip
