@@ -75,14 +75,11 @@ def _is_default(value: Any, default: float) -> bool:
     return isinstance(value, (int, float)) and value == default
 
 
-def _inner() -> Any:
-    return dataclasses.field(metadata={"static": False})
-
-
+@tree.settings
 class Wrapper(Env):
     """Forwards everything to `self.env`; a wrapper overrides its changes."""
 
-    env: Env
+    env: Env = dataclasses.field(metadata={"static": False})
 
     @property
     def spec(self) -> EnvSpec:
@@ -140,7 +137,6 @@ class Wrapper(Env):
 class Restarting(Wrapper):
     """`env` in a wrapper that restarts: its reset follows episodes that ended in `before` [B]."""
 
-    env: Env = _inner()
     before: Any = ()
 
     def reset(self, noise):
@@ -156,7 +152,6 @@ class Restarting(Wrapper):
 class ActionRepeat(Wrapper):
     """Plays every action `repeat` times, or until the episode ends; rewards add up."""
 
-    env: Env = _inner()
     repeat: int = 1
 
     @property
@@ -200,7 +195,6 @@ class StickyActions(Wrapper):
     state, last action played [B, ...], bool [B] whether there is one).
     """
 
-    env: Env = _inner()
     probability: float = 0.25
 
     def reset(self, noise):
@@ -229,7 +223,6 @@ class StickyActions(Wrapper):
 class RewardScale(Wrapper):
     """Multiplies the reward by `scale`, a leaf."""
 
-    env: Env = _inner()
     scale: float = 1.0
 
     def transition(self, noise, state, action):
@@ -241,7 +234,6 @@ class RewardScale(Wrapper):
 class RewardClip(Wrapper):
     """Clips the reward to [-bound, bound], a leaf."""
 
-    env: Env = _inner()
     bound: float = 1.0
 
     def transition(self, noise, state, action):
@@ -253,7 +245,6 @@ class RewardClip(Wrapper):
 class TimeLimit(Wrapper):
     """Truncates episodes after `max_steps` steps; state: (inner state, int32 [B] steps)."""
 
-    env: Env = _inner()
     max_steps: int = 1000
 
     @property
@@ -282,7 +273,6 @@ class TimeLimit(Wrapper):
 class FrameStack(Wrapper):
     """Marks in the spec that the agent sees the last `stack` observations; `collect` stacks."""
 
-    env: Env = _inner()
     stack: int = 1
 
     @property

@@ -171,8 +171,6 @@ def test_in_rollouts_of_a_step_resets_are_computed_only_when_an_episode_ends():
 def test_a_wrapper_may_draw_more_for_a_reset():
     @tree.settings
     class Shifted(wrappers.Wrapper):
-        env: jf.Env = wrappers._inner()
-
         def draw_reset(self, key, shape, t):
             return jnp.ones(shape), self.env.draw_reset(key, shape, t)
 

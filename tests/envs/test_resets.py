@@ -46,7 +46,6 @@ class Tally(wrappers.Wrapper):
     """Adds how many episodes ended, for good, to what a new one shows: where an episode begins
     depends on what lasts."""
 
-    env: jf.Env = wrappers._inner()
 
     def reset(self, noise):
         state, obs = self.env.reset(noise)

@@ -143,8 +143,6 @@ class Level(wrappers.Wrapper):
     """Counts the ends of each environment for good, and shows how many there were as the first
     entry of its observation."""
 
-    env: Env = wrappers._inner()
-
     def _seen(self, obs, ends):
         return obs.at[:, 0].set(ends)
 
@@ -225,6 +223,21 @@ def test_a_wrapper_without_inner_state_is_refused():
     env = wrappers.TimeLimit(Unsaid(Count(ends=2)), 9)
     with pytest.raises(ConfigError, match="count: unwrap_state of a wrapper"):
         play(env, [1] * 3)
+
+
+def test_a_users_wrapper_has_settings_of_its_own():
+    @jf.settings
+    class Gain(wrappers.Wrapper):
+        gain: float = 2.0
+        shown: bool = True
+
+        def transition(self, noise, state, action):
+            state, outcome = super().transition(noise, state, action)
+            return state, outcome._replace(reward=self.gain * outcome.reward)
+
+    env = Gain(registry.make("CartPole-v1"), shown=False)
+    np.testing.assert_array_equal(play(env, [0, 1])[1].reward, 2.0)
+    assert [2.0 in jax.tree.leaves(env), env.shown, env.env.spec] == [True, False, env.spec]
 
 
 def test_defaults_leave_the_environment_alone():
