@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from _aot_hlo import Frame, Instruction, Module
 
@@ -104,21 +104,21 @@ PARTS = (
 )  # functions of this library, and of PureJaxRL, purejaxql and rejax
 
 
-def part_of(stack: Sequence[Frame], parts: Sequence[tuple[str, str]] = PARTS) -> str:
-    """Return the part of an iteration that the outermost function of a stack that has one has."""
+def part_of(stack: Sequence[Frame], op_name: str = "") -> str:
+    """Return the part of an iteration that the outermost function of a stack that has one has.
+
+    op_name: JAX's name of the instruction, which has our scope of physics.
+    """
     for frame in reversed(stack):
-        for part, pattern in parts:
+        for part, pattern in PARTS:
             if re.search(pattern, frame.function.replace("<locals>.", "")):
-                return PHYSICS if part == "rollout" and any(map(_of_an_engine, stack)) else part
+                engine = _SCOPE in op_name or any(_ENGINE.search(one.file) for one in stack)
+                return PHYSICS if part == "rollout" and engine else part
     return REST
 
 
-def _of_an_engine(frame: Frame) -> bool:
-    """Return whether a frame is of brax or MuJoCo; JAX drops theirs from what we rewrite."""
-    return bool(_ENGINE.search(frame.file)) or frame.function.startswith("PhysicsEnv._step_all.")
-
-
 PHYSICS = "physics"  # of a rollout
+_SCOPE = "/physics/"  # of `PhysicsEnv`; JAX drops an engine's frames from what we rewrite
 _ENGINE = re.compile(r"/site-packages/(brax|mujoco)/")
 
 
@@ -126,9 +126,7 @@ class MismatchError(ValueError):
     """Thunks and HLO are not of one program."""
 
 
-def annotate(
-    thunks: Sequence[Thunk], module: Module, part: Callable[[Sequence[Frame]], str] = part_of
-) -> None:
+def annotate(thunks: Sequence[Thunk], module: Module) -> None:
     """Write trip counts and parts into the thunks of a module.
 
     Loops and branches meet their instructions in order, kernels by name. A copy has no name: it
@@ -137,10 +135,10 @@ def annotate(
     Raises:
         MismatchError: The module has other loops and branches than the thunks.
     """
-    _annotate(thunks, module, module.entry, part, REST)
+    _annotate(thunks, module, module.entry, REST)
 
 
-def _annotate(thunks, module, computation, part, outer) -> None:
+def _annotate(thunks, module, computation, outer) -> None:
     found = list(within(thunks))
     schedule = list(module.schedule(computation))
     flow = [one for one in schedule if one.op in CONTROL.values()]
@@ -148,7 +146,8 @@ def _annotate(thunks, module, computation, part, outer) -> None:
     kinds, ops = [CONTROL[one.kind] for one in control], [one.op for one in flow]
     if kinds != ops:
         raise MismatchError(f"{computation} must have the loops of its thunks {kinds}, got {ops}.")
-    origin = lambda one: named if (named := part(module.stack(one.frame))) != REST else outer
+    named = lambda one: part_of(module.stack(one.frame), one.op_name)
+    origin = lambda one: part if (part := named(one)) != REST else outer
     kernels: dict[str, deque[Instruction]] = defaultdict(deque)
     for one in schedule:
         kernels[one.kernel].append(one)
@@ -159,7 +158,7 @@ def _annotate(thunks, module, computation, part, outer) -> None:
             thunk.trips, thunk.where, thunk.part = one.trips, one.op_name, origin(one)
             # a branch's sides are in order; XLA's names are not: the first is "false_branch"
             for side, called in zip(thunk.inside.values(), one.called, strict=True):
-                _annotate(side, module, called, part, thunk.part)
+                _annotate(side, module, called, thunk.part)
         elif same := kernels.get(thunk.name):
             thunk.part = origin(same.popleft() if len(same) > 1 else same[0])
         else:

@@ -446,7 +446,9 @@ def test_blocks_do_not_change_results():
         lowered = jax.jit(step).trace(env.init(jax.random.key(0), 6)[0], actions[0])
         assert (
             lowered.lower(lowering_platforms=("cpu",)).as_text().count("stablehlo.while") == loops)
-        assert "stablehlo.while" not in lowered.lower(lowering_platforms=("cuda",)).as_text()
+        cuda = lowered.lower(lowering_platforms=("cuda",))
+        assert "stablehlo.while" not in cuda.as_text()
+        assert "/physics/" in cuda.as_text(debug_info=True)  # for scripts/aot_report.py
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), play(env, actions),
                      want)
 

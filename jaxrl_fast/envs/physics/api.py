@@ -196,7 +196,8 @@ class PhysicsEnv(Env):
         special = {} if block == num_envs else {"cpu": in_blocks}
         if lowering.reaches_a_gpu():
             special |= dict.fromkeys(lowering.GPUS, functools.partial(rewritten, at_once))
-        out = lowering.by_platform(special, at_once, *leaves)
+        with jax.named_scope("physics"):  # read by scripts/aot_report.py
+            out = lowering.by_platform(special, at_once, *leaves)
         return jax.tree.unflatten(ends, out)
 
     def _block(self, num_envs: int, size: int) -> int:
