@@ -13,9 +13,9 @@ from jaxrl_fast.cli.args import AGENT, Option, load_agent, read_arguments
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.logs import plots
-from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops import aggregate
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.logged import read_log
 
 EVAL = (
     Option("episodes", "int", 128, "episodes to play"),
@@ -76,7 +76,7 @@ def plot(argv: list[str]) -> None:
         if not (path / "metrics.jsonl").is_file():
             raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
         names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
-        rows[run] = read_jsonl(path / "metrics.jsonl")
+        rows[run] = read_log(path)
         if not rows[run]:
             raise ConfigError("run", run,
                               f"one that has logged a row; {path / 'metrics.jsonl'} has none")
@@ -101,7 +101,7 @@ def compare(argv: list[str]) -> None:
     table = comparison_rows(entries)
     print(format_comparison(table))
     if "out" in given:
-        rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
+        rows = {e.label: read_log(e.path) for e in entries}
         with _written("--out", given["out"]):
             print(plots.learning_curve(rows, given["out"]))
     if "csv" in given:

@@ -20,13 +20,14 @@ from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.jsonl import line_of, metrics_to_lists, read_jsonl
+from jaxrl_fast.logs.jsonl import line_of, metrics_to_lists
 from jaxrl_fast.logs.meanings import meaning
 from jaxrl_fast.logs.page import bar, code, figure, grid, page, picture, section, tiles, wide
 from jaxrl_fast.logs.plots import PALETTE
 from jaxrl_fast.logs.rows import FIXED
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.logged import read_log
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_results import side_by_side
 
@@ -137,7 +138,7 @@ def _rows(rundir: RunDir, run: dict[str, Any], over: bool) -> list[dict[str, Any
     first = run.get("seed", 0)
     seeds = [seed_folder(rundir.path, seed) for seed in range(first, first + run.get("seeds", 1))]
     if over or not any(folder.is_dir() for folder in seeds):
-        return read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
+        return read_log(rundir.path)
     return [metrics_to_lists(json.loads(line_of(row)))
             for row in side_by_side([RunDir(folder).history() for folder in seeds])]
 
