@@ -74,7 +74,7 @@ def plot(argv: list[str]) -> None:
             raise ConfigError("run", run, "an existing run directory")
         content = configs.read_config(path)
         if not (path / "metrics.jsonl").is_file():
-            raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
+            raise ConfigError("run", run, "a run with a metrics.jsonl; this one has none")
         names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
         rows[run] = read_log(path)
         if not rows[run]:
