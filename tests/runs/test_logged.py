@@ -65,6 +65,13 @@ def test_a_command_warns_once_in_one_line(run, command, capsys, tmp_path):
     assert len(said) == 1 and "lacks 2 of the" in said[0], said
 
 
+@pytest.mark.parametrize("command", ["plot", "compare"])
+def test_a_command_that_draws_names_a_run_without_its_log(run, command, capsys, tmp_path):
+    (run / "metrics.jsonl").unlink()
+    assert main([command, str(run), str(run.parent / "run"), "--out", str(tmp_path / "c.png")]) == 2
+    assert f"run with a metrics.jsonl, got '{run}'; this one has none" in capsys.readouterr().err
+
+
 def test_a_removed_log_is_named_by_the_report(run):
     (run / "metrics.jsonl").unlink()
     with pytest.warns(UserWarning, match=r"lacks (\d+) of the \1 log rows"):
