@@ -56,10 +56,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
         waits = not isinstance(error, UserError) and processes and processes.several()
         if waits or (argv is None and programs and programs.compiling()):
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code)
+            _leave(code)
         return code
+
+
+def _leave(code: int) -> None:
+    """End the process without its exit handlers, which may wait for minutes."""
+    if "multiprocessing.util" in sys.modules:  # else a tracker lists semaphores after our line
+        with contextlib.suppress(Exception):
+            sys.modules["multiprocessing.util"]._run_finalizers(0)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,9 @@ from jaxrl_fast.cli.args import AGENT, Option, load_agent, read_arguments
 from jaxrl_fast.engine.config import MODES
 from jaxrl_fast.errors import ConfigError, NonFiniteError
 from jaxrl_fast.logs import plots
-from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops import aggregate
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.logged import read_log
 
 EVAL = (
     Option("episodes", "int", 128, "episodes to play"),
@@ -41,6 +42,17 @@ def _written(flag: str, path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ConfigError(flag, path, f"a file that can be written: {error.strerror}") from error
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    """Return the log rows of a run. Raises ConfigError without any."""
+    if not (path / "metrics.jsonl").is_file():
+        raise ConfigError("run", str(path), "a run with a metrics.jsonl; this one has none")
+    rows = read_log(path)
+    if not rows:
+        raise ConfigError("run", str(path),
+                          f"one that has logged a row; {path / 'metrics.jsonl'} has none")
+    return rows
 
 
 def evaluate(argv: list[str]) -> None:
@@ -73,13 +85,8 @@ def plot(argv: list[str]) -> None:
         if not path.is_dir():
             raise ConfigError("run", run, "an existing run directory")
         content = configs.read_config(path)
-        if not (path / "metrics.jsonl").is_file():
-            raise ConfigError("run", run, "a run with a metrics.jsonl; this one has logged nothing")
         names[run] = f"{content['algorithm'].get('name')} {content['environment'].get('name')}"
-        rows[run] = read_jsonl(path / "metrics.jsonl")
-        if not rows[run]:
-            raise ConfigError("run", run,
-                              f"one that has logged a row; {path / 'metrics.jsonl'} has none")
+        rows[run] = _rows(path)
     same = len(set(names.values())) < len(names)  # then the folders tell the runs apart
     rows = {f"{names[run]} ({run})" if same else names[run]: found for run, found in rows.items()}
     metric = given.get("metric", "episode_return")
@@ -101,7 +108,7 @@ def compare(argv: list[str]) -> None:
     table = comparison_rows(entries)
     print(format_comparison(table))
     if "out" in given:
-        rows = {e.label: read_jsonl(e.path / "metrics.jsonl") for e in entries}
+        rows = {e.label: _rows(e.path) for e in entries}
         with _written("--out", given["out"]):
             print(plots.learning_curve(rows, given["out"]))
     if "csv" in given:

@@ -153,6 +153,13 @@ def check_folder(folder: Path) -> Path:
     return trash
 
 
+def own_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of `pattern` in `folder`, without pipes and links to other places."""
+    root = os.path.realpath(folder)
+    return [file for file in sorted(folder.glob(pattern))
+            if file.is_file() and Path(os.path.realpath(file)).is_relative_to(root)]
+
+
 class Lock:
     """A folder's lock while this process holds it."""
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.errors import ConfigError, RunError, brief, import_optional
 from jaxrl_fast.fields import changed_settings
+from jaxrl_fast.files import folders
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.export.safetensors import FOLDER
@@ -76,7 +77,7 @@ def push(run: str | Path, agent: Agent, target: str, private: bool = False) -> s
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "policy"
         agent.export(folder, "safetensors")
-        pictures = [file for file in PICTURES if (run / file).is_file()]
+        pictures = [file for file in PICTURES if folders.own_files(run, file)]
         for file in pictures:
             shutil.copy(run / file, folder / file)
         (folder / "README.md").write_text(model_card(library, agent, run, name, pictures))

@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.config import MOST_MEMBERS, RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import UserError
 from jaxrl_fast.files import folders
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.jsonl import line_of, metrics_to_lists, read_jsonl
+from jaxrl_fast.logs.jsonl import line_of, metrics_to_lists
 from jaxrl_fast.logs.meanings import meaning
 from jaxrl_fast.logs.page import bar, code, figure, grid, page, picture, section, tiles, wide
 from jaxrl_fast.logs.plots import PALETTE
 from jaxrl_fast.logs.rows import FIXED
 from jaxrl_fast.ops.aggregate import span
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.logged import read_log
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 from jaxrl_fast.runs.seed_results import side_by_side
 
@@ -134,12 +135,12 @@ def run_report(path: str | Path, modules: Sequence[str] = (), refresh: bool = Fa
 
 def _rows(rundir: RunDir, run: dict[str, Any], over: bool) -> list[dict[str, Any]]:
     """Return the log rows; before the end of seeds in turn those of each seed's folder."""
-    first = run.get("seed", 0)
-    seeds = [seed_folder(rundir.path, seed) for seed in range(first, first + run.get("seeds", 1))]
-    if over or not any(folder.is_dir() for folder in seeds):
-        return read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
+    if over or not rundir.in_turn:
+        return read_log(rundir.path)
+    first, seeds = run.get("seed", 0), min(run.get("seeds", 1), MOST_MEMBERS)
+    folders_of_seeds = (seed_folder(rundir.path, first + i) for i in range(seeds))
     return [metrics_to_lists(json.loads(line_of(row)))
-            for row in side_by_side([RunDir(folder).history() for folder in seeds])]
+            for row in side_by_side([RunDir(folder).history() for folder in folders_of_seeds])]
 
 
 def _numbers(subject: Subject, rows: list[dict[str, Any]],
@@ -186,10 +187,10 @@ def _metrics(rows: list[dict[str, Any]], labels: Sequence[str]) -> list[str]:
 
 def _videos(path: Path) -> list[str]:
     films = [file for parts in ("videos", "seed-*/videos") for kind in ("gif", "mp4")
-             for file in path.glob(f"{parts}/*.{kind}")]
+             for file in folders.own_files(path, f"{parts}/*.{kind}")]
     found = sorted(films, key=lambda file: (file.stem, str(file)))
-    ends = [file for file in (path / "rollout.gif", *sorted(path.glob("seed-*/rollout.gif")))
-            if file.is_file()]
+    ends = [file for pattern in ("rollout.gif", "seed-*/rollout.gif")
+            for file in folders.own_files(path, pattern)]
     at = lambda file: f"after {int(file.stem):,} steps" if file.stem.isdigit() else "at the end"
     seed = lambda file: "".join(f", {part}" for part in file.relative_to(path).parts
                                 if part.startswith("seed-"))

@@ -16,11 +16,12 @@ from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.files.folders import check_folder
-from jaxrl_fast.logs.rows import Row
+from jaxrl_fast.logs.rows import Row, read_row
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.config_values import reading
+from jaxrl_fast.runs.logged import read_log
 from jaxrl_fast.runs.reading import check_seed, read_member
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import RunDir, seed_folder
@@ -65,7 +66,8 @@ def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
     """Read a seed's results from its run directory. Raises ConfigError for another form."""
     with reading("result", str(folder / "result.json")):
         rundir = RunDir(folder)
-        result, history = rundir.result(), rundir.history()
+        result = rundir.result()
+        history = [read_row(row) for row in read_log(folder)]
         if len(result["eval_return"]) != 1:
             raise ConfigError("result", str(folder / "result.json"), "the result of one seed")
         number = lambda value, other: value if isinstance(value, (int, float)) else other

@@ -99,7 +99,7 @@ def _curves(result: SweepResult) -> str:
 def _plots(path: Path) -> list[str]:
     """Return the plots that the sweep has drawn, but for its curves."""
     files = sorted(file for kind in ("response", "heat", "schedule")
-                   for file in path.glob(f"{kind}-*.png"))
+                   for file in folders.own_files(path, f"{kind}-*.png"))
     return [figure(picture(file, file.stem), file.stem.replace("-", " of ", 1)) for file in files]
 
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.ops.aggregate import (
     bootstrap,
     frame,
@@ -26,6 +25,7 @@ from jaxrl_fast.ops.aggregate import (
 )
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.config_values import reading
+from jaxrl_fast.runs.logged import read_log
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import shown
 from jaxrl_fast.sweeps.configurations import Settings
@@ -202,8 +202,7 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
     lost: dict[tuple[int, int], str] = {}
     for index, part in enumerate(content["parts"]):
         folder = part_folder(path, index)
-        log = folder / "metrics.jsonl"
-        logged = read_jsonl(log) if log.is_file() else []
+        logged = read_log(folder)
         ended = (folder / "result.json").is_file()
         result = RunDir(folder).result() if ended else {}
         size = len(part["configurations"]) * part["seeds"]

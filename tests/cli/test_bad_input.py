@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxrl_fast as jf
+from helpers import runs as tools
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.envs.host import envpool_adapter
 from jaxrl_fast.envs.physics import brax_adapter
@@ -1000,3 +1001,22 @@ def test_bad_call(call, says, tmp_path, monkeypatch, nothing_compiles):
 @pytest.mark.parametrize("cls", [jf.PPO, jf.ARS, jf.OpenES])
 def test_unbounded_actions_are_accepted_by_the_algorithms_the_error_suggests(cls):
     jax.eval_shape(jf.make_train(cls(), unbounded(), total_steps=1), jax.random.key(0))
+
+
+def test_an_error_while_xla_compiles_leaves_no_semaphores():
+    """Those of an asynchronous environment: Python's tracker would print lines after ours."""
+    code = """
+import multiprocessing, sys
+from jaxrl_fast.cli import command
+from jaxrl_fast.engine import programs
+from jaxrl_fast.errors import ConfigError
+
+def fails(words):
+    raise ConfigError("seed", 1, "something else")
+
+queue = multiprocessing.get_context("spawn").Queue()
+sys.argv, command._dispatch, programs.compiling = ["jaxrl-fast", "x"], fails, lambda: True
+command.main()
+"""
+    done = tools.python(code)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr

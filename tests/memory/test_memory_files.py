@@ -113,7 +113,7 @@ def test_bad_files_are_refused(tmp_path):
         load_memory(path, UniformMemory(1000, 1, 1, 4, 3), resize=True)
     same(load_memory(path, UniformMemory(1000, 1, 1, 4, 2), resize=True).store, data.store)
     about = json.loads((path / "layout.json").read_text())
-    for change in ({"format": 9}, {"rows": {}}, {"kind": "nothing"}):
+    for change in ({"format": 9}, {"rows": {}}, {"kind": "nothing"}, {"written": 10**15}):
         (path / "layout.json").write_text(json.dumps(about | change))
         with pytest.raises(ConfigError, match="a whole memory, got .*; reading it failed"):
             load_memory(path, data.memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -283,3 +284,26 @@ def test_a_browser_shows_values_and_a_phone_the_whole_width(run, tmp_path):
     tip, width = re.search("<title>(.*?)</title>", page).group(1).split("|")
     assert re.fullmatch(r"(mean|seed [01]): [\d.]+ at [\d,]+ steps", tip)
     assert int(width) <= 500
+
+
+@pytest.mark.parametrize("name", ["rollout.gif", "videos/000000000320.gif"])
+def test_links_and_pipes_are_left_out(run, tmp_path, name):
+    """A page must not carry other files of its reader, nor wait for a pipe."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    other.write_bytes((run / name).read_bytes())
+    shutil.copytree(run, mine)
+    (mine / name).unlink()
+    (mine / name).symlink_to(other)
+    assert report(mine).count("data:image/gif;base64,") == 1
+    (mine / name).unlink()
+    os.mkfifo(mine / name)
+    assert report(mine).count("data:image/gif;base64,") == 1
+
+
+def test_an_absurd_number_of_seeds_costs_nothing(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    content = tools.read(tmp_path / "run" / "config.json")
+    content["run"]["seeds"] = 10**12
+    (tmp_path / "run" / "config.json").write_text(json.dumps(content))
+    (tmp_path / "run" / "result.json").unlink()
+    assert "seeds 0 to 999999999999" in " ".join(texts(report(tmp_path / "run")).split())

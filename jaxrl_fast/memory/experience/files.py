@@ -161,7 +161,7 @@ def _read(path: Path) -> dict[str, Any]:
         if "truncation_interval" in about:
             rows["next_obs"] = rows["obs"]
         if not all(isinstance(sizes[name], int) and sizes[name] > 0
-                   for name in SIZES) or int(about["written"]) < 0:
+                   for name in SIZES) or not 0 <= int(about["written"]) < 2**31:
             raise ValueError(f"sizes of {', '.join(SIZES)} and written that cannot be")
         priorities = {name: float(x) for name, x in about.get("priorities", {}).items()
                       if name in EXPONENTS}

@@ -20,6 +20,7 @@ from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.settings import KEY, settings_of
 from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
+from jaxrl_fast.runs.logged import describe_holes
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import whole_run
 
@@ -162,9 +163,9 @@ def _warn_of_holes(run: Result) -> None:
                if steps not in there]
     if missing and distributed.is_first():
         warnings.warn(
-            f"{run.out.metrics} lacks {len(missing)} of the {run.rows} log rows before the "
-            f"checkpoint at {run.env_steps:,} steps (the first at {missing[0]:,}): it was cut or "
-            "damaged; the run goes on without them",
+            describe_holes(run.out.metrics, len(missing), run.rows, run.env_steps,
+                           f" (the first at {missing[0]:,})")
+            + "; the run goes on without them",
             stacklevel=2,
         )
 
