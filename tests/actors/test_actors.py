@@ -145,7 +145,7 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
     assert len(events) == 32 and events[:7] == (one if apart else other)[:7]
 
 
-@pytest.mark.parametrize("learner", ["ppo", "dqn"])
+@pytest.mark.parametrize("learner", family(["ppo", "dqn"]))
 def test_only_parameters_for_acting_are_sent(learner, ppo):
     """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are
     the same."""
@@ -225,11 +225,12 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
     assert sum(with_the_launch) < sum(alone) and max(alone) < 1
 
 
-@pytest.mark.parametrize(("algo", "name"), family([
+@pytest.mark.matrix("test_a_run_is_repeatable_bit_for_bit")
+@pytest.mark.parametrize(("algo", "name"), [
     ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"), ("a2c", "CartPole-v1"),
     pytest.param("pqn", "CartPole-v1", marks=pytest.mark.slow),
     pytest.param("td3", "Pendulum-v1", marks=pytest.mark.slow),
-], ["a2c"]))  # fmt: skip
+])  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
     """Real environments, with the actors' default `ahead`."""
     settings = (
