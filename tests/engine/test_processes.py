@@ -33,7 +33,7 @@ RATES = {"algo.learning_rate": [1e-3, 3e-3, 1e-2, 3e-2]}
 
 
 def members():
-    found = tools.train("ppo", f"{out}/members", seeds=3)
+    found = tools.train("ppo", f"{out}/members", seeds=3, total_steps=320)
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(found.state)} == {2}
 
 def divided():
