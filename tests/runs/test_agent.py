@@ -249,7 +249,7 @@ def stacked() -> jf.Agent:
     """PPO as it is initialized, with two frames of Pendulum."""
     env = jf.make("Pendulum-v1", stack=2)
     algo = jf.PPO(hidden=(8,), normalize_observations=True).bind(env.spec)
-    return jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0)))
+    return jf.Agent(algo, env, RunConfig(), jax.jit(algo.init)(jax.random.key(0)))
 
 
 def test_an_integer_outside_of_its_space_is_a_warning():
