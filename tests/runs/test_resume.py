@@ -420,7 +420,7 @@ def test_a_finished_run_resumes_to_itself(half, tmp_path):
 
 
 def test_wall_time_adds_up_over_a_resume(half, tmp_path):
-    run = half("dqn", tmp_path / "run")
+    run = half("ppo", tmp_path / "run")
     before = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["wall_seconds"]
     session = tools.resume(run, tools.TOTAL)
     wall = [r.wall_seconds for r in session.history]
