@@ -599,7 +599,8 @@ def check_saved(run, iterations, unbroken):
         tools.assert_same(held.store, unbroken(iterations).memory)
 
 
-@pytest.mark.parametrize(("at", "iterations"), [(9, 4), (52, 25)], ids=["warm-up", "row"])
+@pytest.mark.parametrize(("at", "iterations"), family(
+    [pytest.param(52, 25, id="row"), pytest.param(9, 4, id="warm-up")], 1))
 def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     """Every iteration until then is saved, although no checkpoint was due; the row that it broke
     goes on where it was."""
@@ -668,7 +669,8 @@ def test_a_signal_while_the_queue_is_full(tmp_path):
     tools.assert_same(*rows)
 
 
-@pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
+@pytest.mark.parametrize("iterations", family(
+    [pytest.param(21, id="row"), pytest.param(3, id="warm-up")], 1))
 def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count
     once."""
@@ -699,10 +701,10 @@ def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     )
 
 
-@pytest.mark.parametrize("settings", [
-    {"prioritized": True, "n_step": 3}, {"prioritized": True, "n_step": 2, "num_steps": 4},
-    {"n_step": 3},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("settings", family([
+    {"prioritized": True, "n_step": 2, "num_steps": 4}, {"n_step": 3},
+    {"prioritized": True, "n_step": 3},
+], 2), ids=str)  # fmt: skip
 def test_no_window_crosses_a_seam(settings):
     """Every memory of the family, with stacks: rows say (episode, step), and every window has one
     life."""
