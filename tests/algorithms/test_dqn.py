@@ -293,7 +293,7 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng):
     np.testing.assert_allclose(found, priority, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("cls", [jf.QRDQN, jf.IQN])
+@pytest.mark.parametrize("cls", family([jf.IQN, jf.QRDQN], 1))
 def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng):
     """Every quantile takes the policy of their means at the fractions drawn; the bonus is of those
     that actions use."""
