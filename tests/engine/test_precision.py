@@ -64,7 +64,7 @@ PARTS = dict.fromkeys(ON_A_CPU, (1, 1)) | {  # products of `act` in (torsos, hea
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", family(PARTS, ["ppo", "sac", "ars", "iqn", "apex"]))
 def test_heads_multiply_in_float32(name):
     env = tools.environment(name)
     algo = tools.algorithm(name, precision="bf16").bind(env.spec)
