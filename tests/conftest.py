@@ -107,7 +107,13 @@ def _resident_bytes() -> int:
         return 0
 
 
-_most_bytes = [2 * 2**30]
+def _share_of_memory() -> int:
+    """Return a worker's share of half the machine's memory, in bytes; at least 2 GiB."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return max(2 * 2**30, (runtime.host_memory() or 0) // (2 * workers))
+
+
+_most_bytes = [_share_of_memory()]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -118,8 +124,8 @@ def _freeze_after_a_file():
 
 @pytest.fixture(autouse=True)
 def _forget_programs():
-    """Drop compiled programs once they fill 2 GiB: those of all files are 5, and a run that is
-    traced again is slow."""
+    """Drop compiled programs once they fill a worker's share: those of all files are 5 GiB, and a
+    run that is traced again is slow. To drop them takes 4 CPU seconds."""
     yield
     if _resident_bytes() > _most_bytes[0]:
         jax.clear_caches()
@@ -127,7 +133,7 @@ def _forget_programs():
         _freeze()
         # glibc keeps what is free, and the process stays as large
         getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
-        _most_bytes[0] = max(2 * 2**30, _resident_bytes() + 2**30)
+        _most_bytes[0] = max(_most_bytes[0], _resident_bytes() + 2**30)
 
 
 @pytest.fixture(autouse=True)

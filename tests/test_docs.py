@@ -115,8 +115,8 @@ REST = ["docs/profile.md",
           for name in SMALL if "algorithms/" in name and Path(name).stem not in ("ppo", "dqn"))]
 
 
-# The default run has the pages that users see first, and the shortest.
-FIRST = ("README.md", "docs/getting-started.md", "docs/doctor.md", "docs/gymnasium.md")
+# The default run has the page that users see first, and the shortest.
+FIRST = ("README.md", "docs/doctor.md", "docs/gymnasium.md")
 
 
 @pytest.mark.timeout(300)

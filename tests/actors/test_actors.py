@@ -145,7 +145,7 @@ def test_one_group_steps_while_the_device_acts_for_another(ppo, apart, monkeypat
     assert len(events) == 32 and events[:7] == (one if apart else other)[:7]
 
 
-@pytest.mark.parametrize("learner", ["ppo", "dqn"])
+@pytest.mark.parametrize("learner", family(["ppo", "dqn"]))
 def test_only_parameters_for_acting_are_sent(learner, ppo):
     """Leaves of the agent that are not sent to processes of Ray's can be anything: the rollouts are
     the same."""
@@ -225,11 +225,12 @@ def test_observations_sent_separately_are_equal(tmp_path, monkeypatch):
     assert sum(with_the_launch) < sum(alone) and max(alone) < 1
 
 
-@pytest.mark.parametrize(("algo", "name"), family([
+@pytest.mark.matrix("test_a_run_is_repeatable_bit_for_bit")
+@pytest.mark.parametrize(("algo", "name"), [
     ("rainbow", "CartPole-v1"), ("sac", "Pendulum-v1"), ("a2c", "CartPole-v1"),
     pytest.param("pqn", "CartPole-v1", marks=pytest.mark.slow),
     pytest.param("td3", "Pendulum-v1", marks=pytest.mark.slow),
-], ["a2c"]))  # fmt: skip
+])  # fmt: skip
 def test_every_kind_of_learner_is_repeatable(algo, name):
     """Real environments, with the actors' default `ahead`."""
     settings = (
@@ -598,7 +599,8 @@ def check_saved(run, iterations, unbroken):
         tools.assert_same(held.store, unbroken(iterations).memory)
 
 
-@pytest.mark.parametrize(("at", "iterations"), [(9, 4), (52, 25)], ids=["warm-up", "row"])
+@pytest.mark.parametrize(("at", "iterations"), family(
+    [pytest.param(52, 25, id="row"), pytest.param(9, 4, id="warm-up")], 1))
 def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     """Every iteration until then is saved, although no checkpoint was due; the row that it broke
     goes on where it was."""
@@ -667,7 +669,8 @@ def test_a_signal_while_the_queue_is_full(tmp_path):
     tools.assert_same(*rows)
 
 
-@pytest.mark.parametrize("iterations", [3, 21], ids=["warm-up", "row"])
+@pytest.mark.parametrize("iterations", family(
+    [pytest.param(21, id="row"), pytest.param(3, id="warm-up")], 1))
 def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     """The iteration ends, what is done is saved, and the row goes on after it: its returns count
     once."""
@@ -698,10 +701,10 @@ def test_a_signal_does_not_wait_for_the_row(iterations, unbroken, tmp_path):
     )
 
 
-@pytest.mark.parametrize("settings", [
-    {"prioritized": True, "n_step": 3}, {"prioritized": True, "n_step": 2, "num_steps": 4},
-    {"n_step": 3},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize("settings", family([
+    {"prioritized": True, "n_step": 2, "num_steps": 4}, {"n_step": 3},
+    {"prioritized": True, "n_step": 3},
+], 2), ids=str)  # fmt: skip
 def test_no_window_crosses_a_seam(settings):
     """Every memory of the family, with stacks: rows say (episode, step), and every window has one
     life."""

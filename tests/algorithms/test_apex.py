@@ -51,7 +51,7 @@ def test_sampled_evaluations_use_the_last_actors_epsilon_or_the_minimum(least, e
 def test_actions_are_as_random_as_the_actor():
     env = jf.make("probe/named-action")
     algo = jf.ApeX(num_envs=512, epsilon_exponent=0.0, hidden=(8,)).bind(env.spec)
-    agent, act = algo.init(jax.random.key(0)), jax.jit(algo.act, static_argnames="mode")
+    agent, act = jax.jit(algo.init)(jax.random.key(0)), jax.jit(algo.act, static_argnames="mode")
     obs = jnp.zeros((512, *env.spec.observation.shape), env.spec.observation.dtype)
     noise = tree.take(algo.draw(jax.random.key(1), 1, 512), 0)
     greedy = act(agent, algo.init_carry(512), obs, noise, START, "greedy")[1]

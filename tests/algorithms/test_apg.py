@@ -75,9 +75,9 @@ def one_iteration(play):
 def begin(algo, env, key=0):
     """(bound algorithm, agent, start, noise)."""
     algo, keys = tree.as_float32(algo.bind(env.spec)), random.split(jax.random.key(key), 4)
-    agent = algo.init(keys[0])
-    noise = rollout.draw(env, algo, keys[1:3], algo.num_steps, algo.num_envs, jnp.int32(0))
-    return algo, agent, rollout.init(env, algo, keys[3], algo.num_envs), noise
+    noise = lambda keys: rollout.draw(env, algo, keys, algo.num_steps, algo.num_envs, jnp.int32(0))
+    start = lambda key: rollout.init(env, algo, key, algo.num_envs)
+    return algo, *jax.jit(lambda keys: (algo.init(keys[0]), start(keys[3]), noise(keys[1:3])))(keys)
 
 
 @pytest.mark.parametrize("settings", [{}, {"stochastic": False}, {"rematerialize": True}],

@@ -293,7 +293,7 @@ def test_distributional_updates_equal_numpy(cls, dueling, clock, rng):
     np.testing.assert_allclose(found, priority, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("cls", [jf.QRDQN, jf.IQN])
+@pytest.mark.parametrize("cls", family([jf.IQN, jf.QRDQN], 1))
 def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng):
     """Every quantile takes the policy of their means at the fractions drawn; the bonus is of those
     that actions use."""
@@ -340,7 +340,7 @@ def test_munchausen_of_quantiles_equals_numpy(cls, clock, rng):
         assert np.abs(wrong - value).max() > 0.05  # a policy for each quantile, and no entropy
 
 
-@pytest.mark.parametrize("stack", [1, 2])
+@pytest.mark.parametrize("stack", family([2, 1], 1))
 def test_targets_of_pqn_equal_numpy(stack, clock, rng):
     """Peng's Q(lambda), backwards by hand: nothing after a termination, the true successor's value
     after a truncation. The values of the rollout's observations come from acting."""
@@ -360,7 +360,7 @@ def test_targets_of_pqn_equal_numpy(stack, clock, rng):
         seen.append(frame[t + 1] if stack == 1 else np.concatenate([before, frame[t + 1]], axis=-1))
     ended = [successor[t] if stack == 1 else np.concatenate([seen[t][:, -OBS:], successor[t]], -1)
              for t in range(steps)]
-    agent = algo.init(jax.random.key(1))
+    agent = jax.device_get(jax.jit(algo.init)(jax.random.key(1)))
     best = lambda obs: linear(agent.params, obs).max(-1)
     expected, after = np.zeros((steps, envs)), best(seen[-1])
     for t in reversed(range(steps)):
@@ -371,9 +371,9 @@ def test_targets_of_pqn_equal_numpy(stack, clock, rng):
                         np.where(ends[t] == 2, value, (1 - mix) * value + mix * after))
         expected[t] = after = reward[t] + gamma * rest
     action = rng.integers(0, ACTIONS, (steps, envs))
-    noise = algo.draw(jax.random.key(2), steps, envs)
-    acted = jax.vmap(lambda obs, noise: algo.act(agent, (), obs, noise, clock(), "sample")[2])(
-        jnp.asarray(np.stack(seen[:-1])), noise)
+    act = lambda obs, noise: algo.act(agent, (), obs, noise, clock(), "sample")[2]
+    acted = jax.jit(lambda key: jax.vmap(act)(np.stack(seen[:-1]), algo.draw(key, steps, envs)))(
+        jax.random.key(2))
     np.testing.assert_allclose(acted, best(np.stack(seen[:-1])), rtol=1e-4, atol=1e-5)
     step = Timestep(
         *map(jnp.asarray, (frame[:-1], action, successor, reward, ends == 1, ends == 2)), acted)
@@ -471,7 +471,7 @@ def same(a, b):
         np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("cls", [jf.DQN, jf.IQN])
+@pytest.mark.parametrize("cls", family([jf.DQN, jf.IQN], 1))
 def test_each_environment_has_its_own_noise_and_greedy_actions_have_none(cls, key, clock):
     algo = cls(hidden=(8,), noisy=True, epsilon_start=0.0, epsilon_end=0.0).bind(SPEC)
     agent, envs, keys = jax.jit(algo.init)(key), 16, 6
@@ -505,7 +505,7 @@ def test_noisy_heads_on_a_plain_torso():
     assert (one != two).all()
 
 
-@pytest.mark.parametrize("cls", [jf.DQN, jf.PQN])
+@pytest.mark.parametrize("cls", family([jf.DQN, jf.PQN], 1))
 def test_an_update_depends_on_its_key_only_through_noise(cls, clock, rng):
     batch = window(rng)
     # the noise of the online network; the target's is below

@@ -147,8 +147,8 @@ PQN_PROBES = [
 ]
 
 
-# By default: replay, quantiles and rollouts in order, and priorities with windows.
-FIRST = ((jf.DQN, "masked"), (jf.QRDQN, "truncated-only"), (jf.PQN, "truncated-only"))
+# By default: replay and rollouts in order, and priorities with windows.
+FIRST = ((jf.DQN, "masked"), (jf.PQN, "truncated-only"))
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ class Flatten(nn.Module):
     ("cls", "settings"),
     family([(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [
         (cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
-           lambda cls, settings: settings or cls in (jf.PPO, jf.IQN)),
+           lambda cls, settings: cls is (jf.DQN if settings else jf.PPO)),
 )
 def test_a_users_network_sees_one_batch_axis(cls, settings):
     common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)

@@ -18,7 +18,6 @@ import pytest
 from PIL import Image
 
 import jaxrl_fast as jf
-from helpers.matrix import family
 from jaxrl_fast import values
 from jaxrl_fast.cli import args as cli_args
 from jaxrl_fast.cli import command as cli
@@ -260,7 +259,9 @@ ON_THE_HOST = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", family(ON_THE_HOST, ["dqn gym:CartPole-v1"]))
+@pytest.mark.matrix("tests/runs/test_seeds_in_turn.py::"
+                    "test_a_signal_before_the_first_seed_and_between_two")
+@pytest.mark.parametrize("what", ON_THE_HOST)
 def test_environments_on_the_host(what, run_cli, tmp_path):
     """Train, go on, evaluate, and the picture of where the time went."""
     out = tmp_path / "run"
@@ -361,13 +362,6 @@ def test_list_says_how_to_install_gymnax(run_cli, modules):
     modules(gymnax=None)
     code, out, _ = run_cli("list")
     assert code == 0 and "  gymnax      not installed: pip install 'gymnax>=1.0.1,<2'\n" in out
-
-
-def test_subpackages_come_with_a_plain_import():
-    code = (
-        "import sys, jaxrl_fast as jf; assert not {'flax', 'jaxrl_fast.envs'} & set(sys.modules);")
-    code += "jf.testing.check_env, jf.envs.TimeLimit, jf.memory.RolloutMemory, jf.networks.MLP"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
 def test_list_fits_a_screen_and_a_part_shows_all(run_cli, monkeypatch):
@@ -477,9 +471,12 @@ def test_an_unexpected_error_is_one_line_and_a_traceback_on_demand(run_cli, monk
         cli.main(words)
 
 
-def test_reading_a_command_line_starts_no_backend_and_imports_nothing_heavy():
+def test_imports_and_a_command_line_start_no_backend_and_import_nothing_heavy():
+    """Subpackages come with a plain import, once they are read."""
     code = """
 import sys
+import jaxrl_fast as jf
+assert not {"flax", "jaxrl_fast.envs"} & set(sys.modules)
 from jaxrl_fast import runtime
 from jaxrl_fast.cli import command as cli
 assert cli.main(["train", "ppo", "CartPole-v1", "--seeds", "2", "--help"]) == 0
@@ -488,6 +485,7 @@ assert not runtime.backend_started()
 heavy = {"matplotlib", "orbax", "tensorboardX", "gymnax", "brax", "PIL", "wandb", "gymnasium"}
 assert not heavy & {m.partition(".")[0] for m in sys.modules}, heavy & {
     m.partition(".")[0] for m in sys.modules}
+jf.testing.check_env, jf.envs.TimeLimit, jf.memory.RolloutMemory, jf.networks.MLP
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=100)
 

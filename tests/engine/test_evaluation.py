@@ -27,7 +27,14 @@ def bound(env, name="ppo", **settings):
 def first_lengths(env, algo, key, episodes):
     """The lengths of the episodes that an evaluation with this key begins with, read from their
     first states."""
-    return np.asarray(rollout.init(env, algo, random.split(key)[0], episodes).env[0])
+    first = lambda key: rollout.init(env, algo, random.split(key)[0], episodes).env[0]
+    return np.asarray(jax.jit(first)(key))
+
+
+def played(env, algo, key, own, **settings):
+    """The result of an evaluation of a new agent, all in one program."""
+    play = lambda key, own: evaluate(env, algo, algo.init(key), own, **settings)
+    return jax.device_get(jax.jit(play)(key, own))
 
 
 def test_every_environment_plays_exactly_one_episode(key):
@@ -35,7 +42,7 @@ def test_every_environment_plays_exactly_one_episode(key):
     episode's length."""
     env = tools.Lengths()
     algo = bound(env)
-    found = evaluate(env, algo, algo.init(key), jax.random.key(5), episodes=64)
+    found = played(env, algo, key, jax.random.key(5), episodes=64)
     lengths = first_lengths(env, algo, jax.random.key(5), 64)
     np.testing.assert_array_equal(found.ret, lengths)
     np.testing.assert_array_equal(found.length, lengths)
@@ -47,15 +54,19 @@ def test_the_mean_equals_a_plain_rollouts_mean(name, key):
     """A deterministic probe: the first episode of every environment, step by step on the host."""
     env = jf.make("probe/two-step-credit")
     algo = bound(env, name)
-    agent = algo.init(key)
-    found = evaluate(env, algo, agent, jax.random.key(1), episodes=8)
-    state, obs = env.init(key, 8)
+    agent, (state, obs) = jax.jit(lambda key: (algo.init(key), env.init(key, 8)))(key)
+    found = played(env, algo, key, jax.random.key(1), episodes=8)
     clock = Clock(jnp.int32(0), jnp.int32(0), jnp.float32(1))
     ret = np.zeros(8)
-    for t in range(2):
+
+    @jax.jit
+    def step(state, obs):
         noise = jax.tree.map(lambda x: x[0], algo.draw(key, 1, 8))
         _, action, _ = algo.act(algo.acting(agent), (), obs, noise, clock, "greedy")
-        state, outcome = env.transition((), state, action)
+        return env.transition((), state, action)
+
+    for t in range(2):
+        state, outcome = step(state, obs)
         obs, ret = outcome.next_obs, ret + np.asarray(outcome.reward)
         assert bool(outcome.terminated.all()) == (t == 1)
     np.testing.assert_allclose(found.ret, ret)
@@ -66,7 +77,7 @@ def test_the_mean_equals_a_plain_rollouts_mean(name, key):
 def test_the_step_limit_truncates_an_episode_with_a_message(limit, key):
     env = tools.Lengths(longest=80)
     algo = bound(env)
-    found = evaluate(env, algo, algo.init(key), key, episodes=64, max_steps=limit)
+    found = played(env, algo, key, key, episodes=64, max_steps=limit)
     lengths = first_lengths(env, algo, key, 64)
     assert ((lengths > limit) & (lengths < 75)).any() and (lengths <= limit).any()
     np.testing.assert_array_equal(found.finished, lengths <= limit)
@@ -77,7 +88,9 @@ def test_the_step_limit_truncates_an_episode_with_a_message(limit, key):
 def test_greedy_and_sampled_play_differ(key):
     env = tools.environment()
     algo = bound(env, normalize_observations=False)
-    play = functools.partial(evaluate, env, algo, algo.init(key), episodes=16)
+    agent = jax.jit(algo.init)(key)
+    play = jax.jit(functools.partial(evaluate, env, algo, agent, episodes=16),
+                   static_argnames="mode")
     greedy, again = play(jax.random.key(1)), play(jax.random.key(1))
     np.testing.assert_array_equal(greedy.ret, again.ret)
     assert (play(jax.random.key(1), mode="sample").ret != greedy.ret).any()

@@ -78,7 +78,7 @@ CASES += [pytest.param(name, 3, "map", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name, seeds, mode", family(
-    CASES, lambda name, seeds, mode: name == "ppo" or mode == "vmap"))
+    CASES, lambda name, seeds, mode: mode == "vmap"))
 def test_the_forecast_equals_xlas_count(name, seeds, mode):
     """Arguments and results of the chunk to 10%; a replay that takes turns also in the
     temporaries."""
@@ -252,7 +252,7 @@ def test_host_devices_share_one_memory():
     assert not tight.fits and dataclasses.replace(total("gpu", 2), have=tight.have).fits
 
 
-@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("prioritized", family([True, False], 1))
 def test_a_frame_is_kept_once(prioritized):
     """A transition of stacked frames costs one frame and a few bytes: a million of them 7 GB, and
     nothing is allocated."""

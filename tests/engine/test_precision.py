@@ -44,7 +44,7 @@ def products(jaxpr, platform: str = "cuda", width: int | None = None) -> collect
     *((name, "bf16") for name in ON_A_CPU), ("ppo", "tf32"), ("dqn", "tf32"), ("ppo", "highest"),
     ("dqn", "highest"),
 ], lambda name, precision: (name, precision) == ("ppo", "highest")
-   or (name in (*ALGORITHMS, "rainbow") and precision == "bf16")))  # fmt: skip
+   or (name in ALGORITHMS and precision == "bf16")))  # fmt: skip
 def test_a_training_program_holds_no_product_of_unstated_precision(name, precision):
     """Torsos as the setting says; heads, optimizers (Muon), search steps and the sum tree in
     float32."""
@@ -64,7 +64,7 @@ PARTS = dict.fromkeys(ON_A_CPU, (1, 1)) | {  # products of `act` in (torsos, hea
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("name", family(PARTS, ["ppo", "sac", "ars", "iqn", "apex"]))
 def test_heads_multiply_in_float32(name):
     env = tools.environment(name)
     algo = tools.algorithm(name, precision="bf16").bind(env.spec)

@@ -23,16 +23,17 @@ import jax, numpy as np
 import jaxrl_fast as jf
 from helpers import runs as tools
 from jaxrl_fast import distributed
+from jaxrl_fast.cli import main
 
-out, cases, *where = sys.argv[1:]
-if where:
-    distributed.start(where[0], 2, int(where[1]))
+out, cases, *line = sys.argv[1:]
+if line:  # joins the other process, and is refused
+    assert main(line) == 2
 assert len(jax.devices()) == 2
 RATES = {"algo.learning_rate": [1e-3, 3e-3, 1e-2, 3e-2]}
 
 
 def members():
-    found = tools.train("ppo", f"{out}/members", seeds=3)
+    found = tools.train("ppo", f"{out}/members", seeds=3, total_steps=320)
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(found.state)} == {2}
 
 def divided():
@@ -96,19 +97,35 @@ TINY = ("--log-every", "64", "--eval-every", "320", "--eval-episodes", "4", "--a
 TRAIN = ("train", "ppo", "CartPole-v1", "--no-preset", "--seeds", "2", *TINY, "--total-steps")
 
 
+@pytest.fixture(scope="module")
+def joined(tmp_path_factory):
+    """cases -> (folder, ends) of two processes, which first are given settings that differ."""
+    done = {}
+
+    def get(cases):
+        if cases not in done:
+            out = tmp_path_factory.mktemp("joined")
+            line = (*TRAIN, "1280", "--out", str(out / "run"), "--algo.learning-rate")
+            given = lambda address, i: (*line, ("1e-3", "2e-3")[i], *FLAGS(address, i))
+            done[cases] = out, ends(together(RUNS, str(out / "two"), cases, given=given), 560)
+        return done[cases]
+
+    return get
+
+
 @pytest.mark.parametrize(
     "cases", ["members", pytest.param("divided pbt halved swept", marks=pytest.mark.slow)]
 )  # fmt: skip
-def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
+def test_two_processes_equal_one_with_two_devices(cases, joined, tmp_path):
     """Members, padding, a member divided over processes, both selections and a sweep: logs, results
     and files."""
-    two = ends(together(RUNS, str(tmp_path / "two"), cases), 560)
+    out, two = joined(cases)
     assert [code for code, *_ in two] == [0, 0], two[0][2][-2000:] + two[1][2][-2000:]
     assert [out.splitlines()[-1:] for _, out, _ in two] == [["first"], []]  # one logs
     one = tools.python(RUNS, tmp_path / "one", cases, timeout=300, XLA_FLAGS=TWO_DEVICES)
     assert one.returncode == 0, one.stderr[-3000:]
     for name in cases.replace("swept", "swept/parts/00 swept/parts/01").split():
-        a, b = tmp_path / "two" / name, tmp_path / "one" / name
+        a, b = out / "two" / name, tmp_path / "one" / name
         assert tools.logged(a) == tools.logged(b), name
         results = [{k: v for k, v in tools.read(x / "result.json").items() if "second" not in k}
                    for x in (a, b)]
@@ -116,7 +133,7 @@ def test_two_processes_equal_one_with_two_devices(cases, tmp_path):
         assert sorted(p.name for p in a.iterdir()) == sorted(p.name for p in b.iterdir())
     if "swept" in cases:
         assert (
-            (tmp_path / "two/swept/table.csv").read_text()
+            (out / "two/swept/table.csv").read_text()
             == (tmp_path / "one/swept/table.csv").read_text()
         )
 
@@ -160,14 +177,14 @@ def test_the_death_of_one_ends_the_other(tmp_path):
     assert found[1][0] == -signal.SIGKILL and found[0][0] not in (0, -signal.SIGKILL)
 
 
-def test_processes_that_differ_are_refused_by_all(tmp_path):
-    given = lambda address, i: (*FLAGS(address, i), "--algo.learning-rate", ("1e-3", "2e-3")[i])
-    found = ends(together(CLI, *TRAIN, "1280", "--out", str(tmp_path / "run"), given=given))
+def test_processes_that_differ_are_refused_by_all(joined):
+    """By the command line; the processes of the test before."""
+    out, found = joined("members")
     for code, _, error in found:
         assert (
-            code == 2 and "learning_rate: 0.002 and 0.001 in process 1 and process 0'" in error
+            code == 0 and "learning_rate: 0.002 and 0.001 in process 1 and process 0'" in error
         ), error
-    assert not (tmp_path / "run").exists()
+    assert not (out / "run").exists()
 
 
 @pytest.mark.matrix("test_processes_that_differ_are_refused_by_all")

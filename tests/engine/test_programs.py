@@ -258,7 +258,7 @@ def test_the_run_lowers_for_every_platform(name):
         assert export.export(jax.jit(train), platforms=[platform])(KEY).platforms == (platform,)
 
 
-@pytest.mark.parametrize(("name", "mode"), [("ppo", "vmap"), ("dqn", "map")])
+@pytest.mark.parametrize(("name", "mode"), family([("dqn", "map"), ("ppo", "vmap")], 1))
 @pytest.mark.usefixtures("every_platform")
 def test_a_chunk_of_a_population_lowers_for_every_platform(name, mode):
     made, state = build(name, members=3, mode=mode)

@@ -310,21 +310,3 @@ class Lengths(jf.Env):
         return (length, time), jf.Outcome(
             jnp.ones((*time.shape, 1)), jnp.ones(time.shape), ended, jnp.zeros_like(ended)
         )
-
-
-@jf.settings
-class BreaksItself(jf.PPO):
-    """PPO whose parameters turn NaN in the update of one iteration, after its metrics were
-    taken."""
-
-    name = "breaks-itself"
-    at: int = 4
-
-    def update(self, agent, batch, key, clock):
-        agent, metrics, priority = super().update(agent, batch, key, clock)
-        bad = clock.iteration == self.at
-        return (
-            agent._replace(params=jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), agent.params)),
-            metrics,
-            priority,
-        )

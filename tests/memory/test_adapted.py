@@ -166,7 +166,7 @@ def test_shuffled_transitions(tmp_path, cls, fraction):
 
 
 @pytest.mark.parametrize("fraction", [0.5, 1.0])
-@pytest.mark.parametrize("cls", [UniformMemory, PrioritizedMemory])
+@pytest.mark.parametrize("cls", family([UniformMemory, PrioritizedMemory], [PrioritizedMemory]))
 def test_shuffled_transitions_of_whole_stacks(tmp_path, cls, fraction):
     """A replay of single frames lies beside them: the windows of both have observations of two."""
     rows = shuffled()

@@ -39,9 +39,9 @@ def make(steps: int, n_step: int, stack: int, **settings) -> PrioritizedMemory:
 
 def rows(memory, t: int, terminated, truncated) -> Row:
     """Block t; the observation is the row's number."""
-    number = jnp.arange(ENVS * memory.num_steps, dtype=jnp.int32).reshape(memory.num_steps, ENVS)
-    number = number + t * ENVS * memory.num_steps
-    return Row(number[..., None], number, number.astype(jnp.float32), terminated, truncated)
+    number = np.arange(ENVS * memory.num_steps, dtype=np.int32).reshape(memory.num_steps, ENVS)
+    number = number + np.int32(t * ENVS * memory.num_steps)
+    return Row(number[..., None], number, number.astype(np.float32), terminated, truncated)
 
 
 @functools.cache
@@ -50,13 +50,23 @@ def programs(shape):
     return memory, jax.jit(memory.add), jax.jit(memory.fetch), jax.jit(memory.feedback)
 
 
+@functools.cache
+def planned(shape):
+    """A program: the plan of one batch, of a key and the number of blocks."""
+    memory, clock = programs(shape)[0], Clock(0, 0, jnp.float32(0.5))
+    return jax.jit(lambda key, blocks: tree.take(memory.plan(key, 1, blocks, clock), 0))
+
+
+def begun(memory, block):
+    return jax.jit(lambda: memory.init(jax.eval_shape(block)))()
+
+
 def filled(shape, blocks, ends):
     memory, add, fetch, feedback = programs(shape)
     ends = ends.reshape(-1, memory.num_steps, ENVS)
-    mem = memory.init(jax.eval_shape(lambda: rows(memory, 0, ends[0] == 1, ends[0] == 2)))
+    mem = begun(memory, lambda: rows(memory, 0, ends[0] == 1, ends[0] == 2))
     for t in range(blocks):
-        mem = add(mem, rows(memory, t, jnp.asarray(ends[t] == 1), jnp.asarray(ends[t] == 2)),
-                  jnp.int32(t))
+        mem = add(mem, rows(memory, t, ends[t] == 1, ends[t] == 2), np.int32(t))
     return memory, mem, fetch, feedback
 
 
@@ -97,9 +107,8 @@ def test_sampled_windows_equal_the_definition(shape, seed, blocks):
     assert alive == starts(memory, blocks, ends)
     if not alive:
         return
-    plan = memory.plan(jax.random.key(seed % 1000), 1, jnp.int32(blocks),
-                       Clock(0, 0, jnp.float32(0.5)))
-    window, _ = fetch(mem, tree.take(plan, 0))
+    plan = planned(shape)(jax.random.key(seed % 1000), np.int32(blocks))
+    window = jax.device_get(fetch(mem, plan)[0])
     for b in range(BATCH):
         number = int(window.action[b])
         row, env = divmod(number, ENVS)
@@ -137,8 +146,7 @@ def test_leaves_equal_a_dictionary(shape, seed):
     place = lambda row, env: (row + memory.n_step) % memory.length * ENVS + env
     for t in range(blocks):
         at = slice(t * memory.num_steps, (t + 1) * memory.num_steps)
-        mem = add(mem, rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2)),
-                  jnp.int32(t))
+        mem = add(mem, rows(memory, t, ends[at] == 1, ends[at] == 2), np.int32(t))
         known = {start: known.get(start, top) for start in starts(memory, t + 1, ends)}
         expected = np.zeros(memory.length * ENVS)
         if known:
@@ -164,17 +172,18 @@ def test_frequencies_and_weights_follow_the_priorities(rng):
     leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)
     error = rng.exponential(size=len(leaf)).astype(np.float32)
     error[3] = 0.0
-    mem = memory.feedback(mem, leaf, error)
+    mem = jax.jit(memory.feedback)(mem, leaf, error)
+    get, clock = jax.jit(sum_tree.get), Clock(0, 0, jnp.float32(0.25))
     p = (error + 0.01) ** 0.7
-    np.testing.assert_allclose(sum_tree.get(mem.tree, leaf), p, rtol=1e-5)
+    np.testing.assert_allclose(get(mem.tree, leaf), p, rtol=1e-5)
     np.testing.assert_allclose(mem.top, max(1.0, p.max()), rtol=1e-5)
-    plan = memory.plan(jax.random.key(0), 4000, jnp.int32(6), Clock(0, 0, jnp.float32(0.25)))
+    plan = jax.jit(lambda key: memory.plan(key, 4000, jnp.int32(6), clock))(jax.random.key(0))
     np.testing.assert_allclose(plan[1], 0.4 + 0.6 * 0.25, rtol=1e-6)
     windows, drawn = jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, plan)
     share = np.bincount(np.asarray(drawn).reshape(-1), minlength=leaf.max() + 1)[leaf] / drawn.size
     np.testing.assert_allclose(share, p / p.sum(), atol=4e-3)
     assert share[3] > 0  # an error of zero stays in the game
-    priority = sum_tree.get(mem.tree, drawn)
+    priority = np.asarray(get(mem.tree, drawn))
     np.testing.assert_allclose(
         windows.weight, (priority.min(axis=1, keepdims=True) / priority) ** 0.55, rtol=1e-4
     )
@@ -187,7 +196,7 @@ def test_zero_errors_are_drawn_in_proportion_in_a_large_memory():
     values = np.ones(leaves, np.float32)
     zeros = np.arange(50, leaves, 500)
     values[zeros] = 1e-6**0.6
-    tree = sum_tree.build(jnp.asarray(values))
+    tree = jax.jit(sum_tree.build)(values)
     ends = np.cumsum(values, dtype=np.float64)
     place = np.round((ends[zeros] - values[zeros] / 2) / ends[-1] * 2**23)
     coarse = ((place[:, None] + np.arange(-near, near + 1)) * 2.0**-23).astype(np.float32)
@@ -222,16 +231,16 @@ def test_first_priorities_come_from_the_actor(shape, rng):
 
     def block(t):
         at = slice(t * memory.num_steps, (t + 1) * memory.num_steps)
-        found = rows(memory, t, jnp.asarray(ends[at] == 1), jnp.asarray(ends[at] == 2))
-        return found._replace(reward=found.reward / 100,
-                              extras=jax.tree.map(lambda x: jnp.asarray(x[at]), known))
+        found = rows(memory, t, ends[at] == 1, ends[at] == 2)
+        return found._replace(reward=found.reward / np.float32(100),
+                              extras=jax.tree.map(lambda x: x[at], known))
 
-    mem, add = memory.init(jax.eval_shape(lambda: block(0))), jax.jit(memory.add)
+    mem, add = begun(memory, lambda: block(0)), jax.jit(memory.add)
     for t in range(blocks):
         mem = add(mem, block(t), jnp.int32(t))
         if t == 4:  # a learner's word counts from then on
             heard = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1))[-2:].astype(np.int32)
-            mem = memory.feedback(mem, heard, jnp.full(2, 7.0))
+            mem = jax.jit(memory.feedback)(mem, heard, jnp.full(2, 7.0))
     leaves = (
         np.asarray(mem.tree[0]).reshape(-1)[: memory.length * ENVS].reshape(memory.length, ENVS))
     expected, most = np.zeros_like(leaves), 1.0
@@ -266,10 +275,10 @@ def test_first_priorities_come_from_the_actor(shape, rng):
 def test_rows_without_an_actor_get_the_largest_priority():
     """Rows of a dataset, in a memory whose own actors give a priority."""
     memory = dataclasses.replace(make(1, 1, 1), first=lambda window: window.extras["taken"])
-    no = jnp.zeros((1, ENVS), bool)
-    mem = memory.init(jax.eval_shape(lambda: rows(memory, 0, no, no)))
+    no, add = np.zeros((1, ENVS), bool), jax.jit(memory.add)
+    mem = begun(memory, lambda: rows(memory, 0, no, no))
     for t in range(3):
-        mem = memory.add(mem, rows(memory, t, no, no), jnp.int32(t))
+        mem = add(mem, rows(memory, t, no, no), np.int32(t))
     assert set(np.asarray(mem.tree[0]).reshape(-1).tolist()) == {0.0, 1.0}
 
 
@@ -310,21 +319,31 @@ def test_a_priority_of_exactly_zero_is_never_drawn(alpha):
     memory, mem, _, _ = filled((1, 1, 1), 6, np.zeros((6, ENVS), int))
     memory = dataclasses.replace(memory, alpha=alpha, epsilon=0.0)
     leaf = np.flatnonzero(np.asarray(mem.tree[0]).reshape(-1)).astype(np.int32)
-    mem = memory.feedback(mem, leaf, np.arange(len(leaf)) % 2.0)
-    plan = memory.plan(jax.random.key(0), 200, jnp.int32(6), Clock(0, 0, jnp.float32(0)))
-    drawn = jax.jit(jax.vmap(memory.fetch, (None, 0)))(mem, plan)[1]
+    clock = Clock(0, 0, jnp.float32(0))
+
+    @jax.jit
+    def draw(mem, error):
+        mem = memory.feedback(mem, leaf, error)
+        plan = memory.plan(jax.random.key(0), 200, jnp.int32(6), clock)
+        return jax.vmap(memory.fetch, (None, 0))(mem, plan)[1]
+
+    drawn = draw(mem, np.float32(np.arange(len(leaf)) % 2))
     assert set(np.unique(drawn).tolist()) == set(leaf[1::2].tolist())
+
+
+@functools.cache
+def watched(alpha):
+    """A program: what `watch` says of a memory that hears of errors of two leaves."""
+    memory = dataclasses.replace(programs((1, 1, 1))[0], alpha=alpha)
+    return jax.jit(lambda mem, error: memory.watch(memory.feedback(mem, np.int32([3, 4]), error)))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [-0.5, np.nan, np.inf])
 def test_a_bad_priority_is_watched(bad, alpha):
-    memory, mem, _, _ = filled((1, 1, 1), 4, np.zeros((4, ENVS), int))
-    memory = dataclasses.replace(memory, alpha=alpha)
-    good = memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, 2.0]))
-    assert np.isfinite(memory.watch(good))
-    assert not np.isfinite(
-        memory.watch(memory.feedback(mem, jnp.array([3, 4]), jnp.array([0.5, bad]))))
+    _, mem, _, _ = filled((1, 1, 1), 4, np.zeros((4, ENVS), int))
+    assert np.isfinite(watched(alpha)(mem, np.float32([0.5, 2.0])))
+    assert not np.isfinite(watched(alpha)(mem, np.float32([0.5, bad])))
 
 
 @pytest.mark.parametrize("groups", [1, 2])

@@ -196,7 +196,8 @@ def test_a_slot_serves_at_most_the_rows_of_an_episode(limit):
         limit is None or interval >= min(limit, 64, 4096) // 2)
 
 
-@pytest.mark.parametrize(("n_step", "stack", "interval"), SHAPES)
+@pytest.mark.parametrize(("n_step", "stack", "interval"), family(
+    SHAPES, lambda *row: row in ((1, 1, 1), (1, 3, 6), (3, 3, 1), (2, 1, 99), (3, 2, 0))))
 @settings(derandomize=True, deadline=None, max_examples=12, database=None)
 @given(data=st.data())
 def test_windows_equal_brute_force(n_step, stack, interval, data):

@@ -149,12 +149,14 @@ def test_small_integers_stay_distinct_for_any_bounds(low, high, dtype):
 
 def test_each_integer_is_scaled_by_its_own_bounds():
     space = Box((0, 0, -5, -(2**31), 100), (1, 10**6, 5, 2**31 - 1, 115), (5,), jnp.int32)
-    seen = np.asarray(embed(jnp.array([[1, 0, 5, 7, 100], [0, 10**6, -5, -7, 115]]), space))
+    flat = jax.jit(lambda x: embed(x, space))
+    seen = np.asarray(flat(jnp.array([[1, 0, 5, 7, 100], [0, 10**6, -5, -7, 115]])))
     np.testing.assert_array_equal(seen[0], [1, 0, 1, 7, 0])
     np.testing.assert_allclose(seen[1], [0, 1 + np.log2(10**6 + 1) / 8, 0, -7, 1], rtol=1e-6)
     stacked = jnp.array([[1, 0, 5, 7, 100, 0, 10**6, -5, -7, 115]])  # two frames
-    np.testing.assert_array_equal(embed(stacked, space), seen.reshape(1, -1))
-    inside = embed({"a": stacked[:, :5], "b": jnp.array([1])}, Dict.of(a=space, b=Discrete(2)))
+    np.testing.assert_array_equal(flat(stacked), seen.reshape(1, -1))
+    together = jax.jit(lambda x: embed(x, Dict.of(a=space, b=Discrete(2))))
+    inside = together({"a": stacked[:, :5], "b": jnp.array([1])})
     np.testing.assert_array_equal(inside[:, :5], seen[:1])
 
 
@@ -234,18 +236,19 @@ def test_orthogonal_kernels_have_orthogonal_columns(key):
 def test_dense_is_a_plain_dense_layer_with_its_gradients(key, rng):
     x = jnp.asarray(rng.normal(size=(5, 7, 3)), jnp.float32)
     layer = Dense(4)
-    params = layer.init(key, x)
+    params = jax.device_get(jax.jit(layer.init)(key, x))
     kernel, bias = params["params"]["kernel"], params["params"]["bias"]
-    assert kernel.shape == (3, 4) and not np.asarray(bias).any()
-    params = jax.tree.map(lambda p: p + 0.1, params)
+    assert kernel.shape == (3, 4) and not bias.any()
+    params, apply = jax.tree.map(lambda p: p + np.float32(0.1), params), jax.jit(layer.apply)
     kernel, bias = (np.asarray(p, np.float64)
                     for p in (params["params"]["kernel"], params["params"]["bias"]))
     for leading in ((), (5,), (5, 7)):  # one observation, a batch, time and batch
         part = x[(0,) * (2 - len(leading))]
         expected = np.asarray(part, np.float64) @ kernel + bias
-        np.testing.assert_allclose(layer.apply(params, part), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(apply(params, part), expected, rtol=1e-4, atol=1e-6)
     cotangent = rng.normal(size=(5, 7, 4)).astype(np.float32)
-    grads, dx = jax.grad(lambda p, x: (layer.apply(p, x) * cotangent).sum(), (0, 1))(params, x)
+    loss = lambda p, x: (layer.apply(p, x) * cotangent).sum()
+    grads, dx = jax.device_get(jax.jit(jax.grad(loss, (0, 1)))(params, x))
     np.testing.assert_allclose(grads["params"]["kernel"], np.einsum("abi,abj->ij", x, cotangent),
                                rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(grads["params"]["bias"], cotangent.sum((0, 1)), rtol=1e-4, atol=1e-5)
@@ -256,12 +259,12 @@ def test_mlp_by_hand(key):
     space = Box(-1, 1, (3,))
     torso = MLP(space, (5, 4), "relu")
     x = jnp.array([[0.3, -0.2, 0.9]])
-    params = torso.init(key, x)
+    params = jax.jit(torso.init)(key, x)
     h = np.asarray(x)
     for name in ("Dense_0", "Dense_1"):
         h = np.maximum(h @ np.asarray(params["params"][name]["kernel"])
                        + np.asarray(params["params"][name]["bias"]), 0)
-    np.testing.assert_allclose(torso.apply(params, x), h, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(torso.apply)(params, x), h, rtol=1e-5, atol=1e-6)
     assert MLP(space, ()).apply({}, x).tolist() == x.tolist()  # no layer at all: the observation
 
 
@@ -288,8 +291,9 @@ def test_a_layer_norm_is_flaxs(key, rng, both_forms):
     """Parameters by name; on a CPU every bit, of gradients too; on a GPU to rounding, by the
     centered form."""
     x = jnp.asarray(rng.normal(3.0, 2.0, (40, 24)), jnp.float32)
-    params = jax.tree.map(lambda p: p + 0.3 * jax.random.normal(key, p.shape),
-                          LayerNorm().init(key, x))
+    shaken = lambda key, x: jax.tree.map(lambda p: p + 0.3 * jax.random.normal(key, p.shape),
+                                         LayerNorm().init(key, x))
+    params = jax.jit(shaken)(key, x)
     numbers = lambda layer: jax.value_and_grad(lambda p, x: jnp.sum(jnp.sin(layer.apply(p, x))),
                                                (0, 1))
     expected = jax.tree.map(np.asarray, jax.jit(numbers(nn.LayerNorm()))(params, x))
@@ -298,7 +302,8 @@ def test_a_layer_norm_is_flaxs(key, rng, both_forms):
     jax.tree.map(np.testing.assert_array_equal, ours, expected)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), gpus,
                  expected)
-    _, slope = jax.jvp(lambda x: LayerNorm().apply(params, x), (x,), (jnp.ones_like(x),))
+    shift = lambda x: jax.jvp(lambda x: LayerNorm().apply(params, x), (x,), (jnp.ones_like(x),))
+    _, slope = jax.jit(shift)(x)
     np.testing.assert_allclose(slope, 0.0, atol=1e-5)  # a shift of all features
     text = lambda on: jax.jit(LayerNorm().apply).trace(params, x).lower(
         lowering_platforms=(on,)).as_text()
@@ -328,7 +333,7 @@ def test_noisy_dense_has_the_noise_of_its_paper(key, rng):
     expected = second * (weights + float(params["params"]["bias_sigma"][0]) ** 2)
     np.testing.assert_allclose(y.var(0), expected, rtol=0.05)
     assert abs(np.corrcoef(y.T)[0, 1]) < 0.03
-    one = apply(draw_noise(key, params), jnp.stack([x, x]))
+    one = jax.jit(lambda x: layer.apply(draw_noise(key, params), jnp.stack([x, x])))(x)
     np.testing.assert_array_equal(one[0], one[1])  # a call has one noise
 
 
@@ -359,8 +364,7 @@ def test_initialize_draws_every_layer_independently(key):
 
 def test_noise_reaches_every_noisy_layer(key):
     torso = make_torso("mlp", Box(-1.0, 1.0, (3,)), (4, 5), "relu", noisy=True)
-    params = torso.init(key, jnp.zeros(3))
-    noise = draw_noise(key, params)["noise"]
+    noise = jax.eval_shape(lambda key: draw_noise(key, torso.init(key, jnp.zeros(3))), key)["noise"]
     assert {name: leaf["epsilon"].shape for name, leaf in noise.items()} == {
         "NoisyDense_0": (3 + 4,),
         "NoisyDense_1": (4 + 5,),

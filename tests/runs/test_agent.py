@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
+from helpers.matrix import family
 from jaxrl_fast import spaces
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.envs.host.api import HostEnv
@@ -190,10 +191,9 @@ def test_actions_at_the_limits_of_a_dtype_are_finite_and_within(case):
     assert own.decode(actions).dtype == space.dtype
 
 
-@pytest.mark.parametrize("name",
-                         ["Pendulum-v1", "MountainCarContinuous-v0", "probe/multi-discrete",
-                          "probe/dict",
-    "CartPole-v1"])
+@pytest.mark.parametrize("name", family(
+    ["Pendulum-v1", "probe/multi-discrete", "probe/dict", "CartPole-v1",
+     "MountainCarContinuous-v0"], 3))
 def test_actions_of_our_own_environments_are_in_their_spaces(name):
     env = jf.make(name)
     agent = jf.Agent(Wild().bind(env.spec), env, RunConfig(), {"params": jnp.zeros(1)})
@@ -249,7 +249,7 @@ def stacked() -> jf.Agent:
     """PPO as it is initialized, with two frames of Pendulum."""
     env = jf.make("Pendulum-v1", stack=2)
     algo = jf.PPO(hidden=(8,), normalize_observations=True).bind(env.spec)
-    return jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0)))
+    return jf.Agent(algo, env, RunConfig(), jax.jit(algo.init)(jax.random.key(0)))
 
 
 def test_an_integer_outside_of_its_space_is_a_warning():

@@ -314,7 +314,7 @@ def test_a_result_of_a_hook_that_is_no_dict_is_ignored(result, recwarn):
     assert session.over and not [w for w in recwarn if "hook" in str(w.message)]
 
 
-@pytest.mark.parametrize("method", ["cut", "open", "write", "flush", "close"])
+@pytest.mark.parametrize("method", family(["write", "close", "flush", "open", "cut"], 2))
 def test_a_sink_that_fails_is_left_out_with_a_warning(method, unbroken, tmp_path):
     whole, _ = unbroken("ppo")
     failing, other = Collects(), Collects()

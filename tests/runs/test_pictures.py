@@ -74,10 +74,10 @@ def test_the_last_picture_is_the_end(entry_point, steps):
     try:
         env = jf.make("gym:Drawn-v0")
         algo = jf.PPO(hidden=(8,)).bind(env.spec)
-        frames = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0)).frames
+        agent = jax.jit(algo.init)(jax.random.key(0))
+        frames = pictures.film(env, algo, agent, jax.random.key(0)).frames
         assert (None if frames is None else [int(x.max()) for x in frames]) == steps
-        cut = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0),
-                            max_steps=3).frames
+        cut = pictures.film(env, algo, agent, jax.random.key(0), max_steps=3).frames
         assert cut is None if steps is None else [int(x.max()) for x in cut] == [0, 1, 2]
     finally:
         registry._make_cached.cache_clear()
@@ -105,7 +105,8 @@ def test_a_picture_that_fails_is_one_line_of_warning(tmp_path):
 def test_an_object_that_has_its_render_mode_is_filmed_to_the_end(source):
     env = jf.make(source)
     algo = jf.PPO(hidden=(8,)).bind(env.spec)
-    frames = pictures.film(env, algo, algo.init(jax.random.key(0)), jax.random.key(0)).frames
+    agent = jax.jit(algo.init)(jax.random.key(0))
+    frames = pictures.film(env, algo, agent, jax.random.key(0)).frames
     assert [int(x.max()) for x in frames] == [0, 1, 2, 3, 4, 5]
 
 

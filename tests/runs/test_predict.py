@@ -15,7 +15,7 @@ FRAMES = np.random.default_rng(0).normal(size=(5, 2, 3)).astype(np.float32)  # [
 
 def new(algo: jf.Algorithm, env: jf.Env) -> jf.Agent:
     algo = algo.bind(env.spec)
-    return jf.Agent(algo, env, RunConfig(), algo.init(jax.random.key(0)))
+    return jf.Agent(algo, env, RunConfig(), jax.jit(algo.init)(jax.random.key(0)))
 
 
 @pytest.fixture(scope="module")

@@ -420,7 +420,7 @@ def test_a_finished_run_resumes_to_itself(half, tmp_path):
 
 
 def test_wall_time_adds_up_over_a_resume(half, tmp_path):
-    run = half("dqn", tmp_path / "run")
+    run = half("ppo", tmp_path / "run")
     before = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["wall_seconds"]
     session = tools.resume(run, tools.TOTAL)
     wall = [r.wall_seconds for r in session.history]
@@ -487,7 +487,8 @@ def test_a_population_resumes_too(tmp_path):
     assert log[-1]["eval_return"] == whole.eval_return.tolist()
 
 
-@pytest.mark.parametrize("found", [2, 4, None])  # in an earlier row, in the same one, nowhere
+# in an earlier row, nowhere, in the same one
+@pytest.mark.parametrize("found", family([2, None, 4], 2))
 def test_a_kill_between_best_and_last_loses_no_best_agent(found, tmp_path):
     """`best` is of row 4, `last` of row 1: resumed with another horizon the rows are other ones."""
     scores = {2: 0.1, 4: 0.5}
@@ -529,6 +530,7 @@ class Wanders(jf.SingleEnv):
         return (key, time + 1), obs, jnp.float32(action), False, time + 1 >= 4
 
 
+@pytest.mark.matrix("test_two_halves_are_the_whole")
 def test_keys_in_an_environments_state_are_resumed(tmp_path):
     algo = jf.PPO(num_envs=4, num_steps=8, hidden=(4,))
     train = lambda steps, out: jf.train(

@@ -16,6 +16,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import counters as tools
+from helpers.matrix import family
 from jaxrl_fast.actors.on_host import HostPrograms
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import ConfigError, NonFiniteError, RunError, WriteError
@@ -227,7 +228,7 @@ def test_an_interrupt_in_the_second_seed_and_on(whole, continued, tmp_path):
     assert not seen and again.over and all(same(again.agent(m), run.agent(m)) for m in range(3))
 
 
-@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("folder", family([True, False], 1))
 def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, monkeypatch):
     out = tmp_path / "run" if folder else None
     if not folder:
@@ -265,10 +266,11 @@ def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, r
     code, printed, err = run_cli("train", "--resume", str(out), "--no-tensorboard")
     assert code == 0 and "over 2 seeds, each the mean of 2 greedy episodes" in printed, err
     assert (out / "curve.png").stat().st_size > 5000
+    assert (seed_folder(out, 0) / "time.png").exists()
     assert "by seed: 0:" in printed and "seed 1, 2 of 2" in err and "seed 0, 1 of 2" not in err
 
 
-@pytest.mark.parametrize("when", ["__enter__", "__exit__"])
+@pytest.mark.parametrize("when", family(["__exit__", "__enter__"], 1))
 def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole):
     """Just before they are there, and just after they are gone, without a folder to read a seed
     from."""
@@ -329,7 +331,7 @@ def test_a_seed_killed_before_its_first_checkpoint_restarts(whole, tmp_path):
     assert all(same(run.agent(m), whole.agent(m)) for m in range(3))
 
 
-@pytest.mark.parametrize(("ends", "said"), [((192,), 1), ((192, 192), 0), ((), 0)])
+@pytest.mark.parametrize(("ends", "said"), family([((192,), 1), ((), 0), ((192, 192), 0)], 2))
 def test_an_end_beyond_the_horizon_is_said_once_a_run(ends, said, whole, tmp_path, recwarn):
     out = tmp_path / "run"
     shutil.copytree(whole.out.path, out)

@@ -9,6 +9,7 @@ import itertools
 import json
 import shutil
 import types
+from unittest import mock
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from jaxrl_fast.engine import grid as jf_grid
 from jaxrl_fast.engine import members
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.errors import ConfigError, MissingExtraError
 from jaxrl_fast.memory import save_memory
 from jaxrl_fast.runs.rundir import RunDir
@@ -443,32 +445,35 @@ def test_selections_do_not_depend_on_the_total():
         assert whole == part == longer and max(whole) < plan(tools.TOTAL).rows
 
 
-def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path):
-    """Waves of one member: the first breaks, the second is trained, and a resume begins nothing
-    again."""
-    with pytest.warns(UserWarning, match="part 1 of 2 is lost: .*learning_rate = 1e\\+38"):
-        found = sweep(tmp_path / "x", grid={"algo.learning_rate": np.array([1e38, 1e-2])}, wave=1)
+def test_a_part_that_is_lost_does_not_end_the_sweep(tmp_path, monkeypatch):
+    """Waves of three configurations, in the programs of `swept`: the first breaks, the second is
+    trained, and a resume begins nothing again."""
+    rates = {"grid": {"algo.learning_rate": np.array([1e38, 2e38, 3e38, *RATES[:2], 1e-4])},
+             "seeds": 2}
+    with pytest.warns(UserWarning, match="part 1 of 2 is lost: .*learning_rate = [123]e\\+38"):
+        found = sweep(tmp_path / "x", wave=6, **rates)
+    lost = {(c, s) for c in range(3) for s in range(2)}
     assert (
-        np.isnan(found.final[0, 0]) and np.isfinite(found.final[1, 0])
-        and set(found.lost) == {(0, 0)}
+        np.isnan(found.final[:3]).all() and np.isfinite(found.final[3:]).all()
+        and set(found.lost) == lost
     )
-    assert [len(p["configurations"]) for p in found.content["parts"]] == [1, 1]
+    assert [len(p["configurations"]) for p in found.content["parts"]] == [3, 3]
     result = json.loads((found.path / "parts" / "00" / "result.json").read_text())
-    assert result["eval_return"] == [None] and result["lost"][0]["member"] == 0
+    assert result["eval_return"] == [None] * 6 and result["lost"][0]["member"] == 0
     assert str(sweeps.resume_sweep(found.path, hooks=[never])) == str(found)
-    rates = {"grid": {"algo.learning_rate": [1e38, 1e-2]}}
     with pytest.raises(ConfigError, match="wave must be .*got 0"):
         sweep(tmp_path / "y", wave=0, **rates)
     with pytest.raises(ConfigError,
                        match="wave must be left out, got 2: .* are trained as they were cut"):
         sweep(found.path, wave=2, **rates)
+    few = {"grid": {"algo.learning_rate": [1e38, *RATES[:2]]}, "seeds": 2}
     with pytest.raises(KeyboardInterrupt):
-        sweep(tmp_path / "z", hooks=[stop_at(1)], **rates)
+        sweep(tmp_path / "z", hooks=[stop_at(1)], **few)
+    monkeypatch.setattr(Programs, "compile", mock.Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        # nothing was saved, so it is cut anew
-        sweep(tmp_path / "z", hooks=[stop_at(1)], wave=1, **rates)
-    assert [p["configurations"]
-            for p in json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]] == [[0], [1]]
+        sweep(tmp_path / "z", wave=2, **few)  # nothing was saved, so it is cut anew
+    parts = json.loads((tmp_path / "z" / "sweep.json").read_text())["parts"]
+    assert [p["configurations"] for p in parts] == [[0], [1], [2]]
 
 
 def test_dropped_members_have_no_score(tmp_path):
@@ -862,12 +867,10 @@ def test_sweeps_and_resumed_runs_show_their_progress_in_a_notebook(
         watched, tmp_path, capsys, modules):
     shell = Shell() if watched else None
     modules(IPython=types.SimpleNamespace(get_ipython=lambda: shell, version_info=(8, 24)))
-    algo = jf.PPO(num_envs=4, num_steps=16, hidden=(8,))
-    jf.sweep(algo, jf.make("CartPole-v1"), 256, grid={"algo.discount": [0.9, 0.99]}, seeds=1,
-             out=tmp_path / "sweep", eval_episodes=2, pictures=False)
+    sweep(tmp_path / "sweep", grid={"algo.learning_rate": [*RATES[:2], 1e-4]}, seeds=2)
     told = capsys.readouterr()
     assert "compiling" not in told.err and ("part 1 of 1" in told.out) == watched
-    assert not watched or "256 / 256 steps" in shell.pages[-1]
-    jf.resume(tmp_path / "sweep/parts/00", 512, 512, tensorboard=False)
+    assert not watched or "640 / 640 steps" in shell.pages[-1]
+    jf.resume(tmp_path / "sweep/parts/00", 768, 768, tensorboard=False)
     assert "compiling" not in capsys.readouterr().err
-    assert not watched or "512 / 512 steps" in shell.pages[-1]
+    assert not watched or "768 / 768 steps" in shell.pages[-1]
