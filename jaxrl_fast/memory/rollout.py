@@ -11,7 +11,6 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.ops.lowering import on_gpu
 
-RANKED = 1 << 9  # items up to which a GPU compares all pairs: a sort is long to compile
 SORTED = 1 << 16  # items up to which a GPU sorts too: a longer sort takes dozens of passes
 # rounds of `swap_or_not` in one kernel: all 44 of 2^18 items in one take three seconds to compile
 ROUNDS = 22
@@ -23,14 +22,11 @@ MOST_BITS = 20
 def permutations(key: jax.Array, count: int, n: int, shuffle: str = "auto") -> jax.Array:
     """Return `count` independent permutations of 0 .. n-1, int32 [count, n].
 
-    By one sort or by `swap_or_not`; "auto" ranks on a GPU up to `RANKED` items and swaps from more
-    than `SORTED` items on.
+    By one sort or by `swap_or_not`; "auto" swaps on a GPU from more than `SORTED` items on.
     """
-    sort, swap, rank = (lambda key, f=f: f(key, count, n)
-                        for f in (sorted_permutations, swap_or_not, ranked_permutations))
+    sort, swap = (lambda key, f=f: f(key, count, n) for f in (sorted_permutations, swap_or_not))
     if shuffle == "auto":
-        few, many = n <= RANKED, n > SORTED
-        return on_gpu(rank if few else swap, sort, key) if few or many else sort(key)
+        return sort(key) if n <= SORTED else on_gpu(swap, sort, key)
     return {"sort": sort, "swap": swap}[shuffle](key)
 
 
@@ -40,22 +36,10 @@ def sorted_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
     if bits > MOST_BITS:
         keys = jax.random.split(key, count)
         return jax.vmap(lambda k: jax.random.permutation(k, n))(keys).astype(jnp.int32)
-    words = _distinct(key, count, n)
     low = jnp.uint32((1 << bits) - 1)
-    return (jax.lax.sort(words, dimension=1, is_stable=False) & low).astype(jnp.int32)
-
-
-def ranked_permutations(key: jax.Array, count: int, n: int) -> jax.Array:
-    """Return the inverses of `sorted_permutations`: for each word, how many words are smaller."""
-    words = _distinct(key, count, n)
-    return (words[:, None, :] < words[:, :, None]).sum(-1, dtype=jnp.int32)
-
-
-def _distinct(key: jax.Array, count: int, n: int) -> jax.Array:
-    """Return uint32s [count, n], distinct in each row: random high bits, the index in the low."""
-    low = jnp.uint32((1 << max(n - 1, 1).bit_length()) - 1)
     index = jnp.arange(n, dtype=jnp.uint32)
-    return random.from_bits(key, (count, n), lambda bits: (bits & ~low) | index)
+    packed = random.from_bits(key, (count, n), lambda bits: (bits & ~low) | index)
+    return (jax.lax.sort(packed, dimension=1, is_stable=False) & low).astype(jnp.int32)
 
 
 def swap_or_not(key: jax.Array, count: int, n: int) -> jax.Array:
