@@ -23,13 +23,21 @@ ATARI = tuple("ale:" + "".join(map(str.capitalize, name.split("_"))) for name in
 OTHER_FORMS = "ale_py", "gymnasium.envs.phys2d", "gymnasium.envs.tabular"  # of named tasks
 NEAR, SURE = 0.6, 0.85  # similarity for a guess, and for certainty
 MOST = 3
+_SUITE = "minatar|bsuite|misc"  # words of gymnax's names: Breakout-MinAtar
 
 
 def task(name: str) -> str:
     """Return the task of a name: lower-case letters and digits, no source, version or suite."""
     bare = re.split(r"[:/]", name.strip())[-1].lower()
-    bare = re.sub(r"(noframeskip|deterministic|-ram)?[-_]v\d+$|-(minatar|bsuite|misc)$", "", bare)
+    bare = re.sub(r"(noframeskip|deterministic|-ram)?[-_]v\d+$", "", bare)
+    bare = re.sub(rf"^({_SUITE})[-_ ](?=.)|(?<=.)[-_ ]({_SUITE})$", "", bare)
     return re.sub(r"[^a-z0-9]", "", bare)
+
+
+def suite(name: str) -> str:
+    """Return the word of a suite in a name, at its start or end: "minatar"; "" without one."""
+    found = re.search(rf"(?<![a-z])({_SUITE})(?![a-z])", name.lower())
+    return found[0] if found else ""
 
 
 def candidates(more: Iterable[str] = ()) -> list[str]:
@@ -56,7 +64,8 @@ def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     found = [((1.0 if task(x) == wanted
                else max(near(task(x), wanted) * 0.99, near(x.lower(), lower)) * 0.99),
               near(x.lower(), lower), x) for x in known]  # fmt: skip
-    found.sort(key=lambda row: row[:2], reverse=True)
+    its = suite(name)
+    found.sort(key=lambda row: (row[0], bool(its) and suite(row[2]) == its, row[1]), reverse=True)
     source, colon, _ = lower.partition(":")
     foreign = colon and not any(x.startswith(f"{source}:") for x in known)
     if not wanted or not found or found[0][0] < (SURE if foreign else NEAR):

@@ -24,7 +24,10 @@ MEANT = [
     ("gymnax:Catch-bsuit", "gymnax:Catch-bsuite"), ("probe/dic", "probe/dict"),
     ("playground:CartpoleBalance", "playground/CartpoleBalance"),
     ("CartpoleBalance", "playground/CartpoleBalance"), ("Swimmer-v4", "gym:Swimmer-v5"),
-    ("Blackjack-v1", "gym:Blackjack-v1"),
+    ("Blackjack-v1", "gym:Blackjack-v1"), ("minatar-breakout", "Breakout-MinAtar"),
+    ("MinAtar/Breakout-v1", "Breakout-MinAtar"), ("minatar-breakot", "Breakout-MinAtar"),
+    ("minatar_space_invaders", "SpaceInvaders-MinAtar"), ("bsuite-catch", "Catch-bsuite"),
+    ("gymnax:minatar-asterix", "gymnax:Asterix-MinAtar"), ("minatar-frogger", "ale:Frogger"),
 ]  # fmt: skip
 
 
