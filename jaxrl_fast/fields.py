@@ -12,7 +12,7 @@ import inspect
 import itertools
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -202,6 +202,11 @@ def defaults_of(function: Callable[..., Any]) -> dict[str, Any]:
         for name, p in parameters(function).items()
         if p.default is not inspect.Parameter.empty
     }
+
+
+def offered(names: Iterable[str]) -> list[str]:
+    """Return the settings among names: not `spec` and `name`, which say what an object is."""
+    return [name for name in names if name not in ("spec", "name")]
 
 
 def takes_any(function: Callable[..., Any]) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast.errors import ConfigError, nearest
-from jaxrl_fast.fields import changed_settings, type_name
+from jaxrl_fast.fields import changed_settings, offered, type_name
 
 T = TypeVar("T")
 _DYNAMIC = {"float", "Array", "Any"}
@@ -74,6 +74,7 @@ def _new(cls: type[T], *args: Any, **settings: Any) -> T:
         _, *known = inspect.signature(cls.__init__).parameters.values()
         names = [p.name for p in known]
         if name not in names and not any(p.kind is p.VAR_KEYWORD for p in known):
+            names = offered(names)
             valid = f"a setting of {cls.__name__} ({', '.join(names)}){nearest(name, names)}"
             raise ConfigError(name, settings[name], valid)
     for base, name in hidden_settings(cls):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxrl_fast as jf
 from jaxrl_fast import errors, tree
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.engine.config import RunConfig
@@ -217,3 +219,35 @@ def test_help_comes_from_the_string_or_the_argument_or_the_class_above():
     made = dataclasses.make_dataclass("Made", [("x", int, setting(3, "a prompt's"))],
                                       namespace={"__module__": "nowhere"})
     assert help_of(made, "x") == "a prompt's"
+
+
+@jf.settings
+class WithSpec(jf.SingleEnv):
+    spec: jf.EnvSpec = jf.EnvSpec("with-spec", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2), 5)
+    name: str = "with-spec"
+    size: int = 3
+
+    def reset_one(self, key):
+        return jnp.int32(0), jnp.zeros(1)
+
+    def step_one(self, key, state, action):
+        return state + 1, jnp.zeros(1), 1.0, state >= self.size, False
+
+
+@pytest.mark.parametrize("call", [
+    lambda: jf.make(WithSpec, foo=1), lambda: jf.make(WithSpec, spek=1), lambda: WithSpec(nam=1),
+    lambda: jf.PPO(spek=1),
+])  # fmt: skip
+def test_what_an_object_is_is_no_setting_that_an_error_offers(call):
+    with pytest.raises(jf.ConfigError, match="must be a setting of") as caught:
+        call()
+    assert not {"spec", "name", "'spec'?", "'name'?"} & set(re.split(r"[(), ]", str(caught.value)))
+
+
+def test_an_environment_whose_spec_is_a_field_keeps_it_out_of_config_json(tmp_path):
+    settings = jf.envs.registry.settings_of(jf.envs.own.name_of(WithSpec))
+    assert not {"spec", "name"} & set(settings) and settings["size"] == 3
+    run = jf.train(jf.PPO(num_envs=4, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(4,)),
+                   jf.make(WithSpec), total_steps=64, eval_every=0, eval_episodes=2,
+                   tensorboard=False, out=tmp_path / "run", progress=False)
+    assert run.env_steps == 64 and jf.load(tmp_path / "run").env.size == 3

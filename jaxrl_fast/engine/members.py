@@ -28,6 +28,7 @@ from jaxrl_fast.engine.sources import FromDataset, FromEnvironments
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, nearest
+from jaxrl_fast.fields import offered
 from jaxrl_fast.memory import Filled, identity, load_experience, outline_experience
 from jaxrl_fast.memory.experience.filled import check_batch
 from jaxrl_fast.values import naming_path
@@ -72,7 +73,7 @@ def _configure_env(env: Environment, settings: dict[str, Any]) -> Environment:
     for name, value in settings.items():
         if name not in names:
             raise ConfigError(f"env.{name}", value,
-                              f"a setting of {env.spec.name}{nearest(name, names)}")
+                              f"a setting of {env.spec.name}{nearest(name, offered(names))}")
     return dataclasses.replace(env, **settings)
 
 

@@ -246,7 +246,8 @@ def _gymnax(label: str, source: Any) -> Maker:
 
 def parameters(factory: Callable[..., Any]) -> dict[str, Any]:
     """Return the settings of a class or function: fields or parameters with defaults."""
+    found = fields.defaults_of(factory)
     if dataclasses.is_dataclass(factory):
         known = [f for f in dataclasses.fields(factory) if f.init]
-        return {f.name: f.default for f in known if f.default is not dataclasses.MISSING}
-    return fields.defaults_of(factory)
+        found = {f.name: f.default for f in known if f.default is not dataclasses.MISSING}
+    return {key: found[key] for key in fields.offered(found)}  # `make` takes `name` itself

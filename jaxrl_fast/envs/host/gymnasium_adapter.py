@@ -72,7 +72,7 @@ def _own(name: str, native: bool) -> dict[str, Any]:
 
 
 # `make`'s and the run's meaning of these names has precedence.
-_TAKEN = {"render_mode", "max_episode_steps", "num_envs", "batch_size",
+_TAKEN = {"name", "spec", "render_mode", "max_episode_steps", "num_envs", "batch_size",
           "vectorization", *wrappers.COMMON}
 
 

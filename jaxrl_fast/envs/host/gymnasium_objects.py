@@ -60,8 +60,8 @@ class Copies:
 
 def defaults(create: Callable[..., Any]) -> dict[str, Any]:
     """Return our settings, then the callable's parameters with simple defaults."""
-    own = fields.defaults_of(create)
-    return OURS | {k: v for k, v in own.items() if is_simple(v) and k not in (*OURS, "render_mode")}
+    own, taken = fields.defaults_of(create), (*OURS, "render_mode")
+    return OURS | {k: own[k] for k in fields.offered(own) if is_simple(own[k]) and k not in taken}
 
 
 def adapt(create: Callable[..., Any], name: str, **settings: Any) -> OwnGymnasiumEnv:
