@@ -89,7 +89,8 @@ class RunDir:
             return
         shutil.rmtree(self.path / "wandb", ignore_errors=True)
         for name in ("wandb.id", "mlflow.id", "trackio.id", "config.json"):
-            (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the failure that ended the run is told instead
+                (self.path / name).unlink(missing_ok=True)
         if self.new:
             with contextlib.suppress(OSError):  # another file appeared there
                 self.path.rmdir()

@@ -348,6 +348,11 @@ def gone(run):
     run.rename(run.with_name("aside"))
 
 
+def replaced(run):
+    gone(run)
+    run.write_text("a file, where the run was")
+
+
 def in_the_way(run):
     """A file where the checkpoints were. The saver's thread, in the middle of one, may make their
     folder again in between."""
@@ -366,6 +371,7 @@ def limited(run):
     ("happens", "says"),
     [(gone,
       "metrics.jsonl: it was removed while the run wrote it; .*run is gone: start the run again"),
+     (replaced, "metrics.jsonl: .*run is gone: start the run again"),
      (in_the_way,
       f"cannot write .*checkpoints/last: {GONE}; there is no whole checkpoint: start the run "
       f"again"),
