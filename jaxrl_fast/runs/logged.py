@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxrl_fast.logs.jsonl import read_jsonl
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
@@ -22,31 +22,45 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         found = _saved(path)
     elif (path / "result.json").is_file():  # its log is written from those of its seeds
         ends = [saved for folder in path.glob(f"{SEED}*") if (saved := _saved(folder))]
-        found = max(ends, key=lambda saved: saved[1], default=None)
+        found = max(ends, key=lambda saved: saved.env_steps, default=None)
     # after the checkpoint: a run that goes on logs its rows first
     rows = read_jsonl(rundir.metrics) if rundir.metrics.is_file() else []
     lacks = missing_rows([row["env_steps"] for row in rows], *found) if found else 0
     if lacks:
-        warnings.warn(describe_holes(rundir.metrics, lacks, *found), stacklevel=3)
+        warnings.warn(describe_holes(rundir.metrics, lacks, *found[:2]), stacklevel=3)
     return rows
 
 
-def _saved(path: Path) -> tuple[int, int] | None:
-    """Return (rows, env_steps) of a run's newest checkpoint; None without either."""
+class _Logged(NamedTuple):
+    """The log rows before a checkpoint; row_steps: their spacing, 0 in older versions."""
+
+    rows: int
+    env_steps: int
+    row_steps: int
+
+
+def _saved(path: Path) -> _Logged | None:
+    """Return the log rows of a run's newest checkpoint; None without their numbers."""
     with Checkpoints(RunDir(path).checkpoints, read_only=True) as checkpoints:
         for number in checkpoints.numbers("last"):
             with contextlib.suppress(DamagedError):
                 meta = checkpoints.meta("last", number)
-                return (meta["rows"], meta["env_steps"]) if "env_steps" in meta else None
+                if "env_steps" not in meta:
+                    return None
+                return _Logged(meta["rows"], meta["env_steps"], meta.get("row_steps", 0))
     return None
 
 
-def missing_rows(logged: Iterable[int], rows: int, env_steps: int) -> int:
+def missing_rows(logged: Iterable[int], rows: int, env_steps: int, row_steps: int = 0) -> int:
     """Return how many of `rows` equally spaced rows, the last at `env_steps`, are not logged.
 
     logged: env_steps of the rows that are there; one more before them is the warm-up's.
+    row_steps: their spacing if known; rows of another one, before a resume, are passed over.
     """
     there = {steps for steps in logged if steps <= env_steps}
+    first = env_steps - (rows - 1) * row_steps
+    if row_steps and not any((env_steps - steps) % row_steps for steps in there if steps >= first):
+        return rows - sum(steps >= first for steps in there)
     spacing = math.gcd(*(env_steps - steps for steps in there))
     return max(0, rows - sum(steps > env_steps - rows * spacing for steps in there)
                if spacing else rows - len(there))

@@ -99,3 +99,17 @@ def test_each_pattern_of_missing_rows_is_counted(warmup):
         for logged in (there, with_warmup):
             found = missing_rows(logged, rows, ends[-1])
             assert (found == 0) == all(kept), (logged, found)
+            assert missing_rows(logged, rows, ends[-1], spacing) == rows - sum(kept)
+
+
+def test_the_middle_row_of_three_is_missed(tmp_path):
+    tools.train("dqn", tmp_path / "run", pictures=False, total_steps=3 * 64, log_every=64)
+    assert [row["env_steps"] for row in tools.logged(tmp_path / "run")] == [64, 128, 192]
+    cut(tmp_path / "run", 1)
+    with pytest.warns(UserWarning, match=LACKS.format(1)):
+        read_log(tmp_path / "run")
+
+
+def test_rows_of_another_spacing_before_a_resume_are_no_holes():
+    assert missing_rows([64, 128, 192, 292, 392], 3, 392, 100) == 0
+    assert missing_rows([100, 200, 300, 350, 400], 2, 400, 200) == 0

@@ -21,7 +21,8 @@ _REACHED = [(type(None), {"env_steps": int, "eval_return": forms.NUMBER})]
 FORMS = {  # per kind; older versions lack keys with a question mark
     "last": {"rows": int, "wall_seconds": forms.NUMBER, "reached": _REACHED,
              "train_seconds": forms.NUMBER,
-             "train_steps": int, "env_steps?": int, "iterations?": int, "part?": {"*": list},
+             "train_steps": int, "env_steps?": int, "row_steps?": int, "iterations?": int,
+             "part?": {"*": list},
              "seconds?": {"*": forms.NUMBER},
              "names?": {"*": str}, "reports?": [str], **_WHO},
     "best": {"best_rows": int, "best_score": forms.NUMBER,

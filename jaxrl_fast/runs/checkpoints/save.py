@@ -91,6 +91,7 @@ class Saver:
                     self.iterations = run.progress.iterations
                     meta = run.progress.metadata() | lanes.who() | self.settings
                     meta |= {"env_steps": run.env_steps, "seconds": run.seconds,
+                             "row_steps": run.grid.row * run.grid.steps,
                              "wall_seconds": run.wall_seconds}
                     newest = self.checkpoints.latest("last")  # a partial row has no own number
                     number = run.rows if newest is None else max(run.rows, newest + 1)
