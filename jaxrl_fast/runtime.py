@@ -36,7 +36,9 @@ def version(name: str) -> str:
 
 
 def jaxlib_version(text: str | None = None) -> tuple[int, int]:
-    return tuple(int(x) for x in (text or version("jaxlib")).split(".")[:2])
+    if not (text := text or version("jaxlib")):
+        raise ImportError("jaxlib must be installed, got none: pip install jax", name="jaxlib")
+    return tuple(int(x) for x in text.split(".")[:2])
 
 
 def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
@@ -45,10 +47,8 @@ def vmap_hangs_on_cpu(jaxlib: str | None = None) -> bool:
 
 
 def divides_batches(jaxlib: str | None = None) -> bool:
-    """Return whether a CPU divides every batched product among threads: jaxlib 0.11 does.
-
-    For small products the threads cost more than they gain (docs/decisions/torsos.md).
-    """
+    """Return whether a CPU divides every batched product among threads: jaxlib 0.11 does."""
+    # for small products the threads cost more than they gain (docs/decisions/torsos.md)
     return jaxlib_version(jaxlib) >= (0, 11)
 
 
@@ -296,5 +296,5 @@ def enable_compile_cache() -> str | None:
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on."""
     names = "jaxrl_fast", "jax", "jaxlib", "flax", "optax", "numpy", "gymnax", "brax"
-    found = {name: version(name) for name in names if version(name)}
-    return {"python": ".".join(map(str, sys.version_info[:3]))} | found
+    return {"python": ".".join(map(str, sys.version_info[:3]))} | {
+        name: found for name in names if (found := version(name))}

@@ -59,6 +59,18 @@ def test_the_flag_is_set_only_for_hanging_jaxlibs(imported):
     assert out.split() == ([f"{FLAG}=false"] if runtime.vmap_hangs_on_cpu() else [])
 
 
+def test_an_import_without_jaxlib_says_what_to_install():
+    code = ("from importlib import metadata\nfind = metadata.version\n"
+            "def version(name):\n"
+            "    if name == 'jaxlib': raise metadata.PackageNotFoundError(name)\n"
+            "    return find(name)\n"
+            "metadata.version = version\n"
+            "try: import jaxrl_fast\n"
+            "except ImportError as error: print(error)")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "jaxlib must be installed, got none: pip install jax\n", ended.stderr
+
+
 def test_the_users_flags_stay(imported):
     assert imported["own"][0].split()[0] == MATH
     if runtime.vmap_hangs_on_cpu():

@@ -119,7 +119,7 @@ class Training:
         """Return a member's name, such as `seed 3, algo.learning_rate = 0.001`."""
         own = [f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {value}"
                for name, value in self.settings_of(member).items()]  # fmt: skip
-        return ", ".join([f"seed {self.member_seeds()[member]}", *own])
+        return ", ".join([f"seed {self.seed + member % self.seeds}", *own])
 
 
 @dataclasses.dataclass(frozen=True)
