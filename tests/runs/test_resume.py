@@ -391,6 +391,19 @@ def test_a_run_that_cannot_write_names_the_newest_whole_checkpoint(happens, says
         tools.assert_same(tools.resume(run).state, unbroken("ppo")[0].state)
 
 
+def test_a_removed_config_json_is_written_again_at_the_end(tmp_path):
+    file, was = tmp_path / "run" / "config.json", []
+
+    def hook(session, rows):
+        if session.rows == 4:
+            was.append(file.read_bytes())
+            file.unlink()
+
+    tools.train("ppo", tmp_path / "run", hooks=[hook], **EACH)
+    assert json.loads(file.read_bytes()) == json.loads(was[0])
+    assert (tmp_path / "run" / "result.json").is_file()
+
+
 @pytest.mark.matrix("test_two_halves_are_the_whole")
 @pytest.mark.parametrize("name", [pytest.param("ppo", marks=pytest.mark.slow), "dqn"])
 def test_two_halves_are_the_whole_in_the_code_that_users_run(name, as_users_have_it, tmp_path):
