@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrl_fast.engine.config import MOST_MEMBERS
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.ops.aggregate import (
@@ -196,21 +197,14 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
     run = content["base"]["run"]
     configurations = [{k: v for k, v in c.items() if k != "trial"}
                       for c in content["configurations"]]
+    ended = _ended(path, content)
     seeds = [run["seed"] + i for i in range(run["seeds"])]
     final = np.full((len(configurations), len(seeds)), np.nan)
     rows: list[list[list[dict[str, Any]]]] = [[[] for _ in seeds] for _ in configurations]
     lost: dict[tuple[int, int], str] = {}
-    for index, part in enumerate(content["parts"]):
-        folder = part_folder(path, index)
-        logged = read_log(folder)
-        ended = (folder / "result.json").is_file()
-        result = RunDir(folder).result() if ended else {}
-        size = len(part["configurations"]) * part["seeds"]
+    for index, (part, result) in enumerate(zip(content["parts"], ended, strict=True)):
+        logged, size = read_log(part_folder(path, index)), _size(part)
         scores = result.get("eval_return") or [None] * size
-        if len(scores) != size or not all(0 <= c < len(configurations)
-                                          for c in part["configurations"]):
-            fits = f"one whose part {index} has the members of {folder}/result.json"
-            raise ConfigError("sweep", str(path / "sweep.json"), fits)
         reasons = {x["member"]: f"{x['reason']} at {x['env_steps']:,} steps"
                    for x in result.get("lost") or ()}
         for member, score in enumerate(scores):
@@ -221,8 +215,27 @@ def _results(path: Path, content: dict[str, Any]) -> SweepResult:
             rows[c][s] = [{name: own(x) for name, x in row.items()} for row in logged]
             if score is None:
                 why = reasons.get(member) or _dropped(logged, member)
-                lost[c, s] = why or ("no score" if ended else "not trained yet")
+                lost[c, s] = why or ("no score" if result else "not trained yet")
     return SweepResult(path, content, configurations, seeds, final, lost, rows)
+
+
+def _size(part: dict[str, Any]) -> int:
+    return len(part["configurations"]) * part["seeds"]
+
+
+def _ended(path: Path, content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return each part's result, {} before its end; raises for members that the sweep lacks."""
+    wrong = lambda fits: ConfigError("sweep", str(path / "sweep.json"), fits)
+    count, found = len(content["configurations"]), []
+    if count * content["base"]["run"]["seeds"] > MOST_MEMBERS:
+        raise wrong(f"one of at most {MOST_MEMBERS:,} members")
+    for index, part in enumerate(content["parts"]):
+        folder = part_folder(path, index)
+        found.append(RunDir(folder).result() if (folder / "result.json").is_file() else {})
+        size = len(found[-1].get("eval_return") or ()) or min(_size(part), MOST_MEMBERS)
+        if _size(part) != size or not all(0 <= c < count for c in part["configurations"]):
+            raise wrong(f"one whose part {index} has the members of {folder}/result.json")
+    return found
 
 
 def _dropped(rows: Sequence[dict[str, Any]], member: int) -> str:

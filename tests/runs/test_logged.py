@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import time
 import warnings
 
 import pytest
@@ -78,7 +80,7 @@ def test_a_removed_log_is_named_by_the_report(run):
         report(run)
 
 
-def test_a_sweep_names_the_part(tmp_path):
+def test_a_sweep_names_the_part_and_refuses_members_that_it_lacks(tmp_path):
     jf.sweep(tools.algorithm("ppo"), tools.environment(), tools.HALF, eval_episodes=2,
              grid={"algo.learning_rate": [1e-3, 1e-2]}, out=tmp_path / "sweep")
     with warnings.catch_warnings():
@@ -87,6 +89,16 @@ def test_a_sweep_names_the_part(tmp_path):
     cut(tmp_path / "sweep" / "parts" / "00", -1)
     with pytest.warns(UserWarning, match=r"parts/00/" + LACKS.format(1)):
         read_sweep(tmp_path / "sweep")
+    file = tmp_path / "sweep" / "sweep.json"
+    content = tools.read(file)
+    for seeds, says in ((400_000, "whose part 0 has the members of"), (10**6, "of at most 1,000")):
+        for run in (content["base"]["run"], *content["parts"]):
+            run["seeds"] = seeds
+        file.write_text(json.dumps(content))
+        start = time.process_time()
+        with pytest.raises(jf.ConfigError, match=says):
+            read_sweep(tmp_path / "sweep")
+        assert time.process_time() - start < 1  # before lists of that many members
 
 
 @pytest.mark.parametrize("warmup", [0, 64])
