@@ -83,7 +83,8 @@ def _(size: int, batched: list[bool], number: jax.Array) -> tuple[jax.Array, boo
 def _origins(jaxpr: Any) -> list[Any]:
     """Return what each output of a JAXPR is made by: the same for equal outputs."""
     names, made = {}, {}
-    name = lambda x: names.get(id(x), id(x))
+    text = lambda x: (str(x.aval), str(x.val))  # of a literal, a scalar
+    name = lambda x: text(x) if hasattr(x, "val") else names.get(id(x), id(x))
     for eqn in jaxpr.eqns:
         params = tuple((key, id(value) if _unhashable(value) else value)
                        for key, value in sorted(eqn.params.items()))
