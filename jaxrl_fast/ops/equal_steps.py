@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.ops import lowering
 
+MOST = 2  # steps in a row: more cost fewer launches and longer compilation
+
 
 def scan(step: Callable, carry: Any, xs: Any, most: int, apart: Any = True) -> tuple[Any, Any]:
     """Return `lowering.scan` of `step`, on a GPU by steps of equal code where all is small.
@@ -24,8 +26,7 @@ def scan(step: Callable, carry: Any, xs: Any, most: int, apart: Any = True) -> t
     Args:
       carry, xs: trees of arrays [B, ...] and [T, ...]; `step` returns rows [B, ...]. The arrays of
           B must lie on one device.
-      most: steps in a row.
-      apart: for `lowering.scan`, where an array is too large to pack.
+      most, apart: for `lowering.scan`, where an array is too large to pack.
     """
     plain = lambda carry, xs: lowering.scan(step, carry, xs, most=most, apart=apart)
     if lowering.platform() not in (None, *lowering.GPUS):
@@ -60,7 +61,7 @@ def scan(step: Callable, carry: Any, xs: Any, most: int, apart: Any = True) -> t
             return array, array
 
         length = len(jax.tree.leaves(xs)[0])
-        unroll = lowering.steps_in_a_row(length, lowering.operations(jaxpr), most)
+        unroll = lowering.steps_in_a_row(length, lowering.operations(jaxpr), MOST)
         rows = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), structure.unflatten(like)[1])
         start, _ = packed((carry, rows), number)
         end, rows = jax.lax.scan(turn, start, None, length, unroll=unroll)
