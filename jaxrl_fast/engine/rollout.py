@@ -14,7 +14,7 @@ from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.envs import resets
 from jaxrl_fast.envs.api import LAST, Env, draw_noise, steps_by_base, write_step
 from jaxrl_fast.errors import expected
-from jaxrl_fast.ops import distributions, lowering, stacking, sums
+from jaxrl_fast.ops import distributions, equal_steps, lowering, stacking, sums
 from jaxrl_fast.ops.scopes import ENVIRONMENT, POLICY, STORE, scope
 from jaxrl_fast.spaces import Box, Space
 from jaxrl_fast.tree import summary
@@ -75,15 +75,15 @@ def draw(
 
 def collect(
     env: Env, algo: Algorithm, agent: Any, actor: Actor, noise: Noise, clock: Clock, mode: str,
-    unroll: int | None = None, watch: bool = False, most: int | None = None,
+    unroll: int | None = None, watch: bool = False, most: int | None = None, divided: bool = False,
 ) -> tuple[Actor, Trajectory]:  # fmt: skip
     """Step the environments once for every row of `noise` -> (Actor, Trajectory [T, B]).
 
     unroll: of the scan; None: by the platform, at `most` (None: by the size of the state). watch:
-        record faults step by step. All static.
+        record faults step by step. divided: over devices, by environment. All static.
     """
     # the cache of traces knows no defaults
-    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most)
+    return _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most, divided)
 
 
 MOST_PACKED = 16  # arrays of an environment's state, above which its floats stay apart
@@ -93,8 +93,8 @@ STEPS, FEW_STEPS, FEW_ARRAYS = 8, 4, 3
 
 
 # one trace, also for callers that ask for shapes
-@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9))
-def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
+@functools.partial(jax.jit, static_argnums=(6, 7, 8, 9, 10))
+def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most, divided):
     with scope(POLICY):
         agent = algo.acting(agent)
     stack, rows = env.spec.stack, (noise.env.rows, noise.act)
@@ -129,7 +129,8 @@ def _collect(env, algo, agent, actor, noise, clock, mode, unroll, watch, most):
             long = jax.tree.leaves(rows)[0].shape[0] > STEPS
             few = len(jax.tree.leaves(actor)) <= FEW_ARRAYS and long and not algo.whole_rollouts
             most = most or (FEW_STEPS if few else STEPS)
-            end, (steps, faults) = lowering.scan(step, actor, rows, most=most, apart=apart)
+            scan = equal_steps.scan if few and not divided else lowering.scan
+            end, (steps, faults) = scan(step, actor, rows, most=most, apart=apart)
         else:
             end, (steps, faults) = jax.lax.scan(step, actor, rows, unroll=unroll or 1)
     return end, Trajectory(steps, actor.carry, actor.obs, end.obs, faults)

@@ -59,7 +59,7 @@ class FromEnvironments(Source):
 
     def collect(self, run, state, agent, noise, clock, mode, start=None):
         actor = rollout.Actor(state.env, state.obs, state.carry) if start is None else start
-        how = mode, run.unroll, run.algo.whole_rollouts
+        how = mode, run.unroll, run.algo.whole_rollouts, None, run.groups > 1
         actor, trajectory = rollout.collect(run.env, run.algo, agent, actor, noise, clock, *how)
         trajectory, report = rollout.without_report(trajectory)
         before = state.episodes if start is None else jax.tree.map(jnp.zeros_like, state.episodes)

@@ -57,7 +57,8 @@ class Dense(nn.Module):
 
 
 FEW_INPUTS, FEW_OUTPUTS = 8, 2  # rows and columns of a kernel that a GPU multiplies by terms
-FEW_ROWS = 8  # of a batch: XLA's product of so few takes what is before and behind it in
+# of a batch: XLA's product of so few takes what is behind it in, but no slice of its inputs
+FEW_ROWS = 8
 
 
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
@@ -82,8 +83,8 @@ def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _has_terms(x: jax.Array, kernel: jax.Array) -> bool:
     """Return whether a GPU multiplies by terms."""
     inputs, outputs = kernel.shape
-    small = inputs <= FEW_INPUTS or outputs <= FEW_OUTPUTS
-    return small and x.size > FEW_ROWS * inputs and multiplies_exactly()
+    few = outputs <= FEW_OUTPUTS and x.size > FEW_ROWS * inputs
+    return (inputs <= FEW_INPUTS or few) and multiplies_exactly()
 
 
 @jax.custom_jvp

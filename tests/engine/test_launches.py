@@ -22,7 +22,7 @@ from jaxrl_fast.engine.members import build_run
 from jaxrl_fast.engine.population import Population
 from jaxrl_fast.envs.api import write_step
 from jaxrl_fast.envs.native.cartpole import CartPole
-from jaxrl_fast.ops import lowering
+from jaxrl_fast.ops import equal_steps, lowering
 from jaxrl_fast.ops.log_rows import scan_rows
 from jaxrl_fast.tree import as_float32
 
@@ -328,7 +328,7 @@ def test_a_log_row_has_the_same_numbers_in_both_forms(name, both_forms):
 
 
 @pytest.mark.parametrize(("name", "members", "steps"), family([
-    ("ppo", 1, 4), ("es", 1, 8), ("apg", 1, 8), ("ppo", 3, 4), ("pqn", 1, 4), ("impala", 1, 4),
+    ("ppo", 1, 2), ("es", 1, 8), ("apg", 1, 8), ("ppo", 3, 2), ("pqn", 1, 2), ("impala", 1, 2),
 ], 3))  # fmt: skip
 def test_a_rollout_is_unrolled_on_a_gpu(name, members, steps):
     row = log_row(name, members, num_steps=24)
@@ -386,7 +386,7 @@ def test_a_users_unroll_applies_to_every_platform(unroll):
         for platform in ("cuda", "cpu"):
             assert unroll in unrolled(program.jaxpr, platform)[24]
     chosen = jax.make_jaxpr(jf.make_train(algo, env, 960))(jax.random.key(0)).jaxpr
-    assert 4 in unrolled(chosen, "cuda")[24] and unrolled(chosen, "cpu")[24] == {1}
+    assert 2 in unrolled(chosen, "cuda")[24] and unrolled(chosen, "cpu")[24] == {1}
 
 
 @pytest.mark.parametrize(
@@ -499,3 +499,75 @@ def test_a_chunk_waits_once_a_log_row():
     state = jax.eval_shape(lambda: iteration.init(run, jax.random.key(0)))
     chunk = lambda state, rows: programs.chunk(run, state, jnp.int32(8), rows, 2)
     assert control(jax.make_jaxpr(chunk)(state, jnp.int32(3)).jaxpr, "cuda") == {"while": 1}
+
+
+def small_steps(entries: int = 3):
+    """A step of every dtype that packs, with equal outputs and a key in its inputs."""
+    carry = {
+        "a": jnp.ones((entries, 2)), "b": jnp.ones((entries, 2)),
+        "n": jnp.arange(entries, dtype=jnp.int32), "seen": jnp.zeros(entries, bool),
+    }  # fmt: skip
+    xs = {"key": jax.random.split(KEY, 12), "x": jnp.arange(12.0)}
+
+    def step(carry, x):
+        number = jnp.floor(8 * jax.random.uniform(x["key"], (entries,)))
+        a, n = carry["a"] + number[:, None], carry["n"] + x["x"].astype(jnp.int32)
+        new = {"a": a * 2, "b": a * 2, "n": n, "seen": carry["seen"] | (number > 4)}
+        return new, {"obs": carry["a"], "odd": n % 2 == 1, "n": n.astype(jnp.uint8), "to": a * 2}
+
+    return step, carry, xs
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_steps_of_equal_code_have_the_same_results(members, both_forms):
+    step, carry, xs = small_steps()
+
+    def run(scale):
+        return equal_steps.scan(step, carry | {"a": scale * carry["a"]}, xs, most=4)
+
+    run = jax.vmap(run) if members > 1 else run
+    scale = jnp.arange(1.0, 4.0) if members > 1 else jnp.float32(2)
+    tools.assert_same(*both_forms(run, scale))
+    jaxpr = jax.make_jaxpr(run)(scale).jaxpr
+    assert unrolled(jaxpr, "cuda") == {12: {2}} and unrolled(jaxpr, "cpu") == {12: {1}}
+    # under `vmap` the step's number has no axis of members: else the slices were gathers
+    assert not [e for e in equations(jaxpr, "cuda") if e.primitive.name == "gather"]
+
+
+def test_a_step_of_equal_code_reads_and_writes_one_array():
+    """Equal outputs are in it once."""
+    step, carry, xs = small_steps()
+    jaxpr = jax.make_jaxpr(lambda carry: equal_steps.scan(step, carry, xs, most=4))(carry).jaxpr
+    loop = next(e for e in equations(jaxpr, "cuda") if e.primitive.name == "scan")
+    shapes = [x.aval.shape for x in loop.outvars]
+    assert shapes == [(3, 2 + 1 + 1 + 2 + 1 + 1 + 1), (12, 3, 9)]
+    assert carried(jaxpr, "cuda") == 1 and carried(jaxpr, "cpu") == 4
+
+
+def test_steps_with_a_large_array_keep_it_apart(both_forms):
+    step, carry, xs = small_steps(lowering.VECTOR // 2 + 1)
+    run = lambda carry: equal_steps.scan(step, carry, xs, most=4)
+    tools.assert_same(*both_forms(run, carry))
+    assert carried(jax.make_jaxpr(run)(carry).jaxpr, "cuda") > 1
+
+
+def test_steps_of_equal_code_have_gradients(both_forms):
+    _, carry, xs = small_steps()
+    step = lambda c, x: (c | {"a": c["a"] * x["x"], "n": c["n"] + 1}, c["a"][:, 0])
+    total = lambda scale: jnp.sum(equal_steps.scan(
+        step, {"a": scale * carry["a"], "n": carry["n"]}, {"x": xs["x"][1:5]}, most=4)[1])
+    ours, gpus = both_forms(jax.grad(total), jnp.float32(2))
+    assert float(ours) == float(gpus) == 3 * (1 + 1 + 1 * 2 + 1 * 2 * 3)
+
+
+@pytest.mark.parametrize(("groups", "carries"), [(1, 1), (2, 2)])
+def test_environments_on_several_devices_keep_an_index_of_the_loop(groups, carries):
+    """The number of a step would be read from one device by all."""
+    env = tools.environment()
+    algo = tools.algorithm("ppo", num_steps=24).bind(env.spec)
+    run = as_float32(Run(env, algo, 100.0, groups=groups))
+    state = jax.eval_shape(lambda key: iteration.init(run, key), KEY)
+    row = lambda state: iteration.iterations(run, state, jnp.int32(30), 2, True)
+    jaxpr = jax.make_jaxpr(row)(state).jaxpr
+    loops = [e for e in equations(jaxpr, "cuda") if e.primitive.name == "scan"]
+    assert [e.params["num_carry"] for e in loops if e.params["length"] == 24] == [carries]
