@@ -102,6 +102,7 @@ def test_the_forecast_equals_xlas_count(name, seeds, mode):
         )
 
 
+@pytest.mark.matrix("test_the_forecast_equals_xlas_count")
 def test_a_state_that_is_not_donated_is_there_twice():
     donated = prepared("ppo")
     found = prepare(donated.algo, donated.env, dataclasses.replace(donated.config, donate=False))

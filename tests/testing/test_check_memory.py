@@ -92,6 +92,7 @@ class Late(StartFrom):
         return super().add(mem, rows, w - 1)
 
 
+@pytest.mark.matrix("test_a_broken_memory_is_named")
 def test_a_memory_that_starts_full_and_is_broken():
     memory = UniformMemory(24, 2, 3, 16, n_step=2)
     with pytest.raises(AssertionError,
@@ -302,8 +303,8 @@ BROKEN = {
 # The property is that of another row, of a window in place of a transition.
 TWINS = ("terminal transition", "newest transition", "another's successor", "stack after", "times")
 # The check is that of another row, in another field or class of memory.
-SAME_CHECK = ("episode", "flags", "stack of an episode", "newest", "boot", "no successor",
-              "truncated row")
+SAME_CHECK = ("episode", "flags", "stack", "stack of an episode", "newest", "boot", "no successor",
+              "another's successor", "terminal transition", "newest transition", "truncated row")
 
 
 @pytest.mark.parametrize("name", family(
