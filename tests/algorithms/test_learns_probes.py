@@ -74,6 +74,9 @@ ADVANTAGE_PROBES = [
 ]
 
 
+@pytest.mark.matrix(
+    "tests/algorithms/test_advantage_actor_critics.py::"
+    "test_an_update_equals_a_reference_written_by_hand")
 @pytest.mark.parametrize(("cls", "name", "settings"), family(
     ADVANTAGE_PROBES, 1),
                          ids=lambda x: getattr(x, "name", None))
