@@ -25,7 +25,8 @@ def test_every_marked_row_has_a_property_in_the_default_run(pytestconfig):
     """Of the files that this run collects: all in README's command."""
     others = other_marks(pytestconfig)
     assert {"slow", "onnx"} <= others
-    assert not complaints(pytestconfig.collected_items, others)
+    found = complaints(pytestconfig.collected_items, others)
+    assert not found, "\n".join(found)
 
 
 def item(name: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:

@@ -189,7 +189,6 @@ def window(batch, action):
     return Window(batch.obs, action, batch.reward[None], use, steps, batch.next_obs, boot, weight)
 
 
-@pytest.mark.matrix("test_ppo_learns_the_same_from_the_same_draws")
 @pytest.mark.parametrize("max_grad_norm", family([0.1, 100.0], 1))
 def test_dqn_learns_the_same_from_the_same_batches(load, max_grad_norm, key, rng):
     """Three updates, of which the first and the third move the target network."""

@@ -287,7 +287,6 @@ def test_a_curriculum_opens_the_range():
     np.testing.assert_allclose(wind, 0.01, rtol=1e-6)
 
 
-@pytest.mark.matrix("test_a_curriculum_opens_the_range")
 @pytest.mark.parametrize("algo",
                          family([jf.PPO(num_envs=4, num_steps=2, num_minibatches=1),
                           jf.OpenES(directions=2, num_steps=2)], 1))

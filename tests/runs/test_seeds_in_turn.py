@@ -243,7 +243,6 @@ def test_an_interrupt_in_a_notebook_and_on(folder, whole, continued, tmp_path, m
                for m, x in enumerate((whole.agent(0), continued.agent(), whole.agent(2))))
 
 
-@pytest.mark.matrix("test_an_interrupt_in_the_second_seed_and_on")
 def test_a_signal_before_the_first_seed_and_between_two(tmp_path, monkeypatch, run_cli):
     with pytest.raises(Stopped, match="SIGINT before it was compiled"):
         train(out=tmp_path / "none", sinks=lambda part: signal.raise_signal(signal.SIGINT) or [])
