@@ -80,11 +80,18 @@ gc.set_threshold(50_000, 20, 10)
 jax.devices()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--matrix-share", metavar="K/N", type=matrix.share, default=(1, 1),
+                     help="with -m matrix: run the K-th of N shares of its rows")
+
+
 def pytest_collection_modifyitems(config, items):
     """Long files first, so that the workers end together: notebooks, then by the size of the
     file."""
     matrix.drop_marks(items, matrix.other_marks(config))
     config.collected_items = items.copy()  # before the marks select some: see test_matrix.py
+    if other := matrix.keep_share(items, *config.getoption("--matrix-share")):
+        config.hook.pytest_deselected(items=other)
     size = {path: path.stat().st_size for path in {item.path for item in items}}
     items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
 

@@ -296,7 +296,7 @@ def test_every_setting_is_explained(name: str):
             )
 
 
-@pytest.mark.parametrize("name", family(PAGES))
+@pytest.mark.parametrize("name", family(PAGES, ["ppo", "dqn", "es"]))
 def test_every_metric_is_explained(name: str):
     algo = algorithm_class(name)()
     continuous = jf.Discrete not in algo.action_spaces or name == "apg"

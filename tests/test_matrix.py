@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from types import SimpleNamespace
 
 import pytest
 
-from helpers.matrix import REPRESENTATIVES, complaints, drop_marks, family, other_marks
+from helpers.matrix import (
+    REPRESENTATIVES,
+    complaints,
+    drop_marks,
+    family,
+    keep_share,
+    other_marks,
+    share,
+)
 from jaxrl_fast.algorithms import algorithm_class, list_algorithms
 from jaxrl_fast.algorithms.base import Algorithm
 
@@ -16,7 +25,8 @@ def test_every_marked_row_has_a_property_in_the_default_run(pytestconfig):
     """Of the files that this run collects: all in README's command."""
     others = other_marks(pytestconfig)
     assert {"slow", "onnx"} <= others
-    assert not complaints(pytestconfig.collected_items, others)
+    found = complaints(pytestconfig.collected_items, others)
+    assert not found, "\n".join(found)
 
 
 def item(name: str, *marks: pytest.MarkDecorator) -> SimpleNamespace:
@@ -54,6 +64,33 @@ def test_a_row_that_needs_an_extra_is_of_no_other_run():
              item("test_x[b]", pytest.mark.matrix)]
     drop_marks(items, {"onnx"})
     assert [[mark.name for mark in one.own_markers] for one in items] == [["onnx"], ["matrix"]]
+
+
+@pytest.mark.parametrize("parts", [1, 4, 7])
+def test_every_row_is_in_exactly_one_share(parts):
+    rows = [item(f"test_x[{i}]", pytest.mark.matrix) for i in range(400)]
+    others = [item("test_x"), item("test_y[a]")]
+    kept = []
+    for part in range(1, parts + 1):
+        items = [*rows, *others]
+        dropped = keep_share(items, part, parts)
+        assert items[-2:] == others
+        assert sorted(x.nodeid for x in items[:-2] + dropped) == sorted(x.nodeid for x in rows)
+        assert len(items[:-2]) > 0.7 * len(rows) / parts, "the shares are not equal"
+        kept += items[:-2]
+    assert sorted(x.nodeid for x in kept) == sorted(x.nodeid for x in rows)
+
+
+def test_a_share_is_the_same_in_every_process():
+    items = [item(f"test_x[{i}]", pytest.mark.matrix) for i in range(12)]
+    keep_share(items, 2, 3)
+    assert [re.search(r"\d+", x.nodeid)[0] for x in items] == ["5", "8", "9", "10", "11"]
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1/0", "2", "a/b", "1/3/5", "-1/3", ""])
+def test_a_share_that_does_not_exist_is_named(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be K/N"):
+        share(text)
 
 
 def test_rows_but_the_first_have_the_mark():

@@ -262,7 +262,7 @@ def drawing(fractions):
 
 
 @pytest.mark.parametrize("dueling", family([False, True], [True]))
-@pytest.mark.parametrize("cls", [jf.C51, jf.QRDQN, jf.IQN])
+@pytest.mark.parametrize("cls", family([jf.C51, jf.QRDQN, jf.IQN], [jf.C51, jf.IQN]))
 def test_distributional_updates_equal_numpy(cls, dueling, clock, rng):
     """Double, three-step, weighed: the loss, and what becomes the priority."""
     sizes = {jf.C51: dict(num_atoms=7, v_min=-4.0, v_max=3.0),

@@ -78,7 +78,7 @@ CASES += [pytest.param(name, 3, "map", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("name, seeds, mode", family(
-    CASES, lambda name, seeds, mode: mode == "vmap"))
+    CASES, lambda name, seeds, mode: seeds == 3 and mode == "map"))
 def test_the_forecast_equals_xlas_count(name, seeds, mode):
     """Arguments and results of the chunk to 10%; a replay that takes turns also in the
     temporaries."""
@@ -102,6 +102,7 @@ def test_the_forecast_equals_xlas_count(name, seeds, mode):
         )
 
 
+@pytest.mark.matrix("test_the_forecast_equals_xlas_count")
 def test_a_state_that_is_not_donated_is_there_twice():
     donated = prepared("ppo")
     found = prepare(donated.algo, donated.env, dataclasses.replace(donated.config, donate=False))

@@ -95,7 +95,7 @@ def test_vmap_over_keys_of_make_train(name):
 
 def test_a_sweep_is_a_vmap_and_one_compile():
     """Of settings of the algorithm and of the environment."""
-    algo = tools.algorithm("ppo")
+    algo = jf.A2C(num_envs=4, num_steps=8, hidden=(8,), normalize_observations=True)
     chex.clear_trace_counter()
 
     def trained(rate, env, key):

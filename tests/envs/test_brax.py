@@ -150,6 +150,7 @@ def test_physics_are_randomised_by_name():
     assert sorted(x.shape for x in state.varied) == [(5, 1), (5, 2)]
 
 
+@pytest.mark.matrix("test_physics_are_randomised_by_name")
 def test_a_function_may_change_masses():
     """Springs raise masses to a power that the model tells; ant's is 0."""
 

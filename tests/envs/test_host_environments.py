@@ -395,6 +395,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.matrix("test_an_open_vector_does_not_keep_its_program")
 def test_an_opening_vector_does_not_keep_its_program(tmp_path):
     """The run gave the vector up: one of its environments hangs in its constructor."""
     (tmp_path / "stuck.py").write_text(STUCK)

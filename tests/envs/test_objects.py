@@ -110,6 +110,7 @@ class Talks(Line):
         return *found, info | more
 
 
+@pytest.mark.matrix("tests/logs/test_reports.py::test_every_row_of_a_run_holds_the_reports")
 def test_numbers_of_an_info_are_reported():
     metrics = jax.jit(jf.make_train(
         jf.PPO(num_envs=2, num_steps=6, num_minibatches=1, hidden=(4,)), jf.make(Talks()), 12))(

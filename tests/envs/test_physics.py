@@ -223,6 +223,7 @@ def test_a_function_randomises_and_may_change_more_than_it_draws():
                                atol=1e-6)
 
 
+@pytest.mark.matrix("test_a_function_randomises_and_may_change_more_than_it_draws")
 def test_a_function_may_be_jitted():
     """All leaves go through the nested program, drawn or not."""
 
@@ -557,6 +558,7 @@ def test_evaluations_see_the_end_of_a_curriculum_of_steps_too():
     np.testing.assert_array_equal(result.ret, result.length)
 
 
+@pytest.mark.matrix("tests/runs/test_pictures.py::test_the_last_picture_is_the_end")
 def test_the_pictures_of_a_run(tmp_path):
     """`rollout.html` is the page of the very states that were played, `rollout.gif` has their
     pictures."""

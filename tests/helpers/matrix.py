@@ -2,14 +2,17 @@
 
 The rule. A property that many algorithms, environments, memories or documents share is one
 parametrized test. The default run, which README's command starts, holds a row for each code path of
-the package that the property touches; the other rows have the mark `matrix`, and `.ci/run` runs
-them too. A whole test has the mark only with the name of the nearest default test, of the same
-property on a shorter path: `@pytest.mark.matrix("test_members_are_the_single_runs")`.
+the package that the property touches; the other rows have the mark `matrix`. `.ci/run` runs one
+share of them, which the commit chooses: `--matrix-share K/N`. A whole test has the mark only with
+the name of the nearest default test, of the same property on a shorter path:
+`@pytest.mark.matrix("test_members_are_the_single_runs")`.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -74,6 +77,29 @@ def drop_marks(items: Iterable[pytest.Item], others: Collection[str]) -> None:
     for item in items:
         if any(mark.name in others for mark in item.iter_markers()):
             item.own_markers[:] = [mark for mark in item.own_markers if mark.name != "matrix"]
+
+
+def share(text: str) -> tuple[int, int]:
+    """Return (3, 8) for "3/8", the third of eight shares."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if found is None or int(found[1]) > int(found[2]):
+        raise argparse.ArgumentTypeError(f"must be K/N with 1 <= K <= N, got {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def in_share(nodeid: str, part: int, parts: int) -> bool:
+    """Say whether a row belongs to the share `part` of `parts`, by a hash of its test's name."""
+    return zlib.crc32(nodeid.encode()) % parts == part - 1
+
+
+def keep_share(items: list[pytest.Item], part: int, parts: int) -> list[pytest.Item]:
+    """Take the rows of the other shares out of `items` and return them; other tests stay."""
+    kept, other = [], []
+    for item in items:
+        row = any(mark.name == "matrix" for mark in item.iter_markers())
+        (kept if not row or in_share(item.nodeid, part, parts) else other).append(item)
+    items[:] = kept
+    return other
 
 
 def complaints(items: Iterable[pytest.Item], others: Collection[str]) -> list[str]:

@@ -156,15 +156,15 @@ def check(ends, w, n_step, stack, interval, seed=0):
 
 
 @pytest.mark.parametrize(("n_step", "stack", "interval"), family(
-    SHAPES, lambda n_step, stack, interval: max(n_step, stack) == 3))
+    SHAPES, lambda *row: row in ((1, 3, 6), (3, 2, 0))))
 def test_episodes_without_ends_and_with_an_end_at_every_step(n_step, stack, interval):
     for kind in (0, 1, 2):
         for w in (-(-(n_step + stack) // STEPS), BLOCKS, BLOCKS + 1, MAX_BLOCKS):
             check(np.full((TIME, ENVS), kind), w, n_step, stack, interval)
 
 
-@pytest.mark.parametrize(("num_steps", "num_blocks", "interval"),
-                         [(1, 40, 7), (2, 20, 7), (5, 8, 2), (3, 14, 3), (1, 9, 30)])
+@pytest.mark.parametrize(("num_steps", "num_blocks", "interval"), family(
+    [(5, 8, 2), (1, 9, 30), (1, 40, 7), (2, 20, 7), (3, 14, 3)], 2))
 def test_truncations_an_interval_apart_are_all_kept(num_steps, num_blocks, interval, rng):
     """Every truncated row that is in the ring has its successor there, over several passes."""
     slots, envs = Slots(num_blocks, num_steps, interval), 4
@@ -197,7 +197,7 @@ def test_a_slot_serves_at_most_the_rows_of_an_episode(limit):
 
 
 @pytest.mark.parametrize(("n_step", "stack", "interval"), family(
-    SHAPES, lambda *row: row in ((1, 1, 1), (1, 3, 6), (3, 3, 1), (2, 1, 99), (3, 2, 0))))
+    SHAPES, lambda *row: row in ((1, 3, 6), (2, 1, 99), (3, 2, 0))))
 @settings(derandomize=True, deadline=None, max_examples=12, database=None)
 @given(data=st.data())
 def test_windows_equal_brute_force(n_step, stack, interval, data):

@@ -16,6 +16,7 @@ from jaxrl_fast.engine.config import run_config
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.profiling import ablation, hlo, trace
+from jaxrl_fast.profiling import measure as measuring
 from jaxrl_fast.profiling.measure import attribute, check, measure, with_scopes
 from jaxrl_fast.profiling.parts import ARITHMETIC, MEMORY, NAMES, STARTS, Part, with_roof
 
@@ -44,7 +45,9 @@ def traced():
             asked = []
             options = lambda platform: (
                 asked.append(platform) or {"xla_backend_optimization_level": 1})
-            with mock.patch.object(runtime, "traced_options", options):
+            with (mock.patch.object(runtime, "traced_options", options),
+                  mock.patch.object(measuring, "TRACED", 2e-3),  # a short trace is read quickly
+                  mock.patch.object(measuring, "TRACES", 2)):
                 done[env] = measure(run_of(PPO, env), None, seconds=0.02)[0], asked
         return done[env]
 

@@ -135,7 +135,7 @@ def test_actions_are_in_the_environments_own_space(observation, action, seed):
     assert batched.contains(many), (batched, many)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(observations, actions)
 def test_traced_actions_are_in_the_spaces(observation, action):
     """Actions in `jit` equal those outside, except for widths that JAX lacks."""

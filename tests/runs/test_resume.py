@@ -111,7 +111,7 @@ def test_an_env_axis_must_divide_the_groups(half, tmp_path):
         "ppo", "dqn", "rainbow", "iqn", "impala", "sac", "apg", "es", "td3",
         *(pytest.param(x, marks=pytest.mark.slow)
           for x in ("pqn", "ars", "c51", "apex", "crossq", "tqc", "qr_dqn")),
-    ], ["ppo", "dqn", "apg"]),
+    ], ["ppo", "dqn"]),
 )  # fmt: skip
 def test_two_halves_are_the_whole(name, half, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)

@@ -297,6 +297,7 @@ def test_a_signal_beside_the_handlers_of_a_seed_loses_nothing(when, whole):
     assert run.over and all(same(run.agent(m), whole.agent(m)) for m in range(3))
 
 
+@pytest.mark.matrix("test_an_interrupt_in_the_second_seed_and_on")
 def test_a_hook_that_fails_keeps_the_seed_that_was_interrupted(whole, continued):
     calls = []
 
@@ -464,6 +465,7 @@ def test_an_edited_run_of_seeds_in_turn_is_not_loaded(change, says, whole, tmp_p
         jf.load(out, "last", 1)
 
 
+@pytest.mark.matrix("test_a_new_end_applies_to_every_seed")
 def test_the_result_of_an_end_goes_when_another_one_is_begun(whole, tmp_path):
     """result.json and config.json agree about a run, for all seeds and for each."""
     out = tmp_path / "run"
@@ -588,6 +590,7 @@ def test_an_error_in_a_seed_says_how_to_resume_all(tmp_path):
     assert not opens
 
 
+@pytest.mark.matrix("test_an_error_in_a_seed_says_how_to_resume_all")
 def test_a_full_disk_in_a_later_seed_says_how_to_resume_all(tmp_path, monkeypatch):
     """The seed has no checkpoint yet: the seeds before it are whole, so nothing is started
     again."""

@@ -358,7 +358,7 @@ def test_host_environments_are_filmed(tmp_path):
     assert brightness == [0, 40, 80, 120, 160, 200]
 
 
-@pytest.mark.parametrize("steps", family([1, 50, 51, 49, 101], 3))
+@pytest.mark.parametrize("steps", family([1, 51, 50, 49, 101], 2))
 def test_a_film_ends_with_the_episode(steps):
     """Whatever part of a call of the program its last step is; the last picture is the end."""
     env = jf.make("Pendulum-v1", time_limit=steps)

@@ -125,7 +125,7 @@ class SingleWalk(SingleEnv):
         return (x, time), x, jnp.float32(1.0), jnp.abs(x[0]) > 1.0, time >= 20
 
 
-@pytest.mark.parametrize("env", [Walk(), SingleWalk()], ids=["batched", "single"])
+@pytest.mark.parametrize("env", family([SingleWalk(), Walk()], 1), ids=["single", "batched"])
 def test_a_right_environment_passes(env):
     report = check_env(env)
     assert (
