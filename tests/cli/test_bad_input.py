@@ -566,7 +566,7 @@ TABLE = [
         "env.randomize must be ", "above 0"),
     row("range that is none", "train ppo brax/ant --env.healthy-z-range 1.0 0.2",
         "env.healthy_z_range must be ",
-        "got (1, 0.2)", "lower"),
+        "got (1.0, 0.2)", "lower"),
     row("range with NaN", "train ppo brax/ant --env.healthy-z-range nan 1",
         "env.healthy_z_range must be ", "got (nan, 1)",
         "lower"),
