@@ -31,12 +31,11 @@ AXES = ("population", "env")
 
 
 def integer(name: str, text: str) -> int:
-    """Parse 500000, 500_000 or 5e5; 16.0 is a float, as in Python and JSON."""
+    """Parse 500000, 500_000 or 5e5."""
     if len(text) <= LONGEST:
         if _INTEGER.fullmatch(text):
             return int(text)
-        power = "e" in text.lower() and _REAL.fullmatch(text)
-        if power and _float(name, text).is_integer():
+        if _REAL.fullmatch(text) and _float(name, text).is_integer():
             return int(float(text))
     raise ConfigError(name, text, "an integer, such as 500000, 500_000 or 5e5")
 

@@ -503,8 +503,7 @@ def test_the_module_is_the_command():
     ("kind", "text", "value"),
     [
         ("int", "500_000", 500_000), ("int", "5e5", 500_000), ("int", "500000", 500_000),
-        ("int", "-1", -1), ("int", "1.5e6", 1_500_000), ("number", "16.0", 16.0),
-        ("any", "16.0", 16.0), ("any", "1e3", 1000),
+        ("int", "-1", -1),
         ("float", "1e-3", 1e-3), ("number", "5", 5), ("number", "2.5", 2.5), ("any", "none", None),
         ("any", "True", True), ("any", "7", 7), ("any", "(1, 2)", (1, 2)), ("any", "word", "word"),
         ("str", "5", "5"),
