@@ -57,7 +57,7 @@ class Dense(nn.Module):
 
 
 FEW_INPUTS, FEW_OUTPUTS = 8, 2  # rows and columns of a kernel that a GPU multiplies by terms
-# of a batch: XLA's product of so few takes what is behind it in, but no slice of its inputs
+# of a batch: XLA fuses a product of so few with its consumers, not with slices of its inputs
 FEW_ROWS = 8
 
 

@@ -3,7 +3,7 @@
 Each step of a turn reads one array and writes one array: the state, the step's number and the row.
 The number comes from memory, so the code of a step does not say which one it is. Without it the
 steps of a turn are kernels that differ by an index, and the kernel that stores their rows computes
-all of them again (docs/decisions/gpu-programs.md, twelfth round).
+all of them again (docs/decisions/gpu-programs.md).
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ def scan(step: Callable, carry: Any, xs: Any, most: int, apart: Any = True) -> t
     step = jax.jit(step, inline=True)  # traced once for both
     jaxpr = step.trace(carry, tree.take(xs, 0)).jaxpr
     like, structure = jax.tree.flatten(jax.eval_shape(step, carry, tree.take(xs, 0)))
-    origins = _origins(jaxpr.jaxpr)
+    origins, state = _origins(jaxpr.jaxpr), len(jax.tree.leaves(carry))
     places = {origin: i for i, origin in reversed([*enumerate(origins)])}  # equal outputs once
-    once = sorted(places.values())
+    # but arrays of the state that a step sets alike may start apart
+    at = [i if i < state else places[origin] for i, origin in enumerate(origins)]
+    once = sorted(set(at))
     batch = jax.tree.leaves(carry)[0].shape[:1]
     number = jnp.zeros(batch, jnp.int32)
     pack, unpack = lowering.packing(([like[i] for i in once], number), lead=1)
@@ -50,13 +52,14 @@ def scan(step: Callable, carry: Any, xs: Any, most: int, apart: Any = True) -> t
     def restore(array):
         some, number = unpack((array, {}))
         found = dict(zip(once, some, strict=True))
-        return structure.unflatten([found[places[one]] for one in origins]), number
+        return structure.unflatten([found[i] for i in at]), number
 
     def equal(carry, xs):
         def turn(array, _):
             (carry, _), number = restore(array)
-            at = lambda x, here=_shared(number): jax.lax.dynamic_index_in_dim(x, here, 0, False)
-            array = packed(step(carry, jax.tree.map(at, xs)), number + 1)[0]
+            here = _shared(number)
+            of_step = lambda x: jax.lax.dynamic_index_in_dim(x, here, 0, keepdims=False)
+            array = packed(step(carry, jax.tree.map(of_step, xs)), number + 1)[0]
             array = jax.lax.optimization_barrier(array)
             return array, array
 
@@ -82,7 +85,7 @@ def _(size: int, batched: list[bool], number: jax.Array) -> tuple[jax.Array, boo
 
 
 def _origins(jaxpr: Any) -> list[Any]:
-    """Return what each output of a JAXPR is made by: the same for equal outputs."""
+    """Return an origin of each output of a JAXPR: equal outputs have equal origins."""
     names, made = {}, {}
     text = lambda x: (str(x.aval), str(x.val))  # of a literal, a scalar
     name = lambda x: text(x) if hasattr(x, "val") else names.get(id(x), id(x))

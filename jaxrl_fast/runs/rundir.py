@@ -109,7 +109,7 @@ class RunDir:
         best = int(np.argmax(np.nan_to_num(run.eval_return, nan=-np.inf)))
         agent = run.lanes.agent(best) if best in run.lanes.members else None
         if distributed.is_first():
-            if not (self.path / "config.json").exists():  # removed meanwhile: nothing reads the run
+            if not (self.path / "config.json").exists():  # a run is unreadable without it
                 with writing(self.path / "config.json"):
                     configs.write_json(self.path / "config.json", add_content(run.prepared).content)
             self.write_result(run)

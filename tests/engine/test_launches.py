@@ -503,7 +503,7 @@ def test_a_chunk_waits_once_a_log_row():
 def small_steps(entries: int = 3):
     """A step of every dtype that packs, with equal outputs and a key in its inputs."""
     carry = {
-        "a": jnp.ones((entries, 2)), "b": jnp.ones((entries, 2)),
+        "a": jnp.ones((entries, 2)), "b": jnp.full((entries, 2), 5.0),
         "n": jnp.arange(entries, dtype=jnp.int32), "seen": jnp.zeros(entries, bool),
     }  # fmt: skip
     xs = {"key": jax.random.split(KEY, 12), "x": jnp.arange(12.0)}
@@ -512,7 +512,8 @@ def small_steps(entries: int = 3):
         number = jnp.floor(8 * jax.random.uniform(x["key"], (entries,)))
         a, n = carry["a"] + number[:, None], carry["n"] + x["x"].astype(jnp.int32)
         new = {"a": a * 2, "b": a * 2, "n": n, "seen": carry["seen"] | (number > 4)}
-        return new, {"obs": carry["a"], "odd": n % 2 == 1, "n": n.astype(jnp.uint8), "to": a * 2}
+        return new, {"obs": carry["a"], "odd": n % 2 == 1, "n": n.astype(jnp.uint8), "to": a * 2,
+                     "b": carry["b"]}  # starts apart from `a`
 
     return step, carry, xs
 
@@ -534,12 +535,12 @@ def test_steps_of_equal_code_have_the_same_results(members, both_forms):
 
 
 def test_a_step_of_equal_code_reads_and_writes_one_array():
-    """Equal outputs are in it once."""
+    """A row that equals an array of the state is in it once."""
     step, carry, xs = small_steps()
     jaxpr = jax.make_jaxpr(lambda carry: equal_steps.scan(step, carry, xs, most=4))(carry).jaxpr
     loop = next(e for e in equations(jaxpr, "cuda") if e.primitive.name == "scan")
     shapes = [x.aval.shape for x in loop.outvars]
-    assert shapes == [(3, 2 + 1 + 1 + 2 + 1 + 1 + 1), (12, 3, 9)]
+    assert shapes == [(3, 2 + 2 + 1 + 1 + 2 + 1 + 1 + 2 + 1), (12, 3, 13)]
     assert carried(jaxpr, "cuda") == 1 and carried(jaxpr, "cpu") == 4
 
 
