@@ -41,8 +41,9 @@ def scan(step: Callable, carry: Any, xs: Any, most: int, apart: Any = True) -> t
     once = sorted(set(at))
     batch = jax.tree.leaves(carry)[0].shape[:1]
     number = jnp.zeros(batch, jnp.int32)
-    pack, unpack = lowering.packing(([like[i] for i in once], number), lead=1)
-    if jax.eval_shape(pack, ([like[i] for i in once], number))[1]:  # something stays apart
+    some = [like[i] for i in once], number
+    pack, unpack = lowering.packing(some, lead=1)
+    if jax.eval_shape(pack, some)[1]:  # something stays apart
         return plain(carry, xs)
 
     def packed(outputs, number):

@@ -2,8 +2,8 @@
 
 The rule. A property that many algorithms, environments, memories or documents share is one
 parametrized test. The default run, which README's command starts, holds a row for each code path of
-the package that the property touches; the other rows have the mark `matrix`. `.ci/run` runs one
-share of them, which the commit chooses: `--matrix-share K/N`. A whole test has the mark only with
+the package that the property touches; the other rows have the mark `matrix`. The commit chooses one
+share of these rows, which `.ci/run` runs: `--matrix-share K/N`. A whole test has the mark only with
 the name of the nearest default test, of the same property on a shorter path:
 `@pytest.mark.matrix("test_members_are_the_single_runs")`.
 """
