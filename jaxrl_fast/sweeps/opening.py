@@ -13,7 +13,7 @@ from jaxrl_fast import distributed
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.algorithms.build import import_named
 from jaxrl_fast.algorithms.presets import resolve_names
-from jaxrl_fast.engine.config import RunConfig, run_config
+from jaxrl_fast.engine.config import MOST_MEMBERS, RunConfig, run_config
 from jaxrl_fast.engine.iteration import check_types
 from jaxrl_fast.engine.keywords import SweepSettings
 from jaxrl_fast.engine.members import configure, spread_members
@@ -71,7 +71,13 @@ def open_sweep(
     if config.population is not None:
         raise ConfigError("population", config.population,
                           "None: grid and sample hold the settings that differ")
-    spread_members(env, config, len(configurations) * config.seeds)
+    members_in_all = len(configurations) * config.seeds
+    if members_in_all > MOST_MEMBERS:  # waves too: one table holds them all
+        raise ConfigError("seeds", config.seeds,
+                          f"at most {MOST_MEMBERS // len(configurations):,} with "
+                          f"{len(configurations):,} configurations: a sweep has at most "
+                          f"{MOST_MEMBERS:,} members")
+    spread_members(env, config, members_in_all)
     found = Sweep(algo, env, config, about, configurations, hooks)
     asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)),
              "wave": wave}

@@ -321,6 +321,17 @@ def test_a_resume_from_an_older_checkpoint_ends_with_code_0(made, tmp_path, run_
     assert code == 0 and "336 steps in " in out and "in its place" in err, (out, err)
 
 
+def test_a_resume_without_a_whole_checkpoint_says_what_the_best_one_is_good_for(
+    made, tmp_path, run_cli
+):
+    run = shutil.copytree(made / "run", tmp_path / "run")
+    for file in run.glob("checkpoints/last/*/meta/metadata"):
+        flip(file)
+    code, _, err = run_cli("train", "--resume", str(run))
+    assert code == 2
+    assert "'best' is whole: start_from (--start-from RUN) begins a new run" in err, err
+
+
 def test_checkpoints_without_checksums_load_silently(run):
     for file in run.rglob("checksums.json"):
         file.unlink()
