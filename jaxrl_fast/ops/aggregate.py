@@ -49,8 +49,6 @@ def span(values: Any) -> str:
 
 def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return mean, low and high of every row of [R, K], as `interval` does."""
-    from scipy.special import stdtrit  # scipy comes with jax
-
     has = np.isfinite(values)
     count = has.sum(axis=1)
     known, at_least = count > 0, np.maximum(count, 1)
@@ -59,8 +57,12 @@ def intervals(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     most = np.max(values, axis=1, where=has, initial=-np.inf)
     squares = np.where(has, values - mean[:, None], 0.0) ** 2
     freedom = np.maximum(count - 1, 1)
-    half = stdtrit(freedom, 0.975) * np.sqrt(squares.sum(axis=1) / freedom / at_least)
-    half = np.where(count >= SURE, half, np.where(count > 1, np.inf, np.nan))
+    half = np.where(count > 1, np.inf, np.nan)
+    if (sure := count >= SURE).any():
+        from scipy.special import stdtrit  # comes with jax; its import takes 0.3 s
+
+        error = np.sqrt(squares.sum(axis=1) / freedom / at_least)
+        half = np.where(sure, stdtrit(freedom, 0.975) * error, half)
     return mean, np.maximum(mean - half, least), np.minimum(mean + half, most)
 
 
