@@ -143,7 +143,7 @@ def test_python_blocks_run(document: str, place: Path):
 
 @pytest.mark.parametrize("document", family(
     [name for name in REST if "algorithms/" in name],
-    ["docs/algorithms/rainbow.md", "docs/algorithms/sac.md", "docs/algorithms/es.md"]))
+    ["docs/algorithms/sac.md", "docs/algorithms/es.md"]))
 def test_python_blocks_of_the_rest_are_whole_runs(document: str, monkeypatch):
     """Prepared and not trained: the settings exist and fit each other, the environment and the
     sizes."""

@@ -435,7 +435,7 @@ def test_ctrl_c_saves_and_prints_how_to_resume(run_cli, tmp_path):
     try:
         code, _, err = run_cli(
             "train", "ppo", "CartPole-v1", "--total-steps", "5e7", *TINY, "--out", str(run),
-            "--no-tensorboard", "--log-every", "2048", "--chunk-seconds", "0.2",
+            "--no-tensorboard", "--log-every", "128", "--chunk-seconds", "0.2",
         )  # fmt: skip
     finally:
         ended.set()

@@ -57,8 +57,15 @@ def planned(shape):
     return jax.jit(lambda key, blocks: tree.take(memory.plan(key, 1, blocks, clock), 0))
 
 
+_begun = {}  # stores by memory and block: a program each
+
+
 def begun(memory, block):
-    return jax.jit(lambda: memory.init(jax.eval_shape(block)))()
+    shapes = jax.eval_shape(block)
+    kind = memory, str(shapes)
+    if kind not in _begun:
+        _begun[kind] = jax.jit(lambda: memory.init(shapes))()
+    return _begun[kind]
 
 
 def filled(shape, blocks, ends):
