@@ -79,7 +79,9 @@ def _starts(files: dict[str, Any], per_game: int) -> list[snapshot.Start]:
     found = []
     for name, path in files.items():
         ale, image = open_ale(path, 1), path.read_bytes()
-        found += [atari.start(ale, image, name, 5) for _ in range(per_game)]
+        starts = [atari.start(ale, image, name, 5) for _ in range(per_game)]
+        # one image a game, as `check_atari` has it: its program has this size
+        found += [start._replace(rom=starts[0].rom) for start in starts]
     return found
 
 
@@ -184,6 +186,7 @@ def test_a_frame_holds_the_kernel_where_it_runs(monkeypatch, runs):
     inputs = state.Inputs(*[number[None]] * len(state.Inputs._fields))
     traced = jax.make_jaxpr(fresh)(m, inputs, rom)
     assert ("pallas_call" in str(traced), "platform_index" in str(traced)) == (runs, runs)
-    with lowering.known("cpu"):
-        alone = lambda *args: machine.by_platform.__wrapped__(*args)
-        assert "pallas_call" not in str(jax.make_jaxpr(alone)(m, inputs, rom))
+    if runs:  # else there is none on any platform
+        with lowering.known("cpu"):
+            alone = lambda *args: machine.by_platform.__wrapped__(*args)
+            assert "pallas_call" not in str(jax.make_jaxpr(alone)(m, inputs, rom))

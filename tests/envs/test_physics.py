@@ -47,6 +47,7 @@ def steps_of(env, key, actions, t):
 
 def play(env, actions, key=0, t=0):
     """(state after every step, its observation, Outcome), each [T], and the first observation."""
+    actions = jnp.asarray(actions, jnp.float32)
     return jax.tree.map(np.asarray, steps_of(env, jax.random.key(key), actions, jnp.int32(t)))
 
 
