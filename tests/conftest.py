@@ -74,6 +74,9 @@ if folder := runtime.enable_compile_cache():
     jax.config.update("jax_persistent_cache_min_compile_time_secs", float(KEPT))
     os.environ |= {"JAX_COMPILATION_CACHE_DIR": folder,
                    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}  # fmt: skip
+# Files that take long for their size. Atari's two share a program: not at once.
+LONG = ("test_notebooks.py", "test_check_atari.py", "test_processes.py", "test_mesh.py",
+        "test_conformance.py", "test_check_memory.py", "test_atari_kernel.py", "test_tune_speed.py")
 # tracing makes many objects: looking for cycles took an eighth of the time
 gc.set_threshold(50_000, 20, 10)
 # started before a test asks for several seeds, so that this process keeps the devices that it has
@@ -86,14 +89,14 @@ def pytest_addoption(parser):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Long files first, so that the workers end together: notebooks, then by the size of the
-    file."""
+    """Long files first, so that the workers end together: `LONG`, then by the size of the file."""
     matrix.drop_marks(items, matrix.other_marks(config))
     config.collected_items = items.copy()  # before the marks select some: see test_matrix.py
     if other := matrix.keep_share(items, *config.getoption("--matrix-share")):
         config.hook.pytest_deselected(items=other)
     size = {path: path.stat().st_size for path in {item.path for item in items}}
-    items.sort(key=lambda item: (item.path.name != "test_notebooks.py", -size[item.path]))
+    place = {name: i for i, name in enumerate(LONG)}
+    items.sort(key=lambda item: (place.get(item.path.name, len(LONG)), -size[item.path]))
 
 
 def pytest_collection_finish():

@@ -48,11 +48,12 @@ def test_a_run_tells_its_device_and_an_idle_card(run_cli, tmp_path, monkeypatch)
     train._warn_of_idle_card.cache_clear()
     monkeypatch.setattr(train.runtime, "idle_card",
                         lambda platform, chosen: f"a card beside the {platform}")
-    line = (
-        "train ppo CartPole-v1 --total-steps 128 --algo.num-envs 4 --algo.num-steps 8 "
-        "--algo.hidden 8 --eval-every 0"
+    line = (  # in the programs of `tools.train("ppo")`
+        "train ppo CartPole-v1 --total-steps 128 --no-preset --algo.num-envs 4 --algo.num-steps 8 "
+        "--algo.num-epochs 2 --algo.num-minibatches 2 --algo.hidden 8 --log-every 64 "
+        "--algo.normalize-observations --env.max-steps-in-episode 30 --eval-every 0"
     )
-    code, out, err = run_cli(*line.split(), "--eval-episodes", "2", "--no-pictures", "--out",
+    code, out, err = run_cli(*line.split(), "--eval-episodes", "4", "--no-pictures", "--out",
                              str(tmp_path / "run"))
     train._warn_of_idle_card.cache_clear()
     assert code == 0, err

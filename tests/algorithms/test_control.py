@@ -350,7 +350,7 @@ def test_updates_equal_the_formulas(name, updates, clock, rng):
 ODD = Box((-0.1, 0.3, 2.0, -7.0), (0.3, 0.7, 5.5, -1e-3), (2, 2))
 
 
-@pytest.mark.parametrize("space", [SPEC.action, ODD, Box(-0.1, 0.3, ())],
+@pytest.mark.parametrize("space", family([SPEC.action, ODD, Box(-0.1, 0.3, ())], 2),
                          ids=["vector", "matrix", "scalar"])
 def test_actions_go_to_the_environments_bounds_and_back(space, rng):
     algo = jf.SAC().bind(dataclasses.replace(SPEC, action=space))

@@ -103,7 +103,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", family(CASES, ["V2-t", "short", "es"]))
+@pytest.mark.parametrize("case", family(CASES, ["V2-t", "es"]))
 def test_one_iteration_against_numpy(case):
     cls, settings, formula = CASES[case]
     env = Line()

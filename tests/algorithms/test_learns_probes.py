@@ -221,7 +221,7 @@ class Flatten(nn.Module):
     ("cls", "settings"),
     family([(cls, {}) for cls in (jf.PPO, jf.DQN, jf.IQN, jf.PQN, jf.IMPALA)] + [
         (cls, {"noisy": True}) for cls in (jf.DQN, jf.PQN)],
-           lambda cls, settings: cls is (jf.DQN if settings else jf.PPO)),
+           lambda cls, settings: cls is jf.PPO),
 )
 def test_a_users_network_sees_one_batch_axis(cls, settings):
     common = {jf.PPO: PPO, jf.PQN: PQN, jf.IMPALA: IMPALA}.get(cls, DQN)

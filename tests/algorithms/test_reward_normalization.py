@@ -80,7 +80,7 @@ def test_without_reward_normalization_the_agent_has_no_statistics(algo):
     assert agent.rewards == () and algo.bind(CARTPOLE).observe(agent, None) is agent
 
 
-@pytest.mark.parametrize("algo", family(ON_POLICY, lambda algo: algo.name in ("ppo", "pqn")),
+@pytest.mark.parametrize("algo", family(ON_POLICY, lambda algo: algo.name == "ppo"),
                          ids=lambda x: x.name)
 def test_the_learner_gets_the_divided_reward(algo, compiled):
     """The rows of a rollout are those of one whose rewards came divided."""

@@ -724,10 +724,7 @@ TABLE = [
 def made(tmp_path_factory) -> Path:
     """One real run."""
     base = tmp_path_factory.mktemp("made")
-    jf.train(
-        jf.PPO(num_envs=4, num_steps=16, hidden=(8,)), jf.make("CartPole-v1"), 512,
-        out=base / "run", eval_episodes=4, log_every=64, tensorboard=False, pictures=False,
-    )  # fmt: skip
+    tools.train("ppo", base / "run", total_steps=512)
     return base / "run"
 
 

@@ -91,8 +91,9 @@ for case in sys.argv[2:]:
 
 @pytest.mark.parametrize(
     "cases",
-    family([pytest.param(("both",)), pytest.param(("prioritized", "physics")),
-            pytest.param(("ppo", "anew", "dqn", "sac"), marks=pytest.mark.slow)], 1),
+    family([pytest.param(("ppo",)), pytest.param(("both",)),
+            pytest.param(("prioritized", "physics")),
+            pytest.param(("anew", "dqn", "sac"), marks=pytest.mark.slow)], 1),
     ids="-".join,
 )
 def test_devices_along_the_environments(cases, tmp_path):

@@ -114,7 +114,7 @@ def test_a_state_that_is_not_donated_is_there_twice():
     assert found.plan.need - donated.plan.need == tree.nbytes(state)
 
 
-@pytest.mark.parametrize("name", family(ALGORITHMS, ["ppo", "dqn", "prioritized"]))
+@pytest.mark.parametrize("name", family(ALGORITHMS, ["ppo", "prioritized"]))
 def test_the_forecast_equals_the_device_memory(name):
     found = prepared(name)
     plan, made = found.plan, programs.Programs(found)
@@ -168,7 +168,7 @@ ADVICE = re.compile(r"(\w+) = (\d+)")
     family([("dqn", 3, "map", 0.5, {"buffer_size", "seeds"}),
      ("prioritized", 1, "map", 0.3, {"buffer_size"}),
      ("ppo", 4, "vmap", 0.6, {"seeds", "num_envs"}), ("ppo", 4, "map", 0.7, {"num_envs"}),
-     ("batches", 1, "map", 0.7, {"batch_size"})], ["dqn", "ppo"]),
+     ("batches", 1, "map", 0.7, {"batch_size"})], ["dqn"]),
 )  # fmt: skip
 def test_the_suggested_setting_fits(name, seeds, mode, part, expected, device_memory):
     # larger than what a smaller buffer would hold
@@ -208,7 +208,7 @@ def test_a_run_that_cannot_fit_leaves_nothing_behind(device_memory, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+@pytest.mark.parametrize("platform", family(["gpu", "cpu"], 1))
 def test_a_plan_in_a_pickle_or_copy_says_the_same(platform, device_memory):
     """Its devices may not exist where it is read; the remedies keep their memory."""
     whole = planned("dqn", 3)
@@ -253,7 +253,7 @@ def test_host_devices_share_one_memory():
     assert not tight.fits and dataclasses.replace(total("gpu", 2), have=tight.have).fits
 
 
-@pytest.mark.parametrize("prioritized", family([True, False], 1))
+@pytest.mark.parametrize("prioritized", family([False, True], 1))
 def test_a_frame_is_kept_once(prioritized):
     """A transition of stacked frames costs one frame and a few bytes: a million of them 7 GB, and
     nothing is allocated."""

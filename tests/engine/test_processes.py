@@ -13,6 +13,7 @@ import time
 import pytest
 
 from helpers import runs as tools
+from helpers.matrix import family
 from jaxrl_fast import distributed
 
 CLI = "import sys; from jaxrl_fast.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -34,6 +35,10 @@ RATES = {"algo.learning_rate": [1e-3, 3e-3, 1e-2, 3e-2]}
 
 def members():
     found = tools.train("ppo", f"{out}/members", seeds=3, total_steps=320)
+    assert {len(x.sharding.device_set) for x in jax.tree.leaves(found.state)} == {2}
+
+def searched():
+    found = tools.train("es", f"{out}/searched", seeds=3, total_steps=320)
     assert {len(x.sharding.device_set) for x in jax.tree.leaves(found.state)} == {2}
 
 def divided():
@@ -113,9 +118,8 @@ def joined(tmp_path_factory):
     return get
 
 
-@pytest.mark.parametrize(
-    "cases", ["members", pytest.param("divided pbt halved swept", marks=pytest.mark.slow)]
-)  # fmt: skip
+@pytest.mark.parametrize("cases", family(
+    ["searched", "members", pytest.param("divided pbt halved swept", marks=pytest.mark.slow)], 1))
 def test_two_processes_equal_one_with_two_devices(cases, joined, tmp_path):
     """Members, padding, a member divided over processes, both selections and a sweep: logs, results
     and files."""
@@ -179,7 +183,7 @@ def test_the_death_of_one_ends_the_other(tmp_path):
 
 def test_processes_that_differ_are_refused_by_all(joined):
     """By the command line; the processes of the test before."""
-    out, found = joined("members")
+    out, found = joined("searched")
     for code, _, error in found:
         assert (
             code == 0 and "learning_rate: 0.002 and 0.001 in process 1 and process 0'" in error

@@ -18,6 +18,7 @@ import pytest
 from jax import export
 
 import jaxrl_fast as jf
+from helpers import fresh
 from helpers import runs as tools
 from helpers.matrix import family
 from jaxrl_fast import runtime
@@ -351,5 +352,4 @@ assert not changed, changed
 
 
 def test_make_train_changes_no_setting_of_jax():
-    done = tools.python(SETTINGS, timeout=60)
-    assert done.returncode == 0, done.stderr
+    fresh.check(SETTINGS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
-from helpers import runs
+from helpers import fresh, runs
 from helpers.matrix import family
 from jaxrl_fast.algorithms.presets import find_preset
 from jaxrl_fast.engine.backend import backend_of
@@ -247,8 +247,7 @@ from jaxrl_fast import runtime
 env = jf.make("atari:Pong", noop_max=1)
 assert env.console.first.shape == (2, 84, 84, 1) and not runtime.backend_started()
 """
-    ended = runs.python(code)
-    assert ended.returncode == 0, ended.stderr
+    fresh.check(code)
 
 
 @pytest.mark.parametrize("use", [

@@ -3,8 +3,6 @@ instances, classes, thunks."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -17,6 +15,7 @@ from gymnax import registration
 from gymnax.environments import spaces
 
 import jaxrl_fast as jf
+from helpers import fresh
 from jaxrl_fast.actors import play
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.envs import own, registry
@@ -342,4 +341,4 @@ def test_names_of_objects_import_nothing():
         "except ValueError as error: print(error)\n"
         "assert not {'antigravity', 'gymnax', 'gymnasium'} & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    fresh.check(code)

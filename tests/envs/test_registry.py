@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
-import subprocess
-import sys
 
 import jax
 import pytest
 
+from helpers import fresh
 from helpers.matrix import family
 from jaxrl_fast import tree
 from jaxrl_fast.envs import registry
@@ -228,7 +227,7 @@ def test_native_environments_import_nothing_heavy():
         "set(sys.modules);"
         "assert not bad, bad"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    fresh.check(code)
 
 
 def test_importing_gymnax_leaves_plotting_alone():
@@ -240,7 +239,7 @@ def test_importing_gymnax_leaves_plotting_alone():
         "pong.colors.ListedColormap;"
         "assert type(sys.modules['matplotlib']).__name__ == 'module'"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    fresh.check(code)
 
 
 def test_user_environment_is_an_env():

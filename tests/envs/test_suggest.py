@@ -3,13 +3,11 @@ it."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import gymnasium
 import pytest
 
 import jaxrl_fast as jf
+from helpers import fresh
 from jaxrl_fast.envs import suggest
 from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.errors import ConfigError
@@ -98,4 +96,4 @@ def test_a_guess_imports_nothing():
         "assert not {'gymnax', 'gymnasium', 'brax', 'ale_py', 'mujoco_playground'} & "
         "set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    fresh.check(code)

@@ -96,6 +96,7 @@ def test_sticky_actions_end_with_the_episode():
     np.testing.assert_array_equal(out.next_obs[:, 0, 1], [1, 1, 3, 3, 0, 0])
 
 
+@pytest.mark.matrix("test_sticky_actions_repeat_the_last_action_played")
 def test_sticky_actions_with_box_actions():
     env = registry.make("Pendulum-v1", sticky_actions=0.3)
     check_env(env, num_envs=4)
@@ -189,6 +190,7 @@ def test_lasting_state_outlives_episodes_in_every_wrapper(make):
     assert report.longest == 2
 
 
+@pytest.mark.matrix("test_lasting_state_outlives_episodes_in_every_wrapper")
 def test_lasting_state_outlives_fresh_rollouts_and_manual_resets():
     env = registry.make("CartPole-v1", max_steps_in_episode=5)
     algo = jf.OpenES(directions=2, num_steps=16, hidden=(2,)).bind(env.spec)

@@ -1,14 +1,13 @@
 """Intervals against tables, the curves that are drawn, and the trained agent as a GIF."""
 
 import itertools
-import subprocess
-import sys
 
 import jax
 import numpy as np
 import pytest
 from PIL import Image
 
+from helpers import fresh
 from helpers.matrix import family
 from jaxrl_fast.algorithms.ppo import PPO
 from jaxrl_fast.cli.ladder import command as cli_ladder
@@ -290,7 +289,7 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
         "plots.learning_curve({'a': rows}, sys.argv[1], 'r'); assert 'matplotlib.pyplot' not in "
         "sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "curve.png"], check=True, timeout=60)
+    fresh.check(code, tmp_path / "curve.png")
     assert (tmp_path / "curve.png").stat().st_size > 5000
 
 

@@ -57,8 +57,15 @@ def planned(shape):
     return jax.jit(lambda key, blocks: tree.take(memory.plan(key, 1, blocks, clock), 0))
 
 
+_begun = {}  # stores by memory and block: a program each
+
+
 def begun(memory, block):
-    return jax.jit(lambda: memory.init(jax.eval_shape(block)))()
+    shapes = jax.eval_shape(block)
+    kind = memory, str(shapes)
+    if kind not in _begun:
+        _begun[kind] = jax.jit(lambda: memory.init(shapes))()
+    return _begun[kind]
 
 
 def filled(shape, blocks, ends):
@@ -133,7 +140,8 @@ def test_sampled_windows_equal_the_definition(shape, seed, blocks):
         np.testing.assert_array_equal(window.obs[b], stack[::-1])
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (2, 2, 3)])
+@pytest.mark.parametrize("shape", family(
+    map(pytest.param, [(2, 2, 3), (2, 3, 1), (1, 1, 1)]), 2))
 @settings(max_examples=5, deadline=None)
 @given(st.integers(0, 2**31))
 def test_leaves_equal_a_dictionary(shape, seed):
@@ -213,7 +221,8 @@ def test_zero_errors_are_drawn_in_proportion_in_a_large_memory():
     np.testing.assert_allclose(chance.mean(), 1e-6**0.6 / ends[-1], rtol=0.1)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 1), (4, 2, 2)])
+@pytest.mark.parametrize("shape", family(
+    map(pytest.param, [(4, 2, 2), (1, 1, 1), (2, 3, 1)]), 1))
 def test_first_priorities_come_from_the_actor(shape, rng):
     """Each new window gets (|R + gamma^m best(boot) - taken| + eps)^alpha from its own rows; the
     others keep theirs."""

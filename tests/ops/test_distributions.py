@@ -217,7 +217,7 @@ def test_tanh_normal_is_finite_at_saturation(far):
 
 @pytest.mark.parametrize("n", family(
     [2, distributions.FEW_ACTIONS, distributions.FEW_ACTIONS + 1],
-    lambda n: n != distributions.FEW_ACTIONS))
+    lambda n: n == 2))
 @pytest.mark.usefixtures("every_platform")
 def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
     """Terms up to FEW_ACTIONS: values, gradients, ties, and the mark of a NaN."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +12,8 @@ import optax
 import pytest
 
 import jaxrl_fast as jf
+from helpers import fresh
+from helpers.matrix import family
 from jaxrl_fast.algorithms import ALGORITHMS, algorithm_class
 from jaxrl_fast.envs.native.cartpole import CartPole
 from jaxrl_fast.ops import optim
@@ -166,7 +166,7 @@ jf.PPO(learning_rate=optax.warmup_cosine_decay_schedule(0.0, 1e-3, 10, 100),
        optimizer=functools.partial(optax.adamw, b1=0.8))
 assert not runtime.backend_started()
 """
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    fresh.check(code)
 
 
 def test_a_rate_below_zero_is_zero():
@@ -253,9 +253,10 @@ APART = optim.View(lambda p: p | {"torso": optim.split(p["torso"], 2)},
 
 @pytest.mark.parametrize(
     "optimizer",
-    ["adamw(weight_decay=0.1)", "lion", "lamb(weight_decay=0.1)", "lars",
-     "adafactor(min_dim_size_to_factor=2)", "muon",
-     "novograd", settings.Partial(optax.adamw, (("mask", decay_of_matrices),))],
+    family(["adamw(weight_decay=0.1)", "lion", "lamb(weight_decay=0.1)", "lars",
+            "adafactor(min_dim_size_to_factor=2)", "muon", "novograd",
+            settings.Partial(optax.adamw, (("mask", decay_of_matrices),))],
+           lambda x: not isinstance(x, str) or x.startswith(("adamw", "adafactor", "muon"))),
     ids=shown,
 )  # fmt: skip
 def test_a_step_is_optaxs_on_each_layer(optimizer):

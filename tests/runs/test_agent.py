@@ -3,10 +3,7 @@ process."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from typing import Any
 
 import gymnasium
@@ -20,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxrl_fast as jf
+from helpers import fresh
 from helpers.matrix import family
 from jaxrl_fast import spaces
 from jaxrl_fast.engine.config import RunConfig
@@ -334,9 +332,7 @@ def test_an_agent_goes_to_another_process(stacked, tmp_path):
     exported = jax.export.export(jax.jit(stacked.act))(sizes).serialize()
     file = tmp_path / "agent.pickle"
     file.write_bytes(pickle.dumps((stacked, exported, STACKS[0], stacked.act(STACKS[0]))))
-    done = subprocess.run([sys.executable, "-c", ELSEWHERE, file], capture_output=True, text=True,
-                          timeout=120, env=os.environ)
-    assert done.returncode == 0, done.stderr
+    fresh.check(ELSEWHERE, file)
     with pytest.raises(jf.ConfigError, match="mode must be .*got 'sample'"):
         jax.export.export(jax.jit(lambda obs: stacked.act(obs, "sample", jax.random.key(0))))(sizes)
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers import runs as tools
 from helpers.matrix import family
 from helpers.runs import evaluations
 from jaxrl_fast.cli import command as cli
@@ -43,15 +44,9 @@ class Reached(Exception):
 def made(tmp_path_factory) -> Path:
     """A run with two checkpoints of each kind, and another beside it."""
     base = tmp_path_factory.mktemp("damage")
-    algo = jf.DQN(num_envs=4, num_steps=2, hidden=(8,), buffer_size=64, learning_starts=16,
-                  batch_size=8)
-    settings = dict(
-        eval_episodes=2, log_every=64, eval_every=64, checkpoint_minutes=1e-9, chunk_seconds=1e-9,
-        tensorboard=False, pictures=False,
-    )
+    settings = dict(eval_every=64, checkpoint_minutes=1e-9, chunk_seconds=1e-9)
     with evaluations(lambda rows: [rows]):  # better each time
-        jf.train(algo, jf.make("CartPole-v1", max_steps_in_episode=20), 256, out=base / "run",
-                 **settings)
+        tools.train("dqn", base / "run", total_steps=256, **settings)
     shutil.copytree(base / "run", base / "other")
     for which in ("last", "best"):
         assert len(Checkpoints(base / "run" / "checkpoints", read_only=True).numbers(which)) == 2
@@ -318,7 +313,7 @@ def test_a_resume_from_an_older_checkpoint_ends_with_code_0(made, tmp_path, run_
     flip(newest(run, "last") / "meta" / "metadata")
     code, out, err = run_cli("train", "--resume", str(run), "--total-steps", "320", "--horizon",
                              "320")
-    assert code == 0 and "336 steps in " in out and "in its place" in err, (out, err)
+    assert code == 0 and "320 steps in " in out and "in its place" in err, (out, err)
 
 
 def test_a_resume_without_a_whole_checkpoint_says_what_the_best_one_is_good_for(
@@ -502,7 +497,7 @@ def test_a_sweep_that_contradicts_its_parts_is_named(name, value, run):
 
 @pytest.mark.parametrize(("changes", "says"), [
     ({"total_steps": 51_200, "horizon": 51_200, "log_every": None},
-     r"its checkpoint is at 272 steps, and its settings \(.*\) put it at \d,\d+"),
+     r"its checkpoint is at 256 steps, and its settings \(.*\) put it at \d,\d+"),
     ({"seeds": 2}, "seeds is 2 there and was 1 in training"),
 ], ids=["rows", "seeds"])  # fmt: skip
 def test_a_resume_refuses_edited_settings_that_contradict_the_checkpoint(run, changes, says):
@@ -531,7 +526,7 @@ def test_an_array_that_contradicts_the_settings_is_named(run, changes, says):
 
 
 def test_an_end_before_the_checkpoint_is_refused_as_total_steps(run):
-    with pytest.raises(jf.ConfigError, match="total_steps must be at least the 272 steps"):
+    with pytest.raises(jf.ConfigError, match="total_steps must be at least the 256 steps"):
         jf.resume(run, total_steps=32, horizon=32)
 
 

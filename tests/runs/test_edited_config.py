@@ -130,7 +130,7 @@ def test_many_edits_are_counted(trained, tmp_path):
     (["run"], {"total_steps": tools.TOTAL, "batching": "map", "unroll": 2, "tuned": False}),
     (["environment", "settings"], {"gravity": 9.8, "stack": 1}),  # the defaults
     (["algorithm", "settings"], {"discount": 0.99}),
-], 2))  # fmt: skip
+], 1))  # fmt: skip
 def test_settings_of_speed_and_logs_may_be_edited(sections, changes, trained, tmp_path):
     run = trained(tmp_path / "run")
     edit(run, *sections, **changes)

@@ -185,7 +185,7 @@ def test_onnx_takes_every_algorithm(name, tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     path = tmp_path_factory.mktemp("export") / "run"
-    tools.train("ppo", path, seeds=2, batching="vmap")
+    tools.train("ppo", path, seeds=2)
     return path
 
 

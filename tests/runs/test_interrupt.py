@@ -29,10 +29,11 @@ from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 
 loop = importlib.import_module("jaxrl_fast.runs.loop")
 
-ARGUMENTS = [
-    "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "1024", "--eval-every",
-    "0", "--chunk-seconds", "0.1", "--no-tensorboard", "--algo.num-envs", "4", "--algo.num-steps",
-    "32", "--algo.hidden", "8", "--algo.num-epochs", "1", "--eval-episodes", "4",
+ARGUMENTS = [  # in the programs of `tools.train("ppo")`
+    "train", "ppo", "CartPole-v1", "--total-steps", "5e7", "--log-every", "64", "--eval-every",
+    "0", "--chunk-seconds", "0.01", "--no-tensorboard", "--no-preset", "--algo.num-envs", "4",
+    "--algo.num-steps", "8", "--algo.hidden", "8", "--algo.num-epochs", "2",
+    "--algo.num-minibatches", "2", "--algo.normalize-observations", "--eval-episodes", "4",
     "--env.max-steps-in-episode", "30",
 ]  # fmt: skip
 

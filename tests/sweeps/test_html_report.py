@@ -31,7 +31,7 @@ from jaxrl_fast.sweeps.report import report
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "run"
-    tools.train("ppo", path, seeds=2, batching="vmap", hooks=[lambda run, rows: {"mine": 1}])
+    tools.train("ppo", path, seeds=2, hooks=[lambda run, rows: {"mine": 1}])
     frames = [np.full((6, 8, 3), 20 * i, np.uint8) for i in range(9)]
     for name in ("videos/000000000320.gif", "rollout.gif"):
         pictures.rollout_gif(frames, path / name)
@@ -159,13 +159,14 @@ def test_the_page_of_seeds_in_turn_shows_the_one_in_training(tmp_path):
 
 
 def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
-    grid = {"algo.learning_rate": [1e-3, 1e-2]}
+    # six members: in the programs of test_sweep.py
+    grid = {"algo.learning_rate": [1e-3, 2e-3, 1e-2]}
     settings = tools.RUN | {"total_steps": 320, "pictures": True}
     found = jf.sweep(tools.algorithm("ppo"), tools.environment(), grid=grid, seeds=2,
                      out=tmp_path / "sweep", **settings)
     page = report(tmp_path / "sweep")
     seen = texts(page)
-    assert "2 configurations with 2 seeds each" in seen and "best IQM" in seen
+    assert "3 configurations with 2 seeds each" in seen and "best IQM" in seen
     assert page.index("Ranking") < page.index("Curves of the best") < page.index("Responses")
     assert "data:image/png;base64," in page and "response of algo.learning_rate" in seen
     assert (

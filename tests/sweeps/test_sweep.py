@@ -26,6 +26,7 @@ from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
 from jaxrl_fast.engine.programs import Programs
 from jaxrl_fast.errors import ConfigError, MissingExtraError
+from jaxrl_fast.logs import plots
 from jaxrl_fast.memory import save_memory
 from jaxrl_fast.runs.rundir import RunDir
 from jaxrl_fast.sweeps import configurations, folder, opening
@@ -213,7 +214,8 @@ def test_members_are_the_single_runs_in_the_code_that_users_run(tmp_path, as_use
                       single.agent().state)
 
 
-def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept):
+def test_a_finished_sweep_is_not_repeated_and_another_is_refused(swept, monkeypatch):
+    monkeypatch.setattr(plots, "save", lambda figure, path: path)  # pictures are drawn again
     same = dict(grid={"algo.learning_rate": RATES, "algo.num_epochs": [2, 1]}, seeds=2,
                 pictures=True)
     np.testing.assert_array_equal(sweep(swept.path, hooks=[never], **same).final, swept.final)

@@ -31,7 +31,7 @@ def _programs(folder: Path, **images: bytes) -> dict[str, Path]:
     return files
 
 
-@pytest.mark.parametrize("frames", family([8, 60], 1))
+@pytest.mark.parametrize("frames", family([6, 60], 1))
 def test_six_games_equal_ale_on_every_frame(frames):
     seen = []
     report = check_atari(GAMES, SEEDS, frames,
