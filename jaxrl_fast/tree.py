@@ -171,8 +171,9 @@ def all_finite(tree: Any, join: bool = True) -> jax.Array:
     # one check to compile for all of them; without the barrier XLA takes them apart again
     if small:
         parts.append(jax.lax.optimization_barrier(jnp.concatenate(small)))
-    flags = [jnp.all(jnp.isfinite(x)) for x in parts]
-    return functools.reduce(jnp.logical_and, flags, jnp.bool_(True))
+    # x * 0 is NaN unless x is finite; XLA compiles a sum for a CPU faster than a conjunction
+    zeros = [jnp.sum(x * jnp.zeros((), x.dtype)).astype(jnp.float32) for x in parts]
+    return functools.reduce(jnp.add, zeros, jnp.float32(0)) == 0
 
 
 def summary(value: Any) -> str:

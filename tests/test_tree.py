@@ -55,6 +55,9 @@ def test_all_finite_and_nbytes():
         tree.all_finite({"n": jnp.array([1])}))
     for bad in (jnp.nan, jnp.inf):
         assert not bool(tree.all_finite(good | {"b": jnp.array([0.0, bad])}))
+        assert not bool(jax.jit(tree.all_finite)(good | {"h": jnp.full(2**15, bad, jnp.bfloat16)}))
+    largest = jnp.full(2**15, jnp.finfo(jnp.float32).max)
+    assert bool(jax.jit(tree.all_finite)(good | {"b": largest, "c": -largest[:3]}))
     assert tree.nbytes(good) == 12 + 4 + 4
     assert tree.nbytes(jax.eval_shape(lambda: good)) == 20
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -11,38 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl_fast import tree
+from jaxrl_fast.algorithms.common.learning import LogRows
 from jaxrl_fast.engine import iteration
 from jaxrl_fast.engine.grid import ROWS
 from jaxrl_fast.engine.iteration import Run
 from jaxrl_fast.types import Mean, RunState
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"],
-                   meta_fields=["structure"])
-@dataclasses.dataclass(frozen=True)
-class LogRows:
-    """Metrics of log rows as one array: each array that a program writes is a kernel to compile."""
-
-    sums: Any  # float32 [..., rows, n]
-    structure: Any  # of {name: Mean}, whose n leaves these are
-
-    def by_name(self) -> dict[str, Mean]:
-        """Return {name: Mean [..., rows]}."""
-        return jax.tree.unflatten(self.structure,
-                                  [self.sums[..., i] for i in range(self.structure.num_leaves)])
-
-
 def chunk(run: Run, state: RunState, t0: jax.Array, rows: jax.Array,
           row: int) -> tuple[RunState, LogRows, jax.Array]:
     """Run `rows` (at most ROWS) log rows of `row` iterations -> (state, metrics [ROWS], finite)."""
-    first = lambda state: iteration.iterations(run, state, t0, row, True)[1]
-    structure = jax.tree.structure(jax.eval_shape(first, state))
+    first = lambda state: iteration.log_row(run, state, t0, row, True)[1]
+    structure = jax.eval_shape(first, state).structure
 
     def body(i, carry):
         state, buffer = carry
-        state, metrics = iteration.iterations(run, state, t0 + i * row, row, True)
-        found = jnp.stack(jax.tree.leaves(metrics))
-        return state, jax.lax.dynamic_update_index_in_dim(buffer, found, i, 0)
+        state, found = iteration.log_row(run, state, t0 + i * row, row, True)
+        return state, jax.lax.dynamic_update_index_in_dim(buffer, found.sums, i, 0)
 
     buffer = jnp.zeros((ROWS, structure.num_leaves), jnp.float32)
     state, buffer = jax.lax.fori_loop(0, rows, body, (state, buffer))

@@ -16,7 +16,14 @@ import numpy as np
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, prepare, scan_sum
+from jaxrl_fast.algorithms.common.learning import (
+    Iteration,
+    LogRows,
+    Metrics,
+    prepare,
+    scan_sum,
+    scan_vector,
+)
 from jaxrl_fast.engine import rollout
 from jaxrl_fast.engine.backend import backend_of
 from jaxrl_fast.engine.config import RunConfig
@@ -184,10 +191,17 @@ def drawn_together(run: Run, count: int, learn: bool = True) -> int:
     return few if few >= DRAW_AHEAD_ITERATIONS // 2 else max(divisors, default=1)
 
 
-@functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
 def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
                learn: bool) -> tuple[RunState, Metrics]:
-    """Run `count` (static) iterations from t0 -> (state, summed metrics): a log row."""
+    """Run `count` (static) iterations from t0 -> (state, {name: summed metric}): a log row."""
+    state, row = log_row(run, state, t0, count, learn)
+    return state, row.by_name()
+
+
+@functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
+def log_row(run: Run, state: RunState, t0: jax.Array, count: int,
+            learn: bool) -> tuple[RunState, LogRows]:
+    """Run `iterations` -> (state, summed metrics as one vector)."""
     block = drawn_together(run, count, learn)
     # members divided over devices: what lies there must not be packed with the agent
     divided = run.groups > 1
@@ -208,7 +222,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
         return iteration(run, state, draw(run, state.key, t), t, learn)
 
     starts = t0 + jnp.arange(0, count, block, dtype=jnp.int32)
-    return scan_sum(several if block > 1 else single, state, starts, apart)
+    return scan_vector(several if block > 1 else single, state, starts, apart)
 
 
 def warmup(run: Run, state: RunState) -> tuple[RunState, Metrics]:
@@ -254,12 +268,15 @@ def make_train(
             state, _ = warmup(run, state)
 
         def row(state, r):
-            state, metrics = iterations(run, state, grid.warmup + r * grid.row, grid.row, True)
-            faults = metrics.pop(FAULTS)
-            values = {name: m.total / m.count for name, m in metrics.items()}
-            shown = [jnp.isfinite(values[name]) | (m.count == 0) for name, m in metrics.items()]
-            faultless = faults.total + faults.count == 0
-            sound = jnp.all(jnp.stack(shown)) & faultless & tree.all_finite(state.agent)
+            state, found = log_row(run, state, grid.warmup + r * grid.row, grid.row, True)
+            names = sorted(found.by_name())
+            totals, counts = found.sums.reshape(-1, 2).T
+            means = totals / counts
+            values = dict(zip(names, means, strict=True))
+            del values[FAULTS]
+            is_faults = np.array([name == FAULTS for name in names])
+            bad = jnp.where(is_faults, totals + counts > 0, ~jnp.isfinite(means) & (counts != 0))
+            sound = ~jnp.any(bad) & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0

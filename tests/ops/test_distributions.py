@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -244,3 +246,19 @@ def test_a_gpu_has_the_same_numbers_for_few_actions(n, key, both_forms):
         lowering_platforms=(on,)).as_text()
     assert "stablehlo.reduce" in text("cpu") and ("stablehlo.reduce" in text("cuda")) == (
         n > distributions.FEW_ACTIONS)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_best_is_the_first_of_the_largest_and_marks_a_nan(dtype):
+    """Every triple of these values."""
+    some = [0.0, -0.0, 1.0, np.inf, -np.inf, np.nan, -np.nan]
+    values = np.array(list(itertools.product(some, repeat=3)), np.float32)
+    expected = np.where(np.isnan(values).any(axis=1), -1, values.argmax(axis=1))
+    found = jax.jit(distributions.best)(jnp.asarray(values, dtype))
+    assert found.dtype == jnp.int32
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_loss_may_choose_its_best_action():
+    chosen = lambda q: jnp.sum(distributions.one_hot_select(q, distributions.best(q)))
+    np.testing.assert_array_equal(jax.grad(chosen)(LOGITS[:2]), [[0, 0, 0, 1], [1, 0, 0, 0]])

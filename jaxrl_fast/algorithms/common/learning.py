@@ -90,9 +90,31 @@ def update_all(algo: Any, agent: PyTree, mem: PyTree,
     return agent, mem, metrics
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["sums"],
+                   meta_fields=["structure"])
+@dataclasses.dataclass(frozen=True)
+class LogRows:
+    """Metrics of log rows as one array: each array that a program makes is a kernel to compile."""
+
+    sums: Any  # float32 [..., n] or [..., rows, n]
+    structure: Any  # of {name: Mean}, whose n leaves these are
+
+    def by_name(self) -> Metrics:
+        """Return {name: Mean [...]} or {name: Mean [..., rows]}."""
+        return jax.tree.unflatten(self.structure,
+                                  [self.sums[..., i] for i in range(self.structure.num_leaves)])
+
+
 def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False,
              most: int = 1) -> tuple[Any, Metrics]:
-    """Scan f(carry, x) -> (carry, metrics) and sum the metrics.
+    """Scan f(carry, x) -> (carry, metrics) and sum the metrics, see `scan_vector`."""
+    carry, total = scan_vector(f, carry, xs, apart, most)
+    return carry, jax.tree.unflatten(total.structure, list(total.sums))
+
+
+def scan_vector(f: Callable, carry: Any, xs: Any, apart: Any = False,
+                most: int = 1) -> tuple[Any, LogRows]:
+    """Scan f(carry, x) -> (carry, metrics) and sum the metrics -> (carry, LogRows [n]).
 
     Metrics leave the loop as one vector: scalars would be an array each to write every step.
     apart, most: see `lowering.scan_sum`.
@@ -106,4 +128,4 @@ def scan_sum(f: Callable, carry: Any, xs: Any, apart: Any = False,
         return carry, jnp.stack(leaves)
 
     carry, total = lowering.scan_sum(body, carry, xs, apart, most)
-    return carry, jax.tree.unflatten(structure, list(total))
+    return carry, LogRows(total, structure)
