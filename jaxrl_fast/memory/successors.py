@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.ops.places import quotient, remainder, take
+
 INTERVAL = 32  # without a time limit: a sixteenth of the observations' memory
 LONGEST = 4096
 
@@ -72,8 +74,10 @@ class Slots:
 
     def first_of(self, row: jax.Array) -> jax.Array:
         """Return the first slot of the bucket of rows [...] of the ring."""
-        block, step = row // self.num_steps, row % self.num_steps
-        return (block // self.blocks * self.parts + step // self.part) * self.turns
+        bucket = quotient(row, self.num_steps * self.blocks) * self.parts
+        if self.parts > 1:
+            bucket += quotient(remainder(row, self.num_steps), self.part)
+        return bucket * self.turns
 
     def init(self, next_obs: Any) -> Successors:
         """Return empty slots for successors of shapes [T, B, ...]."""
@@ -84,10 +88,10 @@ class Slots:
     def add(self, kept: Successors, next_obs: Any, truncated: jax.Array,
             w: jax.Array) -> Successors:
         """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
-        block = w % self.num_blocks
+        block = remainder(w, self.num_blocks)
         start = block * self.num_steps
         first = self.first_of(start)
-        turn = w // self.num_blocks % self.turns
+        turn = remainder(quotient(w, self.num_blocks), self.turns)
 
         padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
         ends = padded.reshape(self.parts, self.part, -1)
@@ -101,7 +105,7 @@ class Slots:
         overwritten = (owner > start) & (owner <= start + self.num_steps)
         own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
         # the pass before overwrote their rows
-        entered = own & (block % self.blocks == 0) & (self.turns > 1)
+        entered = own & (remainder(block, self.blocks) == 0) & (self.turns > 1)
         owner = jnp.where(overwritten | entered, 0, owner)
         owner = jnp.where(own & any_[:, None], (start + step + 1)[:, None], owner)
         owner = jax.lax.dynamic_update_slice_in_dim(kept.owner, owner.reshape(slots, -1), first, 0)
@@ -121,8 +125,8 @@ class Slots:
     def find(self, kept: Successors, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return (slot int32, held bool) [...] of the truncated rows at (row, env), int32 [...]."""
         first = self.first_of(row)
-        held = kept.owner[first, env] == row + 1
+        held = take(kept.owner, first, env) == row + 1
         if self.turns == 1:
             return first, held
-        other = kept.owner[first + 1, env] == row + 1
+        other = take(kept.owner, first + 1, env) == row + 1
         return first + other, held | other

@@ -1,0 +1,31 @@
+"""Places in arrays: int32 that are never negative.
+
+`//`, `%` and brackets of jax.numpy are up to nine operations for a negative number; these are one.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def quotient(x: jax.Array | int, by: int) -> jax.Array:
+    """Return x // by for integers x >= 0 and by > 0, in the dtype of x."""
+    x = jnp.asarray(x)
+    return jax.lax.div(x, jnp.full_like(x, by)) if by > 1 else x
+
+
+def remainder(x: jax.Array | int, by: int | jax.Array) -> jax.Array:
+    """Return x % by for integers x >= 0 and by > 0, a number or one a place, in the dtype of x."""
+    x = jnp.asarray(x)
+    return jax.lax.rem(x, jnp.broadcast_to(jnp.asarray(by, x.dtype), x.shape))
+
+
+def take(x: jax.Array, *place: jax.Array) -> jax.Array:
+    """Return x[place] for places inside of x, int32 [...] for each of the first axes."""
+    return x.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def put(x: jax.Array, place: jax.Array, values: jax.Array) -> jax.Array:
+    """Return x [n, ...] with `values` at places inside of x, int32 [b]; equal ones, equal values."""
+    return x.at[place].set(values, mode="promise_in_bounds", wrap_negative_indices=False)
