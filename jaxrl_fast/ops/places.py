@@ -27,5 +27,5 @@ def take(x: jax.Array, *place: jax.Array) -> jax.Array:
 
 
 def put(x: jax.Array, place: jax.Array, values: jax.Array) -> jax.Array:
-    """Return x [n, ...] with `values` at places inside of x, int32 [b]; equal ones, equal values."""
+    """Return x with `values` [b] at places [b] inside of x; equal places need equal values."""
     return x.at[place].set(values, mode="promise_in_bounds", wrap_negative_indices=False)
