@@ -22,7 +22,7 @@ from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
 from jaxrl_fast.ops.lowering import on_cpu, on_gpu
-from jaxrl_fast.ops.places import quotient, remainder, take
+from jaxrl_fast.ops.places import put_block, quotient, remainder, take
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -152,9 +152,7 @@ class Ring(Memory):
         def write(mem, rows, w):
             (mem, kept), (rows, next_obs) = _take_successors(mem), _take_successors(rows)
             slot = remainder(w, self.num_blocks)
-            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(
-                m, r.astype(m.dtype), slot * r.shape[0], 0
-            )
+            put = lambda m, r: put_block(m, r.astype(m.dtype), slot * r.shape[0])
             if isinstance(kept, Successors):
                 row = getattr(rows, "row", rows)
                 kept = self.slots.add(kept, next_obs, row.truncated & ~row.terminated, w)
@@ -225,8 +223,10 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
     # Row of the first end, or the last row: only its successor may be no row of the ring.
-    last = remainder(row + (jnp.minimum(jnp.sum(before == 0, axis=0, dtype=jnp.int32),
-                                        ring.n_step) - 1), ring.length)
+    last = rows[0]
+    if ring.n_step > 1:
+        whole = jnp.sum(before == 0, axis=0, dtype=jnp.int32)
+        last = remainder(row + (jnp.minimum(whole, ring.n_step) - 1), ring.length)
     slot, cut = held(ring, mem, last, env)
     use = (before == 0) & (~truncated | cut)
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrl_fast.ops.places import quotient, remainder, take
+from jaxrl_fast.ops.places import put_block, quotient, remainder, take, take_block
 
 INTERVAL = 32  # without a time limit: a sixteenth of the observations' memory
 LONGEST = 4096
@@ -93,40 +93,43 @@ class Slots:
         first = self.first_of(start)
         turn = remainder(quotient(w, self.num_blocks), self.turns)
 
-        padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
-        ends = padded.reshape(self.parts, self.part, -1)
-        # [parts, B]
-        any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)
-        step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
+        any_, step = truncated, 0  # [parts, B]
+        if self.num_steps > 1:
+            padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
+            ends = padded.reshape(self.parts, self.part, -1)
+            any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)
+            step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
 
         slots = self.parts * self.turns
-        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first, slots)
-        owner = owner.reshape(self.parts, self.turns, -1)
+        owner = take_block(kept.owner, first, slots).reshape(self.parts, self.turns, -1)
         overwritten = (owner > start) & (owner <= start + self.num_steps)
         own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
         # the pass before overwrote their rows
         entered = own & (remainder(block, self.blocks) == 0) & (self.turns > 1)
         owner = jnp.where(overwritten | entered, 0, owner)
-        owner = jnp.where(own & any_[:, None], (start + step + 1)[:, None], owner)
-        owner = jax.lax.dynamic_update_slice_in_dim(kept.owner, owner.reshape(slots, -1), first, 0)
+        place = start + step + 1
+        owner = jnp.where(own & any_[:, None], place[:, None] if place.ndim else place, owner)
+        owner = put_block(kept.owner, owner.reshape(slots, -1), first)
 
-        at = jnp.minimum(step, self.num_steps - 1), jnp.arange(truncated.shape[1], dtype=jnp.int32)
+        def of_last(new):
+            if self.num_steps == 1:
+                return new
+            return new[jnp.minimum(step, self.num_steps - 1),
+                       jnp.arange(truncated.shape[1], dtype=jnp.int32)]
 
         def write(kept, new):
-            old = jax.lax.dynamic_slice_in_dim(kept, first + turn, self.parts)
-            new = new if self.num_steps == 1 else new[at]
+            old, new = take_block(kept, first + turn, self.parts), of_last(new)
             here = any_.reshape(any_.shape + (1,) * (new.ndim - 2))
-            return jax.lax.dynamic_update_slice_in_dim(
-                kept, jnp.where(here, new.astype(kept.dtype), old), first + turn, 0
-            )
+            return put_block(kept, jnp.where(here, new.astype(kept.dtype), old), first + turn)
 
         return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
 
     def find(self, kept: Successors, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return (slot int32, held bool) [...] of the truncated rows at (row, env), int32 [...]."""
         first = self.first_of(row)
-        held = take(kept.owner, first, env) == row + 1
         if self.turns == 1:
-            return first, held
-        other = take(kept.owner, first + 1, env) == row + 1
-        return first + other, held | other
+            return first, take(kept.owner, first, env) == row + 1
+        # both slots of a bucket in one gather
+        pairs = kept.owner.reshape(-1, 2, kept.owner.shape[1])
+        held = take(pairs, quotient(first, 2), slice(None), env) == (row + 1)[..., None]
+        return first + held[..., 1], held[..., 0] | held[..., 1]

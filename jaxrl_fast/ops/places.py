@@ -21,7 +21,7 @@ def remainder(x: jax.Array | int, by: int | jax.Array) -> jax.Array:
     return jax.lax.rem(x, jnp.broadcast_to(jnp.asarray(by, x.dtype), x.shape))
 
 
-def take(x: jax.Array, *place: jax.Array) -> jax.Array:
+def take(x: jax.Array, *place: jax.Array | slice) -> jax.Array:
     """Return x[place] for places inside of x, int32 [...] for each of the first axes."""
     return x.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
@@ -29,3 +29,15 @@ def take(x: jax.Array, *place: jax.Array) -> jax.Array:
 def put(x: jax.Array, place: jax.Array, values: jax.Array) -> jax.Array:
     """Return x with `values` [b] at places [b] inside of x; equal places need equal values."""
     return x.at[place].set(values, mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def take_block(x: jax.Array, start: jax.Array, size: int) -> jax.Array:
+    """Return x[start : start + size] for start >= 0, a slice."""
+    starts = (start, *[0] * (x.ndim - 1))
+    return jax.lax.dynamic_slice(x, starts, (size, *x.shape[1:]), allow_negative_indices=False)
+
+
+def put_block(x: jax.Array, block: jax.Array, start: jax.Array) -> jax.Array:
+    """Return x with `block` from start >= 0 on, a slice."""
+    starts = (start, *[0] * (x.ndim - 1))
+    return jax.lax.dynamic_update_slice(x, block, starts, allow_negative_indices=False)
