@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.ops import places
+from jaxrl_fast.ops.lowering import on_cpu
 from jaxrl_fast.ops.places import put_block, quotient, remainder, take, take_block
 
 INTERVAL = 32  # without a time limit: a sixteenth of the observations' memory
@@ -72,12 +74,12 @@ class Slots:
     def count(self) -> int:
         return -(-self.num_blocks // self.blocks) * self.parts * self.turns
 
-    def first_of(self, row: jax.Array) -> jax.Array:
-        """Return the first slot of the bucket of rows [...] of the ring."""
+    def bucket_of(self, row: jax.Array) -> jax.Array:
+        """Return the bucket of rows [...] of the ring; its first slot is `turns` times that."""
         bucket = quotient(row, self.num_steps * self.blocks) * self.parts
         if self.parts > 1:
             bucket += quotient(remainder(row, self.num_steps), self.part)
-        return bucket * self.turns
+        return bucket
 
     def init(self, next_obs: Any) -> Successors:
         """Return empty slots for successors of shapes [T, B, ...]."""
@@ -90,8 +92,11 @@ class Slots:
         """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
         block = remainder(w, self.num_blocks)
         start = block * self.num_steps
-        first = self.first_of(start)
+        first = self.bucket_of(start) * self.turns
         turn = remainder(quotient(w, self.num_blocks), self.turns)
+        into, passed = first + turn, remainder(block, self.blocks)
+        block, start, first, turn, into, passed = on_cpu(
+            places.together, lambda *x: x, block, start, first, turn, into, passed)
 
         any_, step = truncated, 0  # [parts, B]
         if self.num_steps > 1:
@@ -105,7 +110,7 @@ class Slots:
         overwritten = (owner > start) & (owner <= start + self.num_steps)
         own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
         # the pass before overwrote their rows
-        entered = own & (remainder(block, self.blocks) == 0) & (self.turns > 1)
+        entered = own & (passed == 0) & (self.turns > 1)
         owner = jnp.where(overwritten | entered, 0, owner)
         place = start + step + 1
         owner = jnp.where(own & any_[:, None], place[:, None] if place.ndim else place, owner)
@@ -118,18 +123,18 @@ class Slots:
                        jnp.arange(truncated.shape[1], dtype=jnp.int32)]
 
         def write(kept, new):
-            old, new = take_block(kept, first + turn, self.parts), of_last(new)
+            old, new = take_block(kept, into, self.parts), of_last(new)
             here = any_.reshape(any_.shape + (1,) * (new.ndim - 2))
-            return put_block(kept, jnp.where(here, new.astype(kept.dtype), old), first + turn)
+            return put_block(kept, jnp.where(here, new.astype(kept.dtype), old), into)
 
         return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
 
     def find(self, kept: Successors, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return (slot int32, held bool) [...] of the truncated rows at (row, env), int32 [...]."""
-        first = self.first_of(row)
+        bucket = self.bucket_of(row)
         if self.turns == 1:
-            return first, take(kept.owner, first, env) == row + 1
+            return bucket, take(kept.owner, bucket, env) == row + 1
         # both slots of a bucket in one gather
         pairs = kept.owner.reshape(-1, 2, kept.owner.shape[1])
-        held = take(pairs, quotient(first, 2), slice(None), env) == (row + 1)[..., None]
-        return first + held[..., 1], held[..., 0] | held[..., 1]
+        held = take(pairs, bucket, slice(None), env) == (row + 1)[..., None]
+        return bucket * 2 + held[..., 1], held[..., 0] | held[..., 1]

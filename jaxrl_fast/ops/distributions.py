@@ -65,10 +65,19 @@ def best(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
 
     def by_rows(values):
-        unknown = jnp.any(jnp.isnan(values), axis=-1)
-        return jnp.where(unknown, -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
+        place = jax.lax.broadcasted_iota(jnp.int32, values.shape, values.ndim - 1)
+        none = jnp.asarray(-jnp.inf, values.dtype), jnp.int32(0)
+        top, index = jax.lax.reduce((values, place), none, _larger, (values.ndim - 1,))
+        return jnp.where(jnp.isnan(top), -1, index)
 
     return few(lambda values: _best(columns(values)), by_rows, values)
+
+
+def _larger(x: tuple[jax.Array, jax.Array],
+            y: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Return the larger of two (value, index), of equals the lower index, NaN before any number."""
+    takes = (y[0] > x[0]) | jnp.isnan(y[0]) | ((y[0] == x[0]) & (y[1] < x[1]))
+    return jnp.where(takes, y[0], x[0]), jnp.where(takes, y[1], x[1])
 
 
 def _best(values: list[jax.Array]) -> jax.Array:

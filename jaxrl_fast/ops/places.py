@@ -41,3 +41,8 @@ def put_block(x: jax.Array, block: jax.Array, start: jax.Array) -> jax.Array:
     """Return x with `block` from start >= 0 on, a slice."""
     starts = (start, *[0] * (x.ndim - 1))
     return jax.lax.dynamic_update_slice(x, block, starts, allow_negative_indices=False)
+
+
+def together(*places: jax.Array) -> tuple[jax.Array, ...]:
+    """Return scalars as parts of one array: a kernel of a CPU makes all, not each its own."""
+    return tuple(jax.lax.optimization_barrier(jnp.stack(places)))
