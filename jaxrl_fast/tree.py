@@ -164,15 +164,17 @@ def all_finite(tree: Any, join: bool = True) -> jax.Array:
 
     join: check small leaves as one vector. XLA would divide it over the devices of a mesh.
     """
-    leaves = [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
-    joins = [join and x.size <= JOINED and x.dtype == jnp.float32 for x in leaves]
-    small = [x.reshape(-1) for x, joined in zip(leaves, joins, strict=True) if joined]
-    parts = [x for x, joined in zip(leaves, joins, strict=True) if not joined]
-    # one check to compile for all of them; without the barrier XLA takes them apart again
-    if small:
+    shapes: dict[tuple[int, ...], list[jax.Array]] = {}  # parameters, their moments, ...
+    for x in jax.tree.leaves(tree):
+        if jnp.issubdtype(x.dtype, jnp.floating):
+            shapes.setdefault(x.shape, []).append(jnp.isfinite(x))
+    # one reduction to compile for all of a shape
+    each = [functools.reduce(jnp.logical_and, found) for found in shapes.values()]
+    parts = [x for x in each if not (join and x.size <= JOINED)]
+    # and one for all small ones; without the barrier XLA takes them apart again
+    if small := [x.reshape(-1) for x in each if join and x.size <= JOINED]:
         parts.append(jax.lax.optimization_barrier(jnp.concatenate(small)))
-    flags = [jnp.all(jnp.isfinite(x)) for x in parts]
-    return functools.reduce(jnp.logical_and, flags, jnp.bool_(True))
+    return functools.reduce(jnp.logical_and, map(jnp.all, parts), jnp.bool_(True))
 
 
 def summary(value: Any) -> str:

@@ -256,10 +256,12 @@ def make_train(
         def row(state, r):
             state, metrics = iterations(run, state, grid.warmup + r * grid.row, grid.row, True)
             faults = metrics.pop(FAULTS)
-            values = {name: m.total / m.count for name, m in metrics.items()}
-            shown = [jnp.isfinite(values[name]) | (m.count == 0) for name, m in metrics.items()]
+            # all at once: each would be a kernel
+            total, count = (jnp.stack(x) for x in zip(*metrics.values(), strict=True))
+            shown = jnp.isfinite(total / count) | (count == 0)
+            values = dict(zip(metrics, total / count, strict=True))
             faultless = faults.total + faults.count == 0
-            sound = jnp.all(jnp.stack(shown)) & faultless & tree.all_finite(state.agent)
+            sound = jnp.all(shown) & faultless & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
