@@ -206,13 +206,17 @@ def at(x: jax.Array, row: jax.Array, env: jax.Array) -> jax.Array:
     return on_gpu(by_one, take, x, row, env)
 
 
-def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env)."""
+def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array,
+         truncated: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env).
+
+    truncated: of these rows, if known.
+    """
     kept = successors_of(mem)
     if kept is None:
         return jnp.zeros_like(row), jnp.zeros(row.shape, bool)
     slot, found = ring.slots.find(kept, row, env)
-    return slot, found & at(mem.truncated, row, env)
+    return slot, found & (at(mem.truncated, row, env) if truncated is None else truncated)
 
 
 def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Window:
@@ -223,11 +227,11 @@ def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Wind
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
     # Row of the first end, or the last row: only its successor may be no row of the ring.
-    last = rows[0]
+    last, known = rows[0], truncated[0]
     if ring.n_step > 1:
         whole = jnp.sum(before == 0, axis=0, dtype=jnp.int32)
-        last = remainder(row + (jnp.minimum(whole, ring.n_step) - 1), ring.length)
-    slot, cut = held(ring, mem, last, env)
+        last, known = remainder(row + (jnp.minimum(whole, ring.n_step) - 1), ring.length), None
+    slot, cut = held(ring, mem, last, env, known)
     use = (before == 0) & (~truncated | cut)
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)
     boot = remainder(row + steps, ring.length)

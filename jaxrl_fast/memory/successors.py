@@ -35,6 +35,16 @@ class Successors(NamedTuple):
     owner: jax.Array  # int32 [S, B]: the owner's place in the ring, from 1; 0: none
 
 
+class Places(NamedTuple):
+    """Where the successors of a block are written, int32 scalars."""
+
+    start: jax.Array  # the block's first row
+    first: jax.Array  # slot of the block's first bucket
+    turn: jax.Array  # slot of a bucket
+    into: jax.Array  # slot that is written: first + turn
+    passed: jax.Array  # blocks of the bucket before this one
+
+
 @dataclasses.dataclass(frozen=True)
 class Slots:
     """The slots of a ring of `num_blocks` blocks of `num_steps` rows.
@@ -87,16 +97,19 @@ class Slots:
         num_envs = jax.tree.leaves(next_obs)[0].shape[1]
         return Successors(obs, jnp.zeros((self.count, num_envs), jnp.int32))
 
-    def add(self, kept: Successors, next_obs: Any, truncated: jax.Array,
-            w: jax.Array) -> Successors:
-        """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
+    def places(self, w: jax.Array) -> Places:
+        """Return where block number `w` is written."""
         block = remainder(w, self.num_blocks)
         start = block * self.num_steps
         first = self.bucket_of(start) * self.turns
         turn = remainder(quotient(w, self.num_blocks), self.turns)
-        into, passed = first + turn, remainder(block, self.blocks)
-        block, start, first, turn, into, passed = on_cpu(
-            places.together, lambda *x: x, block, start, first, turn, into, passed)
+        found = start, first, turn, first + turn, remainder(block, self.blocks)
+        return Places(*on_cpu(places.together, lambda *x: x, *found))
+
+    def add(self, kept: Successors, next_obs: Any, truncated: jax.Array,
+            w: jax.Array) -> Successors:
+        """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
+        at = self.places(w)
 
         any_, step = truncated, 0  # [parts, B]
         if self.num_steps > 1:
@@ -106,15 +119,15 @@ class Slots:
             step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
 
         slots = self.parts * self.turns
-        owner = take_block(kept.owner, first, slots).reshape(self.parts, self.turns, -1)
-        overwritten = (owner > start) & (owner <= start + self.num_steps)
-        own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
-        # the pass before overwrote their rows
-        entered = own & (passed == 0) & (self.turns > 1)
-        owner = jnp.where(overwritten | entered, 0, owner)
-        place = start + step + 1
-        owner = jnp.where(own & any_[:, None], place[:, None] if place.ndim else place, owner)
-        owner = put_block(kept.owner, owner.reshape(slots, -1), first)
+        owner = take_block(kept.owner, at.first, slots).reshape(self.parts, self.turns, -1)
+        owner = jnp.where((owner > at.start) & (owner <= at.start + self.num_steps), 0, owner)
+        place = jnp.broadcast_to(at.start + step + 1, any_.shape)
+        before = owner
+        if self.turns > 1:  # at a bucket's begin the pass before has overwritten its rows
+            before = jnp.where(at.passed == 0, 0, owner)
+        own = jax.lax.broadcasted_iota(jnp.int32, owner.shape, 1) == at.turn
+        owner = jnp.where(own, jnp.where(any_[:, None], place[:, None], before), owner)
+        owner = put_block(kept.owner, owner.reshape(slots, -1), at.first)
 
         def of_last(new):
             if self.num_steps == 1:
@@ -123,9 +136,9 @@ class Slots:
                        jnp.arange(truncated.shape[1], dtype=jnp.int32)]
 
         def write(kept, new):
-            old, new = take_block(kept, into, self.parts), of_last(new)
+            old, new = take_block(kept, at.into, self.parts), of_last(new)
             here = any_.reshape(any_.shape + (1,) * (new.ndim - 2))
-            return put_block(kept, jnp.where(here, new.astype(kept.dtype), old), into)
+            return put_block(kept, jnp.where(here, new.astype(kept.dtype), old), at.into)
 
         return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
 
