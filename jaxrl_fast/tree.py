@@ -164,16 +164,19 @@ def all_finite(tree: Any, join: bool = True) -> jax.Array:
 
     join: check small leaves as one vector. XLA would divide it over the devices of a mesh.
     """
-    shapes: dict[tuple[int, ...], list[jax.Array]] = {}  # parameters, their moments, ...
+    small, large = [], {}
     for x in jax.tree.leaves(tree):
-        if jnp.issubdtype(x.dtype, jnp.floating):
-            shapes.setdefault(x.shape, []).append(jnp.isfinite(x))
-    # one reduction to compile for all of a shape
-    each = [functools.reduce(jnp.logical_and, found) for found in shapes.values()]
-    parts = [x for x in each if not (join and x.size <= JOINED)]
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            continue
+        if join and x.size <= JOINED and x.dtype == jnp.float32:
+            small.append(x.reshape(-1))
+        else:  # parameters, their moments, ...
+            large.setdefault(x.shape, []).append(jnp.isfinite(x))
+    # one check to compile for all of a shape
+    parts = [functools.reduce(jnp.logical_and, found) for found in large.values()]
     # and one for all small ones; without the barrier XLA takes them apart again
-    if small := [x.reshape(-1) for x in each if join and x.size <= JOINED]:
-        parts.append(jax.lax.optimization_barrier(jnp.concatenate(small)))
+    if small:
+        parts.append(jnp.isfinite(jax.lax.optimization_barrier(jnp.concatenate(small))))
     return functools.reduce(jnp.logical_and, map(jnp.all, parts), jnp.bool_(True))
 
 

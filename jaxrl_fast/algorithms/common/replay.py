@@ -60,6 +60,4 @@ def prepare(algo: Any, agent: Any, trajectory: Trajectory) -> Row:
 def means(batch: Any, metrics: dict[str, jax.Array]) -> dict[str, Mean]:
     """Return the means of metrics [b] over a batch's windows; those of weight 0 do not count."""
     real = (batch.weight > 0).astype(jnp.float32)
-    # one sum to compile for all of them
-    *sums, count = jnp.sum(jnp.stack([*(real * x for x in metrics.values()), real]), axis=1)
-    return {name: Mean(total, count) for name, total in zip(metrics, sums, strict=True)}
+    return {name: Mean(jnp.sum(real * x), jnp.sum(real)) for name, x in metrics.items()}
