@@ -30,7 +30,7 @@ from jaxrl_fast.fields import type_name
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
-from jaxrl_fast.ops import lowering
+from jaxrl_fast.ops import finite, lowering
 from jaxrl_fast.ops.log_rows import scan_rows
 from jaxrl_fast.ops.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
@@ -261,7 +261,7 @@ def make_train(
             shown = jnp.isfinite(total / count) | (count == 0)
             values = dict(zip(metrics, total / count, strict=True))
             faultless = faults.total + faults.count == 0
-            sound = jnp.all(shown) & faultless & tree.all_finite(state.agent)
+            sound = jnp.all(shown) & faultless & finite.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0
