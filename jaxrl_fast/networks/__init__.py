@@ -1,7 +1,8 @@
 """Torsos: flax modules from an observation to features [..., F]; algorithms add heads."""
 
 from jaxrl_fast.networks.foreign import Foreign, as_network
-from jaxrl_fast.networks.layers import Dense, NoisyDense, draw_noise, draw_noises
+from jaxrl_fast.networks.layers import Dense, NoisyDense
+from jaxrl_fast.networks.noise import draw_noise, draw_noises
 from jaxrl_fast.networks.torsos import (
     CNN,
     MINATAR_FILTERS,
