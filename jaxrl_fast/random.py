@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -47,10 +47,11 @@ def _is_threefry(key: jax.Array) -> bool:
 
 
 def _words(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the two words of keys [...]."""
     data = jax.random.key_data(key)
     # a CPU would compute the key anew for every element of a fusion; for a GPU see `_wrap_keys`
     data = data if lowering.reaches_a_gpu() else jax.lax.optimization_barrier(data)
-    return data[0], data[1]
+    return data[..., 0], data[..., 1]
 
 
 def _wrap_keys(words: jax.Array) -> jax.Array:
@@ -115,13 +116,33 @@ def split(key: jax.Array, num: int | tuple[int, ...] = 2) -> jax.Array:
     return _wrap_keys(jnp.stack(pair, axis=-1).reshape(*shape, 2))
 
 
+def each_from_bits(keys: jax.Array, sizes: Sequence[int], make: Callable) -> list[jax.Array]:
+    """Return from_bits(keys[i], (sizes[i],), make) for each i, all in one kernel. keys: [m]."""
+    if not _is_threefry(keys):
+        return [from_bits(key, (n,), make) for key, n in zip(keys, sizes, strict=True)]
+    words, halves = jnp.stack(_words(keys)), [-(-n // 2) for n in sizes]
+    counter = np.concatenate([np.arange(half, dtype=np.uint32) for half in halves])
+    ends = np.cumsum(halves)
+    own = jnp.broadcast_to(words[:, :1], (2, counter.size))
+    for i, start in enumerate(ends[:-1], 1):
+        own = jnp.where(np.arange(counter.size) < start, own, words[:, i, None])
+    pair = threefry2x32(*own, jnp.zeros(counter.shape, jnp.uint32), jnp.asarray(counter))
+    # a CPU fuses no concatenation with its readers, which would all compute it anew
+    found = jax.lax.optimization_barrier(jnp.concatenate([make(x) for x in pair]))
+    parts = zip(jnp.split(found[: ends[-1]], ends[:-1]), jnp.split(found[ends[-1] :], ends[:-1]),
+                sizes, strict=True)  # fmt: skip
+    return [jnp.concatenate([first, second])[:n] for first, second, n in parts]
+
+
 def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
-    """Return a key for (key, data); data: uint32 scalar."""
+    """Return a key for (key, data), keys [m] for data [m]; data: uint32."""
     if not _is_threefry(key):
-        return jax.random.fold_in(key, data)
-    word = jnp.asarray(data).astype(jnp.uint32) if isinstance(data, jax.Array) else jnp.uint32(data)
+        each = jax.random.fold_in if np.ndim(data) == 0 else jax.vmap(jax.random.fold_in, (None, 0))
+        return each(key, data)
+    word = data.astype(jnp.uint32) if hasattr(data, "astype") else jnp.uint32(data)
+    word = jnp.asarray(word)
     pair = threefry2x32(*_words(key), jnp.full_like(word, 2), word)
-    return _wrap_keys(jnp.stack(pair))
+    return _wrap_keys(jnp.stack(pair, axis=-1))
 
 
 def keys_at(root: jax.Array, t: jax.Array, num: int) -> jax.Array:

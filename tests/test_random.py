@@ -173,3 +173,15 @@ def test_keys_of_another_implementation_are_passed_on():
     np.testing.assert_array_equal(random.bits(key, (4,)), jax.random.bits(key, (4,), jnp.uint32))
     assert str(jax.random.key_impl(random.split(key)[0])) == "rbg"
     assert str(jax.random.key_impl(random.fold_in(key, 1))) == "rbg"
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_draws_for_several_keys_equal_draws_for_each(impl):
+    root, sizes = jax.random.key(5, impl=impl), [7, 1, 12, 0]
+    keys = random.fold_in(root, np.arange(4, dtype=np.uint32))
+    for i in range(4):
+        one = random.fold_in(root, i)
+        np.testing.assert_array_equal(jax.random.key_data(keys[i]), jax.random.key_data(one))
+    drawn = random.each_from_bits(keys, sizes, random.to_uniform)
+    for key, size, found in zip(keys, sizes, drawn, strict=True):
+        np.testing.assert_array_equal(found, random.uniform(key, (size,)))

@@ -15,6 +15,7 @@ from jaxrl_fast.memory import sum_tree
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.ring import Ring, Row, gather_windows, held
 from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.places import quotient, remainder, take
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -103,7 +104,7 @@ def converted(old: Any, new: Any, mem: Prioritized) -> Prioritized:
 
 def renew(ring: Ring, tree: sum_tree.Tree, born: jax.Array, w: jax.Array) -> sum_tree.Tree:
     """Write `born` to block w, zeros to the block that loses its windows."""
-    start = lambda w: (w % ring.num_blocks) * born.size
+    start = lambda w: remainder(w, ring.num_blocks) * born.size
     return sum_tree.replace_blocks(tree, start(w), born.reshape(-1), start(w + ring.dead_blocks))
 
 
@@ -162,9 +163,11 @@ class PrioritizedMemory(Priorities, Ring):
     def add(self, mem, rows, w):
         store, top = super().add(mem.rows, rows, w), mem.top
         time = w * self.num_steps - self.n_step + jnp.arange(self.num_steps, dtype=jnp.int32)
-        row, env = jnp.broadcast_arrays((time % self.length)[:, None],
+        block = remainder(w, self.num_blocks) * self.num_steps
+        place = remainder(time - w * self.num_steps + (block + self.length), self.length)
+        row, env = jnp.broadcast_arrays(place[:, None],
                                         jnp.arange(self.num_envs, dtype=jnp.int32))
-        learned = ~store.truncated[time % self.length] | held(self, store, row, env)[1]
+        learned = ~take(store.truncated, place) | held(self, store, row, env)[1]
         start = (time >= self.stack - 1)[:, None] & learned
         born = jnp.where(start, top, 0.0)
         if self.first is not None and jax.tree.leaves(store.extras):
@@ -177,6 +180,7 @@ class PrioritizedMemory(Priorities, Ring):
 
     def fetch(self, mem, x):
         leaf, weight = sample(mem.tree, *x, self.axis)
-        row = (leaf // self.num_envs - self.n_step) % self.length
-        window = gather_windows(self, mem.rows, row, leaf % self.num_envs)
+        row = quotient(leaf, self.num_envs) + (self.length - self.n_step)
+        row, env = remainder(row, self.length), remainder(leaf, self.num_envs)
+        window = gather_windows(self, mem.rows, row, env)
         return window._replace(weight=window.weight * weight), leaf

@@ -22,6 +22,7 @@ from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.memory.api import Memory
 from jaxrl_fast.memory.successors import INTERVAL, Slots, Successors
 from jaxrl_fast.ops.lowering import on_cpu, on_gpu
+from jaxrl_fast.ops.places import put_block, quotient, remainder, take
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
@@ -128,15 +129,16 @@ class Ring(Memory):
 
     def written(self, w: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return the oldest row and the number of rows after `w` blocks."""
-        oldest = jnp.where(w >= self.num_blocks, (w % self.num_blocks) * self.num_steps, 0)
+        oldest = jnp.where(w >= self.num_blocks, remainder(w, self.num_blocks) * self.num_steps, 0)
         return oldest, jnp.minimum(w, self.num_blocks) * self.num_steps
 
     def draw_starts(self, key: jax.Array, n: int, starts: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Draw (start in [0, starts), env), int32 [n, batch_size] each, uniformly."""
         # modulo's bias is below (starts * num_envs) / 2^32
         several = (jnp.maximum(starts, 1) * self.num_envs).astype(jnp.uint32)
-        draw, num_envs = random.bits(key, (n, self.batch_size)) % several, jnp.uint32(self.num_envs)
-        return (draw // num_envs).astype(jnp.int32), (draw % num_envs).astype(jnp.int32)
+        draw = remainder(random.bits(key, (n, self.batch_size)), several)
+        start, env = quotient(draw, self.num_envs), remainder(draw, self.num_envs)
+        return start.astype(jnp.int32), env.astype(jnp.int32)
 
     def init(self, rows):
         rows, next_obs = _take_successors(rows)
@@ -149,10 +151,8 @@ class Ring(Memory):
     def add(self, mem, rows, w):
         def write(mem, rows, w):
             (mem, kept), (rows, next_obs) = _take_successors(mem), _take_successors(rows)
-            slot = w % self.num_blocks
-            put = lambda m, r: jax.lax.dynamic_update_slice_in_dim(
-                m, r.astype(m.dtype), slot * r.shape[0], 0
-            )
+            slot = remainder(w, self.num_blocks)
+            put = lambda m, r: put_block(m, r.astype(m.dtype), slot * r.shape[0])
             if isinstance(kept, Successors):
                 row = getattr(rows, "row", rows)
                 kept = self.slots.add(kept, next_obs, row.truncated & ~row.terminated, w)
@@ -183,7 +183,7 @@ class UniformMemory(Ring):
         oldest, size = self.written(w)
         whole = size - self.n_step - (self.stack - 1)
         start, env = self.draw_starts(key, n, whole)
-        row = (oldest + start + self.stack - 1) % self.length
+        row = remainder(oldest + start + (self.stack - 1), self.length)
         return row, env, jnp.broadcast_to(whole > 0, (n,))
 
     def fetch(self, mem, x):
@@ -202,32 +202,39 @@ def at(x: jax.Array, row: jax.Array, env: jax.Array) -> jax.Array:
 
     A GPU takes one index: two would first be written beside each other, a launch.
     """
-    by_one = lambda x, row, env: x.reshape(-1, *x.shape[2:])[row * x.shape[1] + env]
-    return on_gpu(by_one, lambda x, row, env: x[row, env], x, row, env)
+    by_one = lambda x, row, env: take(x.reshape(-1, *x.shape[2:]), row * x.shape[1] + env)
+    return on_gpu(by_one, take, x, row, env)
 
 
-def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env)."""
+def held(ring: Ring, mem: Row, row: jax.Array, env: jax.Array,
+         truncated: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Return (slot, found), int32 and bool [...], of the stored successors of rows (row, env).
+
+    truncated: of these rows, if known.
+    """
     kept = successors_of(mem)
     if kept is None:
         return jnp.zeros_like(row), jnp.zeros(row.shape, bool)
     slot, found = ring.slots.find(kept, row, env)
-    return slot, found & at(mem.truncated, row, env)
+    return slot, found & (at(mem.truncated, row, env) if truncated is None else truncated)
 
 
 def gather_windows(ring: Ring, mem: Row, row: jax.Array, env: jax.Array) -> Window:
     """Gather the n-step windows that start at (row, env), int32 [b] each, from the store `mem`."""
-    rows = (row + jnp.arange(ring.n_step, dtype=row.dtype)[:, None]) % ring.length  # [n, b]
+    following = row + jnp.arange(ring.n_step, dtype=row.dtype)[:, None]  # [n, b]
+    rows = remainder(following, ring.length)
     terminated, truncated = at(mem.terminated, rows, env), at(mem.truncated, rows, env)
     done = terminated | truncated
     before = jnp.cumsum(done, axis=0) - done  # ends before row i
     # Row of the first end, or the last row: only its successor may be no row of the ring.
-    last = (row + jnp.minimum(jnp.sum(before == 0, axis=0, dtype=jnp.int32),
-                              ring.n_step) - 1) % ring.length
-    slot, cut = held(ring, mem, last, env)
+    last, known = rows[0], truncated[0]
+    if ring.n_step > 1:
+        whole = jnp.sum(before == 0, axis=0, dtype=jnp.int32)
+        last, known = remainder(row + (jnp.minimum(whole, ring.n_step) - 1), ring.length), None
+    slot, cut = held(ring, mem, last, env, known)
     use = (before == 0) & (~truncated | cut)
     steps = jnp.sum(use, axis=0, dtype=jnp.int32)
-    boot = (row + steps) % ring.length
+    boot = remainder(row + steps, ring.length)
     known = jnp.where(cut, last, boot)  # no actor saw an episode's final observation
     return Window(
         obs=gather_obs(mem, row, env, ring.stack),
@@ -254,7 +261,7 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int,
     length, alive, frame = mem.reward.shape[0], jnp.ones(row.shape, bool), row
     frames = [row]
     for back in range(1, stack):
-        before = (row - back) % length
+        before = remainder(row + (length - back), length)
         ended = at(mem.terminated, before, env) | at(mem.truncated, before, env)
         alive &= ~ended | joined if back == 1 else ~ended
         frame = jnp.where(alive, before, frame)
@@ -262,7 +269,7 @@ def gather_obs(mem: Row, row: jax.Array, env: jax.Array, stack: int,
     frames = jnp.stack(frames[::-1], axis=-1)  # [..., stack]
 
     def gather(x):  # One gather, frames beside channels: on a CPU 4x faster than concatenation.
-        x = jnp.moveaxis(x[frames, env[..., None]], env.ndim, -2)
+        x = jnp.moveaxis(take(x, frames, env[..., None]), env.ndim, -2)
         return x.reshape(*x.shape[:-2], -1)
 
     return jax.tree.map(gather, mem.obs)

@@ -13,6 +13,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.ops import places
+from jaxrl_fast.ops.lowering import on_cpu
+from jaxrl_fast.ops.places import put_block, quotient, remainder, take, take_block
+
 INTERVAL = 32  # without a time limit: a sixteenth of the observations' memory
 LONGEST = 4096
 
@@ -29,6 +33,16 @@ class Successors(NamedTuple):
 
     obs: Any  # [S, B, ...]
     owner: jax.Array  # int32 [S, B]: the owner's place in the ring, from 1; 0: none
+
+
+class Places(NamedTuple):
+    """Where the successors of a block are written, int32 scalars."""
+
+    start: jax.Array  # the block's first row
+    first: jax.Array  # slot of the block's first bucket
+    turn: jax.Array  # slot of a bucket
+    into: jax.Array  # slot that is written: first + turn
+    passed: jax.Array  # blocks of the bucket before this one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,10 +84,12 @@ class Slots:
     def count(self) -> int:
         return -(-self.num_blocks // self.blocks) * self.parts * self.turns
 
-    def first_of(self, row: jax.Array) -> jax.Array:
-        """Return the first slot of the bucket of rows [...] of the ring."""
-        block, step = row // self.num_steps, row % self.num_steps
-        return (block // self.blocks * self.parts + step // self.part) * self.turns
+    def bucket_of(self, row: jax.Array) -> jax.Array:
+        """Return the bucket of rows [...] of the ring; its first slot is `turns` times that."""
+        bucket = quotient(row, self.num_steps * self.blocks) * self.parts
+        if self.parts > 1:
+            bucket += quotient(remainder(row, self.num_steps), self.part)
+        return bucket
 
     def init(self, next_obs: Any) -> Successors:
         """Return empty slots for successors of shapes [T, B, ...]."""
@@ -81,48 +97,57 @@ class Slots:
         num_envs = jax.tree.leaves(next_obs)[0].shape[1]
         return Successors(obs, jnp.zeros((self.count, num_envs), jnp.int32))
 
+    def places(self, w: jax.Array) -> Places:
+        """Return where block number `w` is written."""
+        block = remainder(w, self.num_blocks)
+        start = block * self.num_steps
+        first = self.bucket_of(start) * self.turns
+        turn = remainder(quotient(w, self.num_blocks), self.turns)
+        found = start, first, turn, first + turn, remainder(block, self.blocks)
+        return Places(*on_cpu(places.together, lambda *x: x, *found))
+
     def add(self, kept: Successors, next_obs: Any, truncated: jax.Array,
             w: jax.Array) -> Successors:
         """Store the successors of block `w`: next_obs [T, B, ...], truncated bool [T, B]."""
-        block = w % self.num_blocks
-        start = block * self.num_steps
-        first = self.first_of(start)
-        turn = w // self.num_blocks % self.turns
+        at = self.places(w)
 
-        padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
-        ends = padded.reshape(self.parts, self.part, -1)
-        # [parts, B]
-        any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)
-        step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
+        any_, step = truncated, 0  # [parts, B]
+        if self.num_steps > 1:
+            padded = jnp.pad(truncated, [(0, self.parts * self.part - self.num_steps), (0, 0)])
+            ends = padded.reshape(self.parts, self.part, -1)
+            any_, last = ends.any(axis=1), self.part - 1 - jnp.argmax(ends[:, ::-1], axis=1)
+            step = (last + jnp.arange(self.parts)[:, None] * self.part).astype(jnp.int32)
 
         slots = self.parts * self.turns
-        owner = jax.lax.dynamic_slice_in_dim(kept.owner, first, slots)
-        owner = owner.reshape(self.parts, self.turns, -1)
-        overwritten = (owner > start) & (owner <= start + self.num_steps)
-        own = (jnp.arange(self.turns, dtype=jnp.int32) == turn)[:, None]
-        # the pass before overwrote their rows
-        entered = own & (block % self.blocks == 0) & (self.turns > 1)
-        owner = jnp.where(overwritten | entered, 0, owner)
-        owner = jnp.where(own & any_[:, None], (start + step + 1)[:, None], owner)
-        owner = jax.lax.dynamic_update_slice_in_dim(kept.owner, owner.reshape(slots, -1), first, 0)
+        owner = take_block(kept.owner, at.first, slots).reshape(self.parts, self.turns, -1)
+        owner = jnp.where((owner > at.start) & (owner <= at.start + self.num_steps), 0, owner)
+        place = jnp.broadcast_to(at.start + step + 1, any_.shape)
+        before = owner
+        if self.turns > 1:  # at a bucket's begin the pass before has overwritten its rows
+            before = jnp.where(at.passed == 0, 0, owner)
+        own = jax.lax.broadcasted_iota(jnp.int32, owner.shape, 1) == at.turn
+        owner = jnp.where(own, jnp.where(any_[:, None], place[:, None], before), owner)
+        owner = put_block(kept.owner, owner.reshape(slots, -1), at.first)
 
-        at = jnp.minimum(step, self.num_steps - 1), jnp.arange(truncated.shape[1], dtype=jnp.int32)
+        def of_last(new):
+            if self.num_steps == 1:
+                return new
+            return new[jnp.minimum(step, self.num_steps - 1),
+                       jnp.arange(truncated.shape[1], dtype=jnp.int32)]
 
         def write(kept, new):
-            old = jax.lax.dynamic_slice_in_dim(kept, first + turn, self.parts)
-            new = new if self.num_steps == 1 else new[at]
+            old, new = take_block(kept, at.into, self.parts), of_last(new)
             here = any_.reshape(any_.shape + (1,) * (new.ndim - 2))
-            return jax.lax.dynamic_update_slice_in_dim(
-                kept, jnp.where(here, new.astype(kept.dtype), old), first + turn, 0
-            )
+            return put_block(kept, jnp.where(here, new.astype(kept.dtype), old), at.into)
 
         return Successors(jax.tree.map(write, kept.obs, next_obs), owner)
 
     def find(self, kept: Successors, row: jax.Array, env: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Return (slot int32, held bool) [...] of the truncated rows at (row, env), int32 [...]."""
-        first = self.first_of(row)
-        held = kept.owner[first, env] == row + 1
+        bucket = self.bucket_of(row)
         if self.turns == 1:
-            return first, held
-        other = kept.owner[first + 1, env] == row + 1
-        return first + other, held | other
+            return bucket, take(kept.owner, bucket, env) == row + 1
+        # both slots of a bucket in one gather
+        pairs = kept.owner.reshape(-1, 2, kept.owner.shape[1])
+        held = take(pairs, bucket, slice(None), env) == (row + 1)[..., None]
+        return bucket * 2 + held[..., 1], held[..., 0] | held[..., 1]

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.ops.lowering import on_gpu
+from jaxrl_fast.ops.places import put, quotient, take
 
 FANOUT = 8
 NEAR = 2  # level at which `find` adds the rest of a mass: nodes of FANOUT^3 leaves
@@ -48,14 +49,18 @@ def total(tree: Tree) -> jax.Array:
 
 def get(tree: Tree, index: jax.Array) -> jax.Array:
     """Return the leaves at int32 [b]."""
-    return tree[0][index // FANOUT, index % FANOUT]
+    return take(tree[0].ravel(), index)
 
 
 def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
     """Overwrite the leaves at int32 [b] by float32 [b]; equal indices need equal values."""
-    leaves = tree[0].at[index // FANOUT, index % FANOUT].set(values)
+    leaves = _put(tree[0], index, values)
     above = on_gpu(_sums_of_all, _sums_of_few, tree[1:], leaves, index) if len(tree) > 1 else ()
     return leaves, *above
+
+
+def _put(level: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
+    return put(level.ravel(), index, values).reshape(level.shape)
 
 
 def replace_blocks(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax.Array) -> Tree:
@@ -87,12 +92,12 @@ def _sums_of_few(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
     """Return the levels above `below` after a write at `index` [b] of the leaves."""
     new = []
     for level in levels:
-        index = index // FANOUT
+        index = quotient(index, FANOUT)
         # near the root a level has fewer nodes than indices
         if below.shape[0] <= WHOLE * index.size:
             sums = jnp.pad(below.sum(axis=1), (0, level.size - below.shape[0])).reshape(level.shape)
         else:
-            sums = level.at[index // FANOUT, index % FANOUT].set(below[index].sum(axis=1))
+            sums = _put(level, index, take(below, index).sum(axis=1))
         new.append(below := sums)
     return tuple(new)
 
@@ -105,7 +110,7 @@ def _sums_of_all(levels: Tree, below: jax.Array, index: jax.Array) -> Tree:
     new = []
     for i, level in enumerate(levels):
         if below.shape[0] > WHOLE_ON_A_GPU:
-            sums = _sums_of_few((level,), below, index // FANOUT**i)[0]
+            sums = _sums_of_few((level,), below, quotient(index, FANOUT**i))[0]
         else:
             terms = [below[:, k] for k in range(FANOUT)]
             sums = functools.reduce(operator.add, terms) if i else below.sum(axis=1)
@@ -177,7 +182,7 @@ def _descend(tree: Tree, mass: jax.Array, rest: jax.Array) -> tuple[jax.Array, j
 def _choose_by_product(level: jax.Array, node: jax.Array,
                        mass: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the child [b] of `node` that `mass` falls on, the sum before it, and its weight."""
-    row = level[node]  # [b, FANOUT]
+    row = take(level, node)  # [b, FANOUT]
     upper = jnp.triu(jnp.ones((FANOUT, FANOUT), jnp.float32))
     # a product is the fastest short cumsum
     running = jnp.matmul(row, upper, precision=jax.lax.Precision.HIGHEST)

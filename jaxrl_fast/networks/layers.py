@@ -7,7 +7,6 @@ import math
 from typing import Any
 
 import flax.linen as nn
-import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -205,19 +204,6 @@ class NoisyDense(nn.Module):
             return y
         into, out = jnp.split(self.get_variable("noise", "epsilon"), [inputs])
         return y + out * ((x * into) @ kernel_sigma + bias_sigma)
-
-
-def draw_noise(key: jax.Array, variables: dict[str, Any]) -> dict[str, Any]:
-    """Return a module's `variables` with noise f(e) = sgn(e) sqrt|e| for every `NoisyDense`."""
-    flat = flax.traverse_util.flatten_dict(variables.get("params", {}))
-    sizes = {path[:-1]: sum(leaf.shape) for path, leaf in flat.items()
-             if path[-1] == "kernel_sigma"}
-    if not sizes:
-        return variables
-    e = random.normal(key, (sum(sizes.values()),))
-    parts = jnp.split(jnp.sign(e) * jnp.sqrt(jnp.abs(e)), np.cumsum(list(sizes.values()))[:-1])
-    noise = {(*path, "epsilon"): part for path, part in zip(sizes, parts, strict=True)}
-    return variables | {"noise": flax.traverse_util.unflatten_dict(noise)}
 
 
 def embed(obs: Any, space: Space, rank: int = 1) -> jax.Array:

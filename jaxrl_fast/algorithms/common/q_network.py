@@ -8,9 +8,17 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 
 from jaxrl_fast import random
-from jaxrl_fast.networks import Dense, NoisyDense, draw_noise, example_features, forward, initialize
+from jaxrl_fast.networks import (
+    Dense,
+    NoisyDense,
+    draw_noises,
+    example_features,
+    forward,
+    initialize,
+)
 
 Modules = dict[str, tuple[nn.Module, Any]]  # {name: (module, example input)}
 
@@ -43,25 +51,35 @@ class QNetwork:
 
     def features(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """Return features [..., F]."""
-        return forward(self.torso, self._variables(params, "torso", key), obs, self.precision)
+        return self._features(self._with_noise(params, ["torso"], key), obs)
 
     def values(self, params: Any, features: jax.Array, key: jax.Array | None = None) -> jax.Array:
         """Return outputs of every action [..., n, outputs] from features [..., F].
 
         Dueling: V + A - mean A (Wang et al. 2016, eq. 9).
         """
-        z = forward(self.heads["head"], self._variables(params, "head", key), features)
+        return self._values(self._with_noise(params, [*self.heads], key), features)
+
+    def _features(self, variables: Any, obs: Any) -> jax.Array:
+        return forward(self.torso, variables["torso"], obs, self.precision)
+
+    def _values(self, variables: Any, features: jax.Array) -> jax.Array:
+        z = forward(self.heads["head"], variables["head"], features)
         z = z.reshape((*z.shape[:-1], self.num_actions, self.outputs))
         if not self.dueling:
             return z
-        value = forward(self.heads["value"], self._variables(params, "value", key), features)
+        value = forward(self.heads["value"], variables["value"], features)
         return value[..., None, :] + z - z.mean(-2, keepdims=True)
 
     def apply(self, params: Any, obs: Any, key: jax.Array | None = None) -> jax.Array:
         """Return outputs of every action [..., n, outputs] from observations."""
-        return self.values(params, self.features(params, obs, key), key)
+        variables = self._with_noise(params, ["torso", *self.heads], key)
+        return self._values(variables, self._features(variables, obs))
 
-    def _variables(self, params: Any, name: str, key: jax.Array | None) -> Any:
+    def _with_noise(self, params: Any, names: list[str], key: jax.Array | None) -> dict[str, Any]:
+        """Return the variables of modules `names`, with noise where `key` draws it."""
         if key is None or not self.noisy:
-            return params[name]
-        return draw_noise(random.fold_in(key, sorted(params).index(name)), params[name])
+            return {name: params[name] for name in names}
+        numbers = np.array([sorted(params).index(name) for name in names], np.uint32)
+        drawn = draw_noises(random.fold_in(key, numbers), [params[name] for name in names])
+        return dict(zip(names, drawn, strict=True))

@@ -1,0 +1,48 @@
+"""Places in arrays: int32 that are never negative.
+
+`//`, `%` and brackets of jax.numpy are up to nine operations for a negative number; these are one.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+
+def quotient(x: jax.Array | int, by: int) -> jax.Array:
+    """Return x // by for integers x >= 0 and by > 0, in the dtype of x."""
+    x = jnp.asarray(x)
+    return jax.lax.div(x, jnp.full_like(x, by)) if by > 1 else x
+
+
+def remainder(x: jax.Array | int, by: int | jax.Array) -> jax.Array:
+    """Return x % by for integers x >= 0 and by > 0, a number or one a place, in the dtype of x."""
+    x = jnp.asarray(x)
+    return jax.lax.rem(x, jnp.broadcast_to(jnp.asarray(by, x.dtype), x.shape))
+
+
+def take(x: jax.Array, *place: jax.Array | slice) -> jax.Array:
+    """Return x[place] for places inside of x, int32 [...] for each of the first axes."""
+    return x.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def put(x: jax.Array, place: jax.Array, values: jax.Array) -> jax.Array:
+    """Return x with `values` [b] at places [b] inside of x; equal places need equal values."""
+    return x.at[place].set(values, mode="promise_in_bounds", wrap_negative_indices=False)
+
+
+def take_block(x: jax.Array, start: jax.Array, size: int) -> jax.Array:
+    """Return x[start : start + size] for start >= 0, a slice."""
+    starts = (start, *[0] * (x.ndim - 1))
+    return jax.lax.dynamic_slice(x, starts, (size, *x.shape[1:]), allow_negative_indices=False)
+
+
+def put_block(x: jax.Array, block: jax.Array, start: jax.Array) -> jax.Array:
+    """Return x with `block` from start >= 0 on, a slice."""
+    starts = (start, *[0] * (x.ndim - 1))
+    return jax.lax.dynamic_update_slice(x, block, starts, allow_negative_indices=False)
+
+
+def together(*places: jax.Array) -> tuple[jax.Array, ...]:
+    """Return scalars as parts of one array: a kernel of a CPU makes all, not each its own."""
+    return tuple(jax.lax.optimization_barrier(jnp.stack(places)))
