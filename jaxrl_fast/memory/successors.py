@@ -147,7 +147,14 @@ class Slots:
         bucket = self.bucket_of(row)
         if self.turns == 1:
             return bucket, take(kept.owner, bucket, env) == row + 1
-        # both slots of a bucket in one gather
-        pairs = kept.owner.reshape(-1, 2, kept.owner.shape[1])
-        held = take(pairs, bucket, slice(None), env) == (row + 1)[..., None]
-        return bucket * 2 + held[..., 1], held[..., 0] | held[..., 1]
+
+        def together(owner):  # a kernel less for a CPU
+            pairs = owner.reshape(-1, 2, owner.shape[1])
+            held = take(pairs, bucket, slice(None), env) == (row + 1)[..., None]
+            return held[..., 0], held[..., 1]
+
+        def apart(owner):  # a GPU fuses each with its reader
+            return tuple(take(owner, bucket * 2 + i, env) == row + 1 for i in (0, 1))
+
+        first, second = on_cpu(together, apart, kept.owner)
+        return bucket * 2 + second, first | second

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl_fast.ops.lowering import on_gpu
-from jaxrl_fast.ops.places import put, quotient, take
+from jaxrl_fast.ops.places import put, quotient, remainder, take
 
 FANOUT = 8
 NEAR = 2  # level at which `find` adds the rest of a mass: nodes of FANOUT^3 leaves
@@ -49,7 +49,7 @@ def total(tree: Tree) -> jax.Array:
 
 def get(tree: Tree, index: jax.Array) -> jax.Array:
     """Return the leaves at int32 [b]."""
-    return take(tree[0].ravel(), index)
+    return take(tree[0], quotient(index, FANOUT), remainder(index, FANOUT))
 
 
 def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
@@ -60,7 +60,7 @@ def set_at(tree: Tree, index: jax.Array, values: jax.Array) -> Tree:
 
 
 def _put(level: jax.Array, index: jax.Array, values: jax.Array) -> jax.Array:
-    return put(level.ravel(), index, values).reshape(level.shape)
+    return put(level, values, quotient(index, FANOUT), remainder(index, FANOUT))
 
 
 def replace_blocks(tree: Tree, start: jax.Array, values: jax.Array, cleared: jax.Array) -> Tree:

@@ -26,8 +26,8 @@ def take(x: jax.Array, *place: jax.Array | slice) -> jax.Array:
     return x.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-def put(x: jax.Array, place: jax.Array, values: jax.Array) -> jax.Array:
-    """Return x with `values` [b] at places [b] inside of x; equal places need equal values."""
+def put(x: jax.Array, values: jax.Array, *place: jax.Array) -> jax.Array:
+    """Return x with `values` [...] at places inside of x; equal places need equal values."""
     return x.at[place].set(values, mode="promise_in_bounds", wrap_negative_indices=False)
 
 

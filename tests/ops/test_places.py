@@ -23,8 +23,12 @@ def test_taking_and_putting_are_numpys():
     x, rows, columns = np.arange(60).reshape(5, 4, 3), np.array([4, 0, 2]), np.array([3, 3, 0])
     np.testing.assert_array_equal(places.take(jnp.asarray(x), rows, columns), x[rows, columns])
     np.testing.assert_array_equal(places.take_block(jnp.asarray(x), jnp.int32(2), 3), x[2:])
-    found = places.put(jnp.arange(9), rows, jnp.array([10, 11, 12]))
+    found = places.put(jnp.arange(9), jnp.array([10, 11, 12]), rows)
     np.testing.assert_array_equal(found, [11, 1, 12, 3, 10, 5, 6, 7, 8])
+    expected, new = x.copy(), np.zeros((3, 3), int)
+    expected[rows, columns] = new
+    found = places.put(jnp.asarray(x), jnp.asarray(new), rows, columns)
+    np.testing.assert_array_equal(found, expected)
     found = places.put_block(jnp.asarray(x), jnp.zeros((2, 4, 3), int), jnp.int32(1))
     np.testing.assert_array_equal(found, np.concatenate([x[:1], 0 * x[1:3], x[3:]]))
 
