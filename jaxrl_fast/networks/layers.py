@@ -82,8 +82,8 @@ def product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 def _has_terms(x: jax.Array, kernel: jax.Array) -> bool:
     """Return whether a GPU multiplies by terms."""
     inputs, outputs = kernel.shape
-    few = outputs <= FEW_OUTPUTS and x.size > FEW_ROWS * inputs
-    return (inputs <= FEW_INPUTS or few) and multiplies_exactly()
+    few = x.size > FEW_ROWS * inputs if outputs <= FEW_OUTPUTS else inputs <= FEW_INPUTS
+    return few and multiplies_exactly()
 
 
 @jax.custom_jvp
