@@ -37,7 +37,7 @@ from jaxrl_fast.fields import type_name
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import FAULTS
 from jaxrl_fast.memory import Filled, Memory, grouped, with_experience
-from jaxrl_fast.ops import finite, lowering
+from jaxrl_fast.ops import lowering
 from jaxrl_fast.ops.log_rows import scan_rows
 from jaxrl_fast.ops.scopes import RANDOM, SAMPLE, scope
 from jaxrl_fast.types import Clock, Episodes, RunState
@@ -276,7 +276,7 @@ def make_train(
             del values[FAULTS]
             is_faults = np.array([name == FAULTS for name in names])
             bad = jnp.where(is_faults, totals + counts > 0, ~jnp.isfinite(means) & (counts != 0))
-            sound = ~jnp.any(bad) & finite.all_finite(state.agent)
+            sound = ~jnp.any(bad) & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)
                 evaluates = (r + 1) % grid.eval_rows == 0

@@ -168,8 +168,9 @@ def faults(space: Space, trajectory: Trajectory) -> Mean:
     """Return whether a rollout had faults, 0 or 1: observations as total, actions as count."""
     found, steps = trajectory.fault, trajectory.steps
     if isinstance(found, tuple):
-        sound = jnp.all(_sound_actions(space, steps.action))
-        bad = [~tree.all_finite(steps.obs, join=False), ~sound]
+        each = map(jnp.all, _sound_leaves(steps.obs))
+        sound = functools.reduce(jnp.logical_and, each, jnp.array(True))
+        bad = [~sound, ~jnp.all(_sound_actions(space, steps.action))]
     else:
         bad = [jnp.any(found == kind) for kind in (OBSERVATION, ACTION)]
     return Mean(*(x.astype(jnp.float32) for x in bad))

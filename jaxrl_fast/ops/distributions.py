@@ -65,7 +65,7 @@ def best(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; -1 if one is NaN."""
 
     def by_rows(values):
-        unknown = jnp.isnan(jnp.max(values, axis=-1))
+        unknown = jnp.any(jnp.isnan(values), axis=-1)
         return jnp.where(unknown, -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
     return few(lambda values: _best(columns(values)), by_rows, values)

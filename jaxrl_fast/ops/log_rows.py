@@ -14,38 +14,32 @@ from jaxrl_fast.ops.lowering import on_gpu, packing
 def scan_rows(row: Callable, state: Any, count: int) -> tuple[Any, dict[str, jax.Array]]:
     """Return `jax.lax.scan` of row(state, r) -> (state, {name: scalar}) over rows r < count.
 
-    A program holds all rows as one float32 array if they are float32 or bool: each array that a
-    loop writes is a kernel to compile. A GPU's is [n, count]: a row of an array is copied out.
+    A GPU's program holds all rows as one float32 array [n, count] if they are float32 or bool: each
+    array that a loop writes is a kernel to compile, and a row of an array is copied out.
     """
-    one = jax.jit(row, inline=True)  # traced once for shapes and use
-    shapes = jax.eval_shape(one, state, jax.ShapeDtypeStruct((), jnp.int32))[1]
-    like, structure = jax.tree.flatten(shapes)
-    steps = jnp.arange(count, dtype=jnp.int32)
-    exact = [x.shape == () and x.dtype in (jnp.float32, jnp.bool_) for x in like]
-    if not exact or not all(exact):  # float32 may lose digits of others
-        return jax.lax.scan(one, state, steps)
+    plain = lambda state: jax.lax.scan(row, state, jnp.arange(count, dtype=jnp.int32))
 
-    def vector(state, r):
-        state, found = one(state, r)
-        return state, jnp.stack([x.astype(jnp.float32) for x in jax.tree.leaves(found)])
+    def together(state):
+        one = jax.jit(row, inline=True)  # traced once for shapes and use
+        shapes = jax.eval_shape(one, state, jax.ShapeDtypeStruct((), jnp.int32))[1]
+        like, structure = jax.tree.flatten(shapes)
+        exact = [x.shape == () and x.dtype in (jnp.float32, jnp.bool_) for x in like]
+        if not exact or not all(exact):  # float32 may lose digits of others
+            return plain(state)
 
-    def scanned(state):
-        state, table = jax.lax.scan(vector, state, steps)
-        return state, table.T
-
-    def packed(state):
         pack, unpack = packing(state)  # as the loops within: their slices become one
 
         def body(r, carry):
             packed, table = carry
-            state, found = vector(unpack(packed), jax.lax.convert_element_type(r, jnp.int32))
+            state, found = one(unpack(packed), jax.lax.convert_element_type(r, jnp.int32))
+            found = jnp.stack([x.astype(jnp.float32) for x in jax.tree.leaves(found)])
             return pack(state), jax.lax.dynamic_update_slice(table, found[:, None], (0, r))
 
         table = jnp.zeros((len(like), count), jnp.float32)
         packed, table = jax.lax.fori_loop(0, count, body, (pack(state), table))
-        return unpack(packed), table
+        state = unpack(packed)
+        columns = [x if y.dtype == jnp.float32 else x.astype(y.dtype)
+                   for x, y in zip(table, like, strict=True)]
+        return state, jax.tree.unflatten(structure, columns)
 
-    state, table = on_gpu(packed, scanned, state)
-    columns = [x if y.dtype == jnp.float32 else x.astype(y.dtype)
-               for x, y in zip(table, like, strict=True)]
-    return state, jax.tree.unflatten(structure, columns)
+    return on_gpu(together, plain, state)
