@@ -137,8 +137,9 @@ def each_from_bits(keys: jax.Array, sizes: Sequence[int], make: Callable) -> lis
 def fold_in(key: jax.Array, data: jax.Array | int) -> jax.Array:
     """Return a key for (key, data), keys [m] for data [m]; data: uint32."""
     if not _is_threefry(key):
-        each = jax.random.fold_in if np.ndim(data) == 0 else jax.vmap(jax.random.fold_in, (None, 0))
-        return each(key, data)
+        if np.ndim(data) == 0:
+            return jax.random.fold_in(key, data)
+        return jnp.stack([jax.random.fold_in(key, one) for one in data])
     word = data.astype(jnp.uint32) if hasattr(data, "astype") else jnp.uint32(data)
     word = jnp.asarray(word)
     pair = threefry2x32(*_words(key), jnp.full_like(word, 2), word)

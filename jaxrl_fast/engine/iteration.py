@@ -275,7 +275,7 @@ def make_train(
             values = dict(zip(names, means, strict=True))
             del values[FAULTS]
             is_faults = np.array([name == FAULTS for name in names])
-            bad = jnp.where(is_faults, totals + counts > 0, ~jnp.isfinite(means) & (counts != 0))
+            bad = jnp.where(is_faults, totals + counts != 0, ~jnp.isfinite(means) & (counts != 0))
             sound = ~jnp.any(bad) & tree.all_finite(state.agent)
             if grid.eval_rows:
                 eval_key = evaluation_key(key, r + 1)

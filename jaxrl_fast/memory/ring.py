@@ -26,6 +26,8 @@ from jaxrl_fast.ops.places import put_block, quotient, remainder, take
 from jaxrl_fast.tree import summary
 from jaxrl_fast.types import Window
 
+MOST_ROWS = 2**30  # of an environment: sums of two places stay int32
+
 
 class Row(NamedTuple):
     """A replay row of one step; leaves [T, B, ...]."""
@@ -102,6 +104,10 @@ class Ring(Memory):
         if self.capacity < need:
             raise ConfigError("capacity", self.capacity,
                               f"at least {need}: a block of rows, and the windows over its end")
+        if self.length > MOST_ROWS:
+            raise ConfigError("capacity", self.capacity,
+                              f"at most {MOST_ROWS * self.num_envs:,} with {self.num_envs} "
+                              "environments: places of rows are int32")
 
     @property
     def starts(self) -> int:

@@ -33,14 +33,19 @@ def put(x: jax.Array, values: jax.Array, *place: jax.Array) -> jax.Array:
 
 def take_block(x: jax.Array, start: jax.Array, size: int) -> jax.Array:
     """Return x[start : start + size] for start >= 0, a slice."""
-    starts = (start, *[0] * (x.ndim - 1))
+    starts = _starts(start, x.ndim)
     return jax.lax.dynamic_slice(x, starts, (size, *x.shape[1:]), allow_negative_indices=False)
 
 
 def put_block(x: jax.Array, block: jax.Array, start: jax.Array) -> jax.Array:
     """Return x with `block` from start >= 0 on, a slice."""
-    starts = (start, *[0] * (x.ndim - 1))
+    starts = _starts(start, x.ndim)
     return jax.lax.dynamic_update_slice(x, block, starts, allow_negative_indices=False)
+
+
+def _starts(start: jax.Array, ndim: int) -> tuple[jax.Array, ...]:
+    start = jnp.asarray(start)
+    return (start, *[jnp.zeros((), start.dtype)] * (ndim - 1))  # of one dtype, also with 64 bits
 
 
 def together(*places: jax.Array) -> tuple[jax.Array, ...]:

@@ -57,7 +57,7 @@ def open_sweep(
             raise ConfigError("selection", "pbt", "given members = N and neither grid nor sample: "
                                                   "PBT draws from its own priors")
         check_names(algo, env, {}, selection.priors, config)
-        check_int("members", members, 2, 1_000_000)
+        check_int("members", members, 2, MOST_MEMBERS)
         configurations = [{} for _ in range(members)]
         for name, values in selection.draw(seed, members).items():
             configurations = [c | {name: v} for c, v in zip(configurations, values, strict=True)]
@@ -71,13 +71,16 @@ def open_sweep(
     if config.population is not None:
         raise ConfigError("population", config.population,
                           "None: grid and sample hold the settings that differ")
-    members_in_all = len(configurations) * config.seeds
-    if members_in_all > MOST_MEMBERS:  # waves too: one table holds them all
+    total_members = len(configurations) * config.seeds
+    if len(configurations) > MOST_MEMBERS:
+        raise ConfigError("grid", f"{len(configurations):,} configurations",
+                          f"at most {MOST_MEMBERS:,}: a sweep has no more members")
+    if total_members > MOST_MEMBERS:  # waves too: one table holds them all
         raise ConfigError("seeds", config.seeds,
                           f"at most {MOST_MEMBERS // len(configurations):,} with "
                           f"{len(configurations):,} configurations: a sweep has at most "
                           f"{MOST_MEMBERS:,} members")
-    spread_members(env, config, members_in_all)
+    spread_members(env, config, total_members)
     found = Sweep(algo, env, config, about, configurations, hooks)
     asked = {"base": found.base, "configurations": json.loads(json.dumps(configurations)),
              "wave": wave}

@@ -14,6 +14,7 @@ from scipy import stats
 
 from helpers.matrix import family
 from jaxrl_fast import tree
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.memory import Row, UniformMemory
 from jaxrl_fast.memory.ring import at
 from jaxrl_fast.memory.successors import Slots, interval_of
@@ -281,3 +282,8 @@ def test_a_gpu_gathers_the_same_rows_by_one_index(rng, both_forms):
     assert (
         "start_index_map = [0, 1]" in text("cpu") and "start_index_map = [0, 1]" not in text("cuda")
     )
+
+
+def test_a_ring_has_places_that_int32_holds():
+    with pytest.raises(ConfigError, match="capacity must be at most 1,073,741,824 with 1 env"):
+        UniformMemory(2**30 + 1, 1, 1, 16)

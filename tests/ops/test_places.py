@@ -36,3 +36,9 @@ def test_taking_and_putting_are_numpys():
 def test_scalars_together_are_themselves():
     found = jax.jit(places.together)(jnp.int32(3), jnp.int32(8))
     assert [int(x) for x in found] == [3, 8]
+
+
+def test_blocks_have_places_of_one_dtype_with_64_bits():
+    with jax.enable_x64(True):
+        x, start = jnp.zeros((5, 2), jnp.float32), jnp.int32(1)
+        assert places.put_block(x, places.take_block(x, start, 2) + 1, start).sum() == 4

@@ -92,7 +92,6 @@ class Late(StartFrom):
         return super().add(mem, rows, w - 1)
 
 
-@pytest.mark.matrix("test_a_broken_memory_is_named")
 def test_a_memory_that_starts_full_and_is_broken():
     memory = UniformMemory(24, 2, 3, 16, n_step=2)
     with pytest.raises(AssertionError,
