@@ -201,7 +201,7 @@ def iterations(run: Run, state: RunState, t0: jax.Array, count: int,
 @functools.partial(jax.jit, static_argnames=("count", "learn"))  # one trace for shapes and use
 def log_row(run: Run, state: RunState, t0: jax.Array, count: int,
             learn: bool) -> tuple[RunState, LogRows]:
-    """Run `iterations` -> (state, summed metrics as one vector)."""
+    """Run `count` (static) iterations from t0 -> (state, summed metrics as one vector)."""
     block = drawn_together(run, count, learn)
     # members divided over devices: what lies there must not be packed with the agent
     divided = run.groups > 1

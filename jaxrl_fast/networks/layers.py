@@ -181,9 +181,9 @@ def _product(x: jax.Array, kernel: jax.Array) -> jax.Array:
 class NoisyDense(nn.Module):
     """y = x (W + S e) + b + s e', e factorised Gaussian noise (Fortunato et al. 2018, eq. 9-11).
 
-    The noise is the variable "epsilon" of the collection "noise" (`draw_noise`), one for all rows
-    of a call; without it, the mean weights. The noisy product is f(e_out) * ((x * f(e_in)) S), so
-    `vmap` over noises makes no weight matrix for each.
+    The noise is the variable "epsilon" of the collection "noise" (`noise.draw_noise`), one for all
+    rows of a call; without it, the mean weights. The noisy product is f(e_out) * ((x * f(e_in)) S),
+    so `vmap` over noises makes no weight matrix for each.
     """
 
     features: int

@@ -49,5 +49,5 @@ def _starts(start: jax.Array, ndim: int) -> tuple[jax.Array, ...]:
 
 
 def together(*places: jax.Array) -> tuple[jax.Array, ...]:
-    """Return scalars as parts of one array: a kernel of a CPU makes all, not each its own."""
+    """Return int32 scalars read from one array: one CPU kernel computes all of them."""
     return tuple(jax.lax.optimization_barrier(jnp.stack(places)))

@@ -97,7 +97,7 @@ class LogRows:
     """Metrics of log rows as one array: each array that a program makes is a kernel to compile."""
 
     sums: Any  # float32 [..., n] or [..., rows, n]
-    structure: Any  # of {name: Mean}, whose n leaves these are
+    structure: Any  # treedef of {name: Mean}, n leaves
 
     def by_name(self) -> Metrics:
         """Return {name: Mean [...]} or {name: Mean [..., rows]}."""

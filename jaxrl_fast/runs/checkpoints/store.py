@@ -23,7 +23,7 @@ T = TypeVar("T")
 FORMAT = 2
 KINDS = ("last", "best")
 # what a whole checkpoint is good for where the other kind is damaged
-AGAIN = {"last": "", "best": ": start_from (--start-from RUN) begins a new run with its agent"}
+REMEDY_OF = {"last": "", "best": ": start_from (--start-from RUN) begins a new run with its agent"}
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of an unfinished one
 MOST_REPLACED = 20  # checkpoints that a run may replace during one read
 
@@ -162,8 +162,8 @@ class Checkpoints:
         if not failures:
             return None
         others = [which for which in KINDS if which not in order and self.newest(which) is not None]
-        raise DamagedError(failures[0].path, failures[0].why
-                           + "".join(f". The checkpoint {x!r} is whole{AGAIN[x]}" for x in others))
+        hints = [f". The checkpoint {x!r} is whole{REMEDY_OF[x]}" for x in others]
+        raise DamagedError(failures[0].path, failures[0].why + "".join(hints))
 
     def newest(self, which: str) -> int | None:
         """Return the number of a kind's newest whole checkpoint, by checksums and metadata."""
