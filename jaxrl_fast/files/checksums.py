@@ -7,8 +7,9 @@ change within a word, and takes half the time of CRC-32.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,18 @@ _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def write_checksums(folder: Path) -> None:
-    """Write sizes and sums of all files below `folder` into it, soon after they were written."""
-    (folder / NAME).write_text(json.dumps({name: checksum(file) for name, file in _files(folder)},
-                                          indent=0) + "\n")
+def write_checksums(folder: Path, early: Mapping[tuple, list[Any]] = MappingProxyType({})) -> None:
+    """Write sizes and sums of all files below `folder` into it, soon after they were written.
+
+    early: `early_checksums` of some of the files.
+    """
+    sums = {name: early.get(_version(file)) or checksum(file) for name, file in _files(folder)}
+    (folder / NAME).write_text(json.dumps(sums, indent=0) + "\n")
+
+
+def early_checksums(files: Iterable[Path]) -> dict[tuple, list[Any]]:
+    """Return the sums of complete files by their version, for `write_checksums`."""
+    return {_version(file): checksum(file) for file in files}
 
 
 def verify_checksums(folder: Path) -> None:
@@ -60,6 +69,12 @@ def checksum(file: Path) -> list[Any]:
                 total = (total * _GOLDEN + one) & _MASK
             size += count
     return [size, f"{total:016x}"]
+
+
+def _version(file: Path) -> tuple[str, int, int]:
+    """Return what a change alters; a folder's new name does not."""
+    found = file.stat()
+    return file.name, found.st_size, found.st_mtime_ns
 
 
 def _fill(opened: Any, buffer: memoryview) -> int:

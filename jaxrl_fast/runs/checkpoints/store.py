@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +16,7 @@ import numpy as np
 from jaxrl_fast import distributed, random
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, WriteError
 from jaxrl_fast.files import folders, forms
-from jaxrl_fast.files.checksums import verify_checksums, write_checksums
+from jaxrl_fast.files.checksums import early_checksums, verify_checksums, write_checksums
 from jaxrl_fast.runs.checkpoints import errors, older_states
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import FORMS, misfit_of_lanes
@@ -37,6 +39,7 @@ class Checkpoints:
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
         self.folder, self.read_only, self.keep = Path(folder), read_only, keep
         self._managers: dict[str, Any] = {}
+        self._sums: dict[str, dict[tuple, list[Any]]] = {}  # of the checkpoint that is written
         self._made: dict[str, folders.Identity | None] = {}  # folder that each manager opened
         self._damaged: set[tuple[str, int]] = set()
         self._quiet: errors.Quiet | None = None  # while orbax is at work
@@ -59,6 +62,8 @@ class Checkpoints:
             )  # fmt: skip
             handlers = {"state": ocp.StandardCheckpointHandler(),
                         "meta": ocp.JsonCheckpointHandler()}
+            handlers["state"].finalize = functools.partial(
+                self._finalize, which, handlers["state"].finalize)
             folder = (self.folder / which).absolute()
             self._managers[which] = ocp.CheckpointManager(
                 folder, options=options, item_handlers=handlers
@@ -75,11 +80,19 @@ class Checkpoints:
         if self._quiet:
             self._quiet.note_failure()
 
+    def _finalize(self, which: str, finalize: Callable[[Any], None], directory: Any) -> None:
+        """Sum the files of the arrays, which are complete, while orbax merges their indices."""
+        with ThreadPoolExecutor(1) as pool:
+            sums = pool.submit(early_checksums, list(Path(directory).glob("ocdbt.process_*/d/*")))
+            finalize(directory)
+        # `_seal` reads a file again that could not be read, and says so
+        self._sums[which] = {} if sums.exception() else sums.result()
+
     def _seal(self, which: str) -> None:
         """Write a checkpoint's checksums before it gets its name; orbax's thread calls this."""
         if distributed.is_first():
             for unnamed in (self.folder / which).glob(f"*{UNFINISHED}*"):
-                write_checksums(unnamed)
+                write_checksums(unnamed, self._sums.pop(which, {}))
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
         """Start writing, after any unfinished write of this kind. Raises WriteError.
