@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrl_fast.ops import places
 from jaxrl_fast.ops.lowering import GPUS, platform
 
 
@@ -59,10 +60,10 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
     product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
     def row(i: jax.Array, q: jax.Array) -> jax.Array:
-        x = a[i]
+        x = places.take_block(a, i, 1)[0]
         for _ in range(2):  # rows of q from i on are still zero
             x = x - product(product(q, x), q)
-        return q.at[i].set(x / jnp.linalg.norm(x))
+        return places.put_block(q, (x / jnp.linalg.norm(x))[None], i)
 
     return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))
 
