@@ -30,6 +30,13 @@ def few(by_terms: Callable, by_rows: Callable, values: jax.Array,
     return on_gpu(by_terms, by_rows, values, *args)
 
 
+def choice(by_terms: Callable, by_rows: Callable, values: jax.Array, *args: Any) -> jax.Array:
+    """Return `few` of a choice: a CPU compares a handful of columns as fast as it reduces them."""
+    if values.shape[-1] <= 4:
+        return by_terms(values, *args)
+    return few(by_terms, by_rows, values, *args)
+
+
 def columns(values: jax.Array) -> list[jax.Array]:
     """Return the n arrays [...] of values [..., n]."""
     return [values[..., i] for i in range(values.shape[-1])]
@@ -58,7 +65,7 @@ def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
 def argmax(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; NaN counts as largest."""
     by_rows = lambda values: jnp.argmax(values, axis=-1).astype(jnp.int32)
-    return few(lambda values: _largest(columns(values))[0], by_rows, values)
+    return choice(lambda values: _largest(columns(values))[0], by_rows, values)
 
 
 def best(values: jax.Array) -> jax.Array:
@@ -68,7 +75,7 @@ def best(values: jax.Array) -> jax.Array:
         unknown = jnp.any(jnp.isnan(values), axis=-1)
         return jnp.where(unknown, -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
-    return few(lambda values: _best(columns(values)), by_rows, values)
+    return choice(lambda values: _best(columns(values)), by_rows, values)
 
 
 def _best(values: list[jax.Array]) -> jax.Array:
@@ -98,7 +105,7 @@ class Categorical(NamedTuple):
         # columns of a sum would be read out of stacked logits
         by_terms = lambda logits, noise: _best([x + z for x, z in zip(
             columns(logits), columns(noise), strict=True)])
-        return few(by_terms, by_rows, self.logits, noise)
+        return choice(by_terms, by_rows, self.logits, noise)
 
     def mode(self) -> jax.Array:
         return best(self.logits)
