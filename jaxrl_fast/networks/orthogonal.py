@@ -63,11 +63,16 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
         x = places.take_block(a, i, 1)[0]
         for _ in range(2):  # rows of q from i on are still zero
             x = x - product(product(q, x), q)
-        return places.put_block(q, (x / jnp.linalg.norm(x))[None], i)
+        unit = (x / jnp.linalg.norm(x))[None]
+        if a.size > SMALL:
+            return places.put_block(q, unit, i)
+        # of several seeds a block is written by a scatter: four kernels to compile
+        return jnp.where(jax.lax.broadcasted_iota(i.dtype, q.shape, 0) == i, unit, q)
 
     return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))
 
 
+SMALL = 1 << 14  # numbers of a kernel that are copied for each row: 64 KiB
 # numbers of a member, zeros included, that a GPU orthonormalises in one loop: 2 MiB
 TOGETHER = 1 << 19
 
