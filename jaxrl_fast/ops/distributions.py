@@ -15,6 +15,7 @@ from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, Space
 
 FEW_ACTIONS = 16
+COMPARED = 4  # comparisons are part of the kernel that reads a choice, and a reduction is not
 ILLEGAL = -1e9  # logit of a masked action: finite, so that entropies and gradients are
 
 
@@ -30,9 +31,9 @@ def few(by_terms: Callable, by_rows: Callable, values: jax.Array,
     return on_gpu(by_terms, by_rows, values, *args)
 
 
-def choice(by_terms: Callable, by_rows: Callable, values: jax.Array, *args: Any) -> jax.Array:
-    """Return `few` of a choice: a CPU compares a handful of columns as fast as it reduces them."""
-    if values.shape[-1] <= 4:
+def choose(by_terms: Callable, by_rows: Callable, values: jax.Array, *args: Any) -> jax.Array:
+    """Return `few` of a choice; on a CPU too by terms where there are COMPARED actions at most."""
+    if values.shape[-1] <= COMPARED:
         return by_terms(values, *args)
     return few(by_terms, by_rows, values, *args)
 
@@ -65,7 +66,7 @@ def at_action(z: jax.Array, action: jax.Array) -> jax.Array:
 def argmax(values: jax.Array) -> jax.Array:
     """Return the index of the largest of `values` [..., n], int32 [...]; NaN counts as largest."""
     by_rows = lambda values: jnp.argmax(values, axis=-1).astype(jnp.int32)
-    return choice(lambda values: _largest(columns(values))[0], by_rows, values)
+    return choose(lambda values: _largest(columns(values))[0], by_rows, values)
 
 
 def best(values: jax.Array) -> jax.Array:
@@ -75,7 +76,7 @@ def best(values: jax.Array) -> jax.Array:
         unknown = jnp.any(jnp.isnan(values), axis=-1)
         return jnp.where(unknown, -1, jnp.argmax(values, axis=-1)).astype(jnp.int32)
 
-    return choice(lambda values: _best(columns(values)), by_rows, values)
+    return choose(lambda values: _best(columns(values)), by_rows, values)
 
 
 def _best(values: list[jax.Array]) -> jax.Array:
@@ -105,7 +106,7 @@ class Categorical(NamedTuple):
         # columns of a sum would be read out of stacked logits
         by_terms = lambda logits, noise: _best([x + z for x, z in zip(
             columns(logits), columns(noise), strict=True)])
-        return choice(by_terms, by_rows, self.logits, noise)
+        return choose(by_terms, by_rows, self.logits, noise)
 
     def mode(self) -> jax.Array:
         return best(self.logits)

@@ -24,6 +24,7 @@ from jaxrl_fast.networks import (
     initialize,
     make_torso,
 )
+from jaxrl_fast.networks import orthogonal as orthogonal_module
 from jaxrl_fast.networks.layers import Conv, embed, orthogonal, scale
 from jaxrl_fast.networks.norms import LayerNorm
 from jaxrl_fast.networks.orthogonal import orthonormalize_together
@@ -223,6 +224,24 @@ def test_small_kernels_share_a_loop_on_a_gpu(width, loops, key):
         with lowering.known(platform):
             jaxpr = str(jax.make_jaxpr(lambda key: initialize(key, parts))(key))
         assert jaxpr.count("scan[") == expected
+
+
+def test_a_kernel_takes_its_normal_numbers_from_one_draw(key):
+    """A CPU compiles a copy of the inverse error function for each layer that computes its own."""
+    parts = {"a": (Dense(8), jnp.zeros((1, 4))), "b": (Dense(8), jnp.zeros((1, 8)))}
+    text = jax.jit(lambda key: initialize(key, parts)).lower(key).compile().as_text()
+    kernels = [part for part in text.split("\n\n") if "erf_inv" in part]
+    assert 1 <= len(kernels) <= 3  # of 96 numbers: two halves, and what joins them
+
+
+def test_rows_of_a_kernel_are_written_alike_whatever_its_size(key, monkeypatch):
+    """Small ones by a selection, large ones by a slice."""
+    normals = jax.random.normal(key, (3, 5, 9))
+    make = lambda: jax.jit(jax.vmap(lambda a: orthogonal_module.orthonormal_rows(a)))
+    small, text = make()(normals), make().lower(normals).compile().as_text()
+    assert "scatter" not in text
+    monkeypatch.setattr(orthogonal_module, "SMALL", 0)
+    np.testing.assert_array_equal(small, make()(normals))
 
 
 def test_orthogonal_kernels_have_orthogonal_columns(key):
