@@ -192,11 +192,8 @@ def initialize(key: jax.Array, modules: dict[str, tuple[nn.Module, Any]]) -> dic
     noisy = {path[:-1] for path in flat if path[-1] == "kernel_sigma"}
     drawn = [path for path in flat if path[-1] == "kernel"
              or (path[-1] == "bias" and path[:-1] in noisy)]
-    size = sum(flat[path].size for path in drawn)
-    uniform = random.uniform(key, (size,))
-    # else each layer's kernel would compute the normal numbers in its own code
-    normal, = random.each_from_bits(key[None], [size],
-                                    lambda bits: random.to_normal(random.to_uniform(bits)))
+    uniform = random.uniform(key, (sum(flat[path].size for path in drawn),))
+    normal = random.to_normal(uniform)
     numbers, at = {}, 0
     for path in drawn:
         source, end = uniform if path[:-1] in noisy else normal, at + flat[path].size

@@ -226,14 +226,6 @@ def test_small_kernels_share_a_loop_on_a_gpu(width, loops, key):
         assert jaxpr.count("scan[") == expected
 
 
-def test_a_kernel_takes_its_normal_numbers_from_one_draw(key):
-    """A CPU compiles a copy of the inverse error function for each layer that computes its own."""
-    parts = {"a": (Dense(8), jnp.zeros((1, 4))), "b": (Dense(8), jnp.zeros((1, 8)))}
-    text = jax.jit(lambda key: initialize(key, parts)).lower(key).compile().as_text()
-    kernels = [part for part in text.split("\n\n") if "erf_inv" in part]
-    assert 1 <= len(kernels) <= 3  # of 96 numbers: two halves, and what joins them
-
-
 def test_rows_of_a_kernel_are_written_alike_whatever_its_size(key, monkeypatch):
     """Small ones by a selection, large ones by a slice."""
     normals = jax.random.normal(key, (3, 5, 9))
