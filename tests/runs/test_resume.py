@@ -340,6 +340,8 @@ def test_a_checkpoint_reaches_the_disk_while_the_run_goes_on(tmp_path, monkeypat
     monkeypatch.setattr(Saver, "save", save_once)
     tools.train("ppo", tmp_path / "run", hooks=[look], **EACH)
     assert len(savers) == 2 and seen[-1]  # in mid-run, and at the end
+    assert {folders.identity(tmp_path / "run" / name)
+            for name in ("config.json", "metrics.jsonl", "result.json")} <= set(synced)
     for number in store.numbers_in(last):
         files = [path for path in (last / str(number)).rglob("*") if path.is_file()]
         files.remove(last / str(number) / "commit_success.txt")  # written after the name, not read
