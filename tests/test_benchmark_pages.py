@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from statistics import median
+from statistics import median, stdev
 
 import _benchmark_tables as tabled
 import benchmark_pages as made
@@ -167,3 +167,35 @@ def test_the_speeds_in_the_readme_are_measurements():
     shown = re.findall(r"\b\d\.\d\d\b", re.sub(r"(jax|Python) [\d.]+", "", text))
     assert len(shown) > 8 and set(shown) <= {f"{x:.2f}"
                                              for _, row in ROWS if (x := tabled.speedup(row))}
+
+
+T95 = 2.776  # Student's t of five seeds
+
+
+def test_scores_on_fresh_seeds_are_of_five_seeds_with_their_interval():
+    fresh = TABLES["learning/fresh_seeds"]
+    assert len(fresh) > 40
+    for row in fresh:
+        assert row["seeds"] == "100-104" and len(row["by_seed"]) == 5, row["what"]
+        assert row["interval"] == pytest.approx(T95 * stdev(row["by_seed"]) / 5**0.5, rel=0.03,
+                                                abs=0.15), row["what"]
+
+
+APG_BEFORE_RECORDS = {"-154 ± 13", "-149 ± 12"}  # other settings, seeds 0 to 4
+
+
+def test_scores_quoted_of_algorithms_and_physics_are_results():
+    results = [(row["value"], row["interval"]) for _, row in ROWS
+               if isinstance(row.get("interval"), int | float) and row["value"] is not None]
+    number = r"(-?[\d,]*\d(?:\.\d+)?)"
+    quoted = {m for file in (*(made.DOCS / "algorithms").glob("*.md"), made.DOCS / "physics.md")
+              for m in re.findall(rf"{number} ±\s+{number}", file.read_text())}
+    assert len(quoted) > 15
+
+    def rounds_to(x: float, shown: str) -> bool:
+        digits = len(shown.partition(".")[2])
+        return abs(x - float(shown.replace(",", ""))) <= 0.5001 * 10.0**-digits
+
+    missing = {f"{mean} ± {half}" for mean, half in quoted
+               if not any(rounds_to(x, mean) and rounds_to(i, half) for x, i in results)}
+    assert missing == APG_BEFORE_RECORDS

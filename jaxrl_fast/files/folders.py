@@ -122,6 +122,16 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def sync(path: Path) -> None:
+    """Ask the disk to keep a file's bytes or a folder's names; file systems may not know how."""
+    with contextlib.suppress(OSError):  # a lost file fails its checksum
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+
+
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:
     text = str(path)
     if len(text) >= 300:

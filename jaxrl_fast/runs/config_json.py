@@ -100,9 +100,11 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, replaced atomically: readers see the old one or the new one."""
+    """Write a file, replaced atomically, also on the disk: the old one or the new one is there."""
     with folders.replacing(path) as temporary:
         temporary.write_text(text, "utf-8", "backslashreplace")
+        folders.sync(temporary)
+    folders.sync(path.parent)
 
 
 def read_config(path: str | Path) -> dict[str, Any]:

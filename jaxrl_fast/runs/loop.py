@@ -25,7 +25,7 @@ from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.live_pictures import LivePictures
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.scores import Scorer
-from jaxrl_fast.runs.sentinel import Sanity, not_finite, warn_of
+from jaxrl_fast.runs.sentinel import Sanity, format_step, not_finite, warn_of
 from jaxrl_fast.runs.signals import Interrupted, Signals, Stopped
 from jaxrl_fast.runs.start_from import Given
 from jaxrl_fast.runs.videos import Filming, Videos
@@ -121,7 +121,7 @@ class Trainer:
         self.pending = t0, chunk
         self.take(chunk)
         at_eval = bool(grid.eval_rows) and run.rows % grid.eval_rows == 0
-        due = self.saver.due(self.row_seconds)
+        due = self.saver.settle(self.row_seconds)
         self.signals.poll()
         score = at_eval or (run.rows >= grid.rows and not self.signals.caught)
         now = score or due or self.signals.caught or self.hooks or run.rows in stops
@@ -288,7 +288,7 @@ class Trainer:
         if caught:
             warnings.warn(f"{error}; its unfinished part is left out", stacklevel=1)
         self.leave(caught)
-        error.args = (f"{error}{self.saver.rescue()}",)
+        error.args = (f"{error}{format_step(self.run)}{self.saver.rescue()}",)
         raise error
 
     def leave(self, signum: int | None) -> None:

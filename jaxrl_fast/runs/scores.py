@@ -40,6 +40,7 @@ class Scorer:
                 self._take(found.columns)
             return found
         except HostError as error:
+            error.args = (f"{error}, in an evaluation",)
             return Scored(failed=error)
         except Exception as error:
             return Scored(failure=error)

@@ -56,6 +56,11 @@ def _place(config: RunConfig, member: int, env_steps: int) -> str:
     return f"at {env_steps:,} environment steps in member {member} ({config.label(member)})"
 
 
+def format_step(run: Result) -> str:
+    """Return where a run was when its host environments failed: they have one member."""
+    return f" (at {run.env_steps:,} environment steps)"
+
+
 def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> None:
     """Warn of members that have diverged with finite values; the run goes on."""
     if senseless and distributed.is_first():

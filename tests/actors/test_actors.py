@@ -34,6 +34,7 @@ from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.envs.host.vector import Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.memory import Row
+from jaxrl_fast.runs import scores
 from jaxrl_fast.runs.load import experience
 from jaxrl_fast.runs.signals import Interrupted
 from jaxrl_fast.sweeps.parts import Sweep, split
@@ -276,6 +277,17 @@ def test_failing_environments_end_the_run(fault, message, tmp_path):
         train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0,
               chunk_seconds=0.01)
     assert caught.value.exit_code == 1 and time.monotonic() - began < 60
+    assert " environment steps); " in str(caught.value)
+
+
+def test_failing_evaluations_name_the_step(tmp_path, monkeypatch):
+    def fails(*_):
+        raise HostError("it returned rewards that are not finite, in environment 0")
+
+    monkeypatch.setattr(scores, "evaluate", fails)
+    with pytest.raises(HostError, match=r"environment 0, in an evaluation "
+                       r"\(at 256 environment steps\); the last good checkpoint is"):
+        train(jf.PPO(**PPO), tmp_path / "run")
 
 
 def test_failing_environments_are_restarted(tmp_path):

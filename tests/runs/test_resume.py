@@ -7,6 +7,8 @@ import gc
 import itertools
 import json
 import logging
+import math
+import os
 import resource
 import shutil
 import sys
@@ -24,8 +26,10 @@ import jaxrl_fast as jf
 from helpers import runs as tools
 from helpers.matrix import family
 from jaxrl_fast.errors import RunError
+from jaxrl_fast.files import folders
 from jaxrl_fast.runs.checkpoints import errors, store
 from jaxrl_fast.runs.checkpoints.errors import GONE
+from jaxrl_fast.runs.checkpoints.save import Saver
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 
 
@@ -310,6 +314,38 @@ def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypat
         checkpoints.pass_over("last", older)
         checkpoints._drop_damaged("last")
         assert checkpoints.numbers("last") == [newest, older]
+
+
+def test_a_checkpoint_reaches_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
+    """An ext4 that turned read-only a second after a checkpoint did not have it when mounted again:
+    its files were synced and its name was not."""
+    last, fsync, save = tmp_path / "run" / "checkpoints" / "last", os.fsync, Saver.save
+    synced, savers, seen = {}, [], []
+
+    def note(opened):
+        fsync(opened)
+        synced[folders.identity(opened)] = store.numbers_in(last)
+
+    def save_once(saver):
+        save(saver)
+        saver.at = math.inf
+        savers.append(saver)
+
+    def look(run, rows):
+        if savers:
+            savers[0].checkpoints._managers["last"].wait_until_finished()
+            seen.append(synced.get(folders.identity(last)) == store.numbers_in(last) != [])
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(Saver, "save", save_once)
+    tools.train("ppo", tmp_path / "run", hooks=[look], **EACH)
+    assert len(savers) == 2 and seen[-1]  # in mid-run, and at the end
+    assert {folders.identity(tmp_path / "run" / name)
+            for name in ("config.json", "metrics.jsonl", "result.json")} <= set(synced)
+    for number in store.numbers_in(last):
+        files = [path for path in (last / str(number)).rglob("*") if path.is_file()]
+        files.remove(last / str(number) / "commit_success.txt")  # written after the name, not read
+        assert len(files) > 5 and {folders.identity(path) for path in files} <= set(synced)
 
 
 def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):

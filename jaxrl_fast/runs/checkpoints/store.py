@@ -42,6 +42,7 @@ class Checkpoints:
         self._sums: dict[str, dict[tuple, list[Any]]] = {}  # of the checkpoint that is written
         self._made: dict[str, folders.Identity | None] = {}  # folder that each manager opened
         self._damaged: set[tuple[str, int]] = set()
+        self._unsynced: set[str] = set()  # kinds whose newest name may be in memory alone
         self._quiet: errors.Quiet | None = None  # while orbax is at work
 
     def _manager(self, which: str):
@@ -93,6 +94,16 @@ class Checkpoints:
         if distributed.is_first():
             for unnamed in (self.folder / which).glob(f"*{UNFINISHED}*"):
                 write_checksums(unnamed, self._sums.pop(which, {}))
+                for path in (*unnamed.rglob("*"), unnamed):
+                    folders.sync(path)
+
+    def sync_names(self) -> None:
+        """Put the names of finished checkpoints on the disk; those being written come later."""
+        for which in tuple(self._unsynced):
+            manager = self._managers.get(which)
+            if manager is None or not manager.is_saving_in_progress():
+                self._unsynced.discard(which)
+                folders.sync(self.folder / which)
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
         """Start writing, after any unfinished write of this kind. Raises WriteError.
@@ -104,10 +115,12 @@ class Checkpoints:
         with self._writing(which):
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
+            self.sync_names()  # before an older one is deleted
             self._drop_damaged(which)
             state = ocp.args.StandardSave(_without_empty(state))
             meta = ocp.args.JsonSave({"format": FORMAT, **meta})
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
+            self._unsynced.add(which)
 
     def pass_over(self, which: str, number: int) -> None:
         """Note lasting damage of checkpoints newer than this one; they are not kept."""
@@ -226,6 +239,7 @@ class Checkpoints:
         for which, manager in self._managers.items():
             with self._writing(which):
                 manager.wait_until_finished()
+        self.sync_names()
 
     def close(self) -> None:
         managers, self._managers = self._managers, {}
@@ -236,6 +250,7 @@ class Checkpoints:
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
                 stack.callback(manager.wait_until_finished)
+        self.sync_names()
 
     def __enter__(self) -> Checkpoints:
         return self
