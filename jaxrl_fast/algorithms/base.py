@@ -110,6 +110,10 @@ class Algorithm:
     def check_env(self, env: Env) -> None:
         """Raise ConfigError for environment properties outside the spec; `self` is bound."""
 
+    def cautions(self) -> list[str]:
+        """Return warnings for a new run of these settings, a line each; `self` is bound."""
+        return []
+
     def init_carry(self, num_envs: int) -> PyTree:
         """Return the policy's initial recurrent state [B, ...], () without."""
         return ()

@@ -57,6 +57,8 @@ def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     # Gymnasium's names of Atari games
     if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):
         lower = f"ale:{wanted}"
+    if re.match(r"gymnax[/_ -]", lower):  # gymnax's own of tasks that are native too
+        known += [f"gymnax:{x}" for x in known if not re.search("[:/]", x)]
 
     def near(a: str, b: str) -> float:
         return difflib.SequenceMatcher(None, a, b).ratio() if a and b else 0.0

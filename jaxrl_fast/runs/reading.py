@@ -22,9 +22,10 @@ from jaxrl_fast.engine.placement import found_devices
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, check_int, expected
 from jaxrl_fast.runs import config_json as configs
+from jaxrl_fast.runs.checkpoints.arrays import abstract
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.settings import BYTES, KEY, check_settings, settings_of
-from jaxrl_fast.runs.checkpoints.store import KINDS, Checkpoints, abstract
+from jaxrl_fast.runs.checkpoints.store import KINDS, Checkpoints
 from jaxrl_fast.runs.rundir import RunDir, run_path, seed_folder
 
 

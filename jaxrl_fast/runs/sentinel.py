@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
-from jaxrl_fast import distributed
+from jaxrl_fast import distributed, runtime
+from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.rollout import ACTION, OBSERVATION
 from jaxrl_fast.logs.rows import Measured, without
@@ -71,6 +75,21 @@ def warn_of(config: RunConfig, senseless: dict[int, str], env_steps: int) -> Non
             "number is NaN; a lower learning_rate may help",
             stacklevel=2,
         )
+
+
+@functools.cache
+def warn_of_idle_card() -> None:
+    """Warn once in a process of a graphics card that JAX does not use."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    remedy = None if hidden else runtime.idle_card(jax.default_backend(), jax.config.jax_platforms)
+    if remedy:
+        warnings.warn(remedy, stacklevel=2)
+
+
+def warn_of_settings(algo: Algorithm, resumes: bool) -> None:
+    """Warn at the start of a new run whose settings leave little to learn from."""
+    for text in [] if resumes or not distributed.is_first() else algo.cautions():
+        warnings.warn(text, stacklevel=1)
 
 
 def warn_of_truncations(run: Result, sanity: Sanity) -> None:

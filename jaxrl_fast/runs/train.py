@@ -5,14 +5,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
-
-import jax
 
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.algorithms.base import Algorithm
@@ -44,6 +41,7 @@ from jaxrl_fast.runs.loop import AS_IT_WAS, NEW, Hook, Trainer
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import AUTO, RunDir, check_free, check_outside, numbered, seed_folder
 from jaxrl_fast.runs.seeds_in_turn import SeedsInTurn, Sinks, sinks_of_each
+from jaxrl_fast.runs.sentinel import warn_of_idle_card, warn_of_settings
 from jaxrl_fast.runs.signals import Interrupted, Signals, run_so_far
 from jaxrl_fast.runs.start_from import Given, start_of
 from jaxrl_fast.values import naming_path
@@ -192,7 +190,8 @@ def run_prepared(
         around = around._replace(sinks=around.sinks(prepared.config))
     given = check_start(prepared, around.hooks, source, resumes=saved is not None)
     runtime.enable_compile_cache()
-    _warn_of_idle_card()
+    warn_of_idle_card()
+    warn_of_settings(prepared.members.first.algo, resumes=saved is not None)
     config, signals, rundir = prepared.config, around.dependencies.signals(), None
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here
@@ -224,14 +223,6 @@ def run_prepared(
                 raise RunError(f"{error}{describe_last_good(rundir.path)}") from error
             raise
     return _raise_if_signalled(run, signals)
-
-
-@functools.cache
-def _warn_of_idle_card() -> None:
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    remedy = None if hidden else runtime.idle_card(jax.default_backend(), jax.config.jax_platforms)
-    if remedy:
-        warnings.warn(remedy, stacklevel=2)
 
 
 def _play(run: Result, around: Around, signals: Signals, stack: contextlib.ExitStack,

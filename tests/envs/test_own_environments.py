@@ -109,6 +109,9 @@ SINGLE = {
         r"info\['won'\] of step_one must be from .*got 1180591620717411303424"),
     "an observation of 64 bits": (lambda s, a: (s, np.array([1, -2**40]), ONE, NO, NO),
         "obs of step_one must be from .*got -1099511627776"),
+    "no observation": (lambda s, a: (s, None, ONE, NO, NO), "next_obs must be .*got 'NoneType'"),
+    "no reward": (lambda s, a: (s, OBS, None, NO, NO), "reward must be .*got 'NoneType'"),
+    "no cut": (lambda s, a: (s, OBS, ONE, NO, None), "truncated must be .*got 'NoneType'"),
     "a cut that is 2": (lambda s, a: (s, OBS, ONE, NO, 2),
                         r"truncated must be bool\[4\].*got 'int32\[4\]'"),
 }

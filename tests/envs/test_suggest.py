@@ -25,7 +25,9 @@ MEANT = [
     ("Blackjack-v1", "gym:Blackjack-v1"), ("minatar-breakout", "Breakout-MinAtar"),
     ("MinAtar/Breakout-v1", "Breakout-MinAtar"), ("minatar-breakot", "Breakout-MinAtar"),
     ("minatar_space_invaders", "SpaceInvaders-MinAtar"), ("bsuite-catch", "Catch-bsuite"),
+    ("gymnax/CartPole-v1", "gymnax:CartPole-v1"), ("gymnax-acrobot", "gymnax:Acrobot-v1"),
     ("gymnax:minatar-asterix", "gymnax:Asterix-MinAtar"), ("minatar-frogger", "ale:Frogger"),
+    ("atari:Brekout", "atari:breakout"),
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import jaxrl_fast as jf
 from helpers.matrix import family
 from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
+from jaxrl_fast.envs.host.gymnasium_worker import make_env
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.logs import reports
 from jaxrl_fast.logs.rows import RESERVED
@@ -259,6 +260,38 @@ def test_a_mask_needs_the_form_of_a_mask():
         set(found) == {"x", "y", "_y"} and np.isnan(found["x"][1])
         and found["_y"].tolist() == [5, 6]
     )
+
+
+class Mixed(Host):
+    """Reports values of another kind in every environment; `place` counts the environments."""
+
+    def __init__(self, place):
+        self.place = place
+
+    def step(self, action):
+        *found, _ = super().step(action)
+        mixed = {
+            "share": [0, 0.75][self.place], "kind": ["text", 2.0][self.place],
+            "array": np.ones(3 + self.place), "wide": [1, 2**70][self.place],
+            "beyond": [1, 10**400][self.place], "zero_d": np.array(1.5),
+            "deep": {"share": [False, 0.5][self.place]}, "none": [None, 3][self.place],
+        }
+        return *found, mixed
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_numbers_survive_values_of_other_kinds_in_other_environments(mode):
+    places = iter(range(2))
+    make = lambda: make_env(lambda: Mixed(next(places)), {}, None, checks=True)
+    vector = GymnasiumVector(SyncVectorEnv([make] * 2, autoreset_mode=mode), 0)
+    vector.reset()
+    vector.send(np.zeros(2, np.int32))
+    found = {name: x.tolist() for name, x in vector.receive().info.items()}
+    assert found["share"] == [0, 0.75] and found["wide"] == [1, 2.0**70]
+    assert found["zero_d"] == [1.5, 1.5] and "array" not in found
+    assert found[f"deep{reports.INSIDE}share"] == [0, 0.5]
+    for name, one in (("kind", [np.nan, 2]), ("beyond", [1, np.nan]), ("none", [np.nan, 3])):
+        np.testing.assert_array_equal(found[name], one)
 
 
 @pytest.mark.parametrize("value", [3e38, -3e38, np.inf])

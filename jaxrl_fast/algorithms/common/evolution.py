@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import action_mask
+from jaxrl_fast.algorithms.common.far_bounds import far_bounds
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
@@ -60,6 +61,11 @@ class Evolution(PolicySearch):
             raise ConfigError("num_steps", 0,
                               f"the steps of an episode: {spec.name} has no limit of its own")
         return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
+
+    def cautions(self):
+        space = self.spec.action
+        scaled = not isinstance(space, Box) or space.bounded
+        return [] if scaled else far_bounds(self.spec, 1.0, "")
 
     def init(self, key: jax.Array) -> Agent:
         return self.begin(*self.init_policy(key))

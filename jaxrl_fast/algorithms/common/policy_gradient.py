@@ -8,11 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent, normalize
 from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
+from jaxrl_fast.algorithms.common.far_bounds import far_bounds
 from jaxrl_fast.algorithms.common.normalize import (
     Rewards,
     init_moments,
@@ -134,6 +136,13 @@ class PolicyGradient(Algorithm):
             raise ConfigError("hidden", (), f"at least one width for {self.name}; ars and es take "
                                             "none: a linear policy")
         return bound
+
+    def cautions(self):
+        remedy = ("squash=True scales a tanh to the bounds (--algo.squash)"
+                  if jnp.issubdtype(getattr(self.spec.action, "dtype", None), jnp.floating) else
+                  "ars and es scale their actions to the bounds")
+        std = float(np.exp(np.min(self.initial_log_std)))
+        return [] if self.squash else far_bounds(self.spec, std, remedy)
 
     @property
     def networks(self) -> ActorCritic:

@@ -44,7 +44,8 @@ def rom_path(name: str) -> Path:
     for game, path in images.items():
         if game.replace("_", "") == wanted:
             return path
-    hint = nearest(snake_case(name), images)
+    prefix = name[:name.rfind(":") + 1]
+    hint = nearest(prefix + snake_case(name), [prefix + game for game in images])
     raise ConfigError("game", name, f"one whose image is {folder}/{snake_case(name)}.bin{hint}")
 
 

@@ -28,7 +28,11 @@ ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Checked(gymnasium.Wrapper):
-    """Copies observations in their space's shape and dtype; checks rewards and ends."""
+    """Copies observations in their space's shape and dtype; checks rewards and ends.
+
+    Keeps the numbers of an info, as floats: a vector of Gymnasium puts the values of a key into an
+    array for the first one, which cuts fractions behind an int and fails for text.
+    """
 
     def __init__(self, env: gymnasium.Env):
         super().__init__(env)
@@ -40,7 +44,7 @@ class Checked(gymnasium.Wrapper):
                 and isinstance(found[1], dict)):
             raise misfit("the result of reset", "two values (observation, info), info a dict",
                          _form(found))
-        return _copy(self._seen, found[0], "observations"), found[1]
+        return _copy(self._seen, found[0], "observations"), _numbers(found[1])
 
     def step(self, action: Any) -> tuple:
         found = self.env.step(action)
@@ -55,7 +59,22 @@ class Checked(gymnasium.Wrapper):
             terminated = _scalar(terminated, bool, "terminated")
         if type(truncated) is not bool:
             truncated = _scalar(truncated, bool, "truncated")
-        return _copy(self._seen, obs, "observations"), reward, terminated, truncated, info
+        seen = _copy(self._seen, obs, "observations")
+        return seen, reward, terminated, truncated, _numbers(info) if info else info
+
+
+def _numbers(info: dict[Any, Any]) -> dict[Any, Any]:
+    """Return an info's numbers as floats, those of nested dicts too, without any other value."""
+    found: dict[Any, Any] = {}
+    for key, value in info.items():
+        if isinstance(value, dict):
+            found[key] = _numbers(value)
+        elif isinstance(value, _AT_ONCE[float]) or (
+            isinstance(value, np.ndarray) and not value.shape and value.dtype.kind in "biuf"
+        ):
+            with contextlib.suppress(OverflowError):  # an integer beyond floats
+                found[key] = float(value)
+    return found
 
 
 def _form(found: Any) -> str:

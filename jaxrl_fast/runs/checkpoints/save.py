@@ -16,10 +16,11 @@ from jaxrl_fast import distributed
 from jaxrl_fast.errors import WriteError
 from jaxrl_fast.files.forms import to_json
 from jaxrl_fast.logs.sinks import Sink
+from jaxrl_fast.runs.checkpoints.arrays import abstract
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import Saved
 from jaxrl_fast.runs.checkpoints.settings import KEY, settings_of
-from jaxrl_fast.runs.checkpoints.store import Checkpoints, abstract
+from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.logged import describe_holes
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.rundir import whole_run

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jax
-import numpy as np
-
-from jaxrl_fast import distributed, random
+from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, WriteError
 from jaxrl_fast.files import folders, forms
 from jaxrl_fast.files.checksums import early_checksums, verify_checksums, write_checksums
 from jaxrl_fast.runs.checkpoints import errors, older_states
+from jaxrl_fast.runs.checkpoints.arrays import check_arrays, with_empty, without_empty
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
 from jaxrl_fast.runs.checkpoints.metadata import FORMS, misfit_of_lanes
 
@@ -83,11 +81,19 @@ class Checkpoints:
 
     def _finalize(self, which: str, finalize: Callable[[Any], None], directory: Any) -> None:
         """Sum the files of the arrays, which are complete, while orbax merges their indices."""
-        with ThreadPoolExecutor(1) as pool:
-            sums = pool.submit(early_checksums, list(Path(directory).glob("ocdbt.process_*/d/*")))
+        files = list(Path(directory).glob("ocdbt.process_*/d/*"))
+        early = self._sums[which] = {}
+
+        def read():
+            with contextlib.suppress(OSError):  # `_seal` reads the file again, and says so
+                early.update(early_checksums(files))
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
             finalize(directory)
-        # `_seal` reads a file again that could not be read, and says so
-        self._sums[which] = {} if sums.exception() else sums.result()
+        finally:
+            reader.join()
 
     def _seal(self, which: str) -> None:
         """Write a checkpoint's checksums before it gets its name; orbax's thread calls this."""
@@ -117,7 +123,7 @@ class Checkpoints:
             self.wait() if distributed.several() else manager.wait_until_finished()
             self.sync_names()  # before an older one is deleted
             self._drop_damaged(which)
-            state = ocp.args.StandardSave(_without_empty(state))
+            state = ocp.args.StandardSave(without_empty(state))
             meta = ocp.args.JsonSave({"format": FORMAT, **meta})
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
             self._unsynced.add(which)
@@ -229,10 +235,10 @@ class Checkpoints:
             manager = self._manager(which)
             written = manager.item_metadata(iteration)["state"].tree
             form = older_states.drop_missing(like, written)
-            _check_arrays(_without_empty(form), written)
-            args = ocp.args.Composite(state=ocp.args.StandardRestore(_without_empty(form)))
+            check_arrays(without_empty(form), written)
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(without_empty(form)))
             return older_states.complete(
-                _with_empty(manager.restore(iteration, args=args)["state"], form), like
+                with_empty(manager.restore(iteration, args=args)["state"], form), like
             )
 
     def wait(self) -> None:
@@ -265,35 +271,3 @@ def numbers_in(folder: Path) -> list[int]:
     names = [p.name for p in folder.iterdir()] if folder.is_dir() else []
     return sorted((int(x) for x in names if x.isascii() and x.isdecimal() and len(x) < 20),
                   reverse=True)
-
-
-def _check_arrays(form: Any, written: Any) -> None:
-    """Raise ValueError for an array that is missing, or has another shape or dtype, in either."""
-    wanted, there = ({jax.tree_util.keystr(path, simple=True, separator="/"): x
-                      for path, x in jax.tree.leaves_with_path(tree)} for tree in (form, written))
-    shown = lambda x: f"{x.dtype}{list(x.shape)}" if x is not None else "missing"
-    for name in dict.fromkeys([*wanted, *there]):
-        want, got = wanted.get(name), there.get(name)
-        if got is not None and random.is_typed(want):
-            continue  # written as the words of the keys
-        if shown(want) != shown(got):
-            raise ValueError(f"{name} is {shown(got)} in the checkpoint and {shown(want)} by "
-                             "config.json")
-
-
-def _without_empty(state: Any) -> Any:
-    """Replace arrays without elements by None: orbax refuses them, and MJX's data has several."""
-    return jax.tree.map(lambda x: x if x.size else None, state)
-
-
-def _with_empty(state: Any, like: Any) -> Any:
-    leaves, structure = jax.tree.flatten(like)
-    kept = iter(jax.tree.leaves(state))
-    empty = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
-    return structure.unflatten([next(kept) if x.size else empty(x) for x in leaves])
-
-
-def abstract(state: Any, sharding: Any) -> Any:
-    """Return shapes and dtypes of `state` with a sharding, for `restore`."""
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state)
-
