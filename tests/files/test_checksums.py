@@ -1,0 +1,40 @@
+"""Checksums made before a folder is complete are those of the complete folder."""
+
+import json
+import os
+
+import pytest
+
+from jaxrl_fast.files import checksums
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "d").mkdir()
+    for name, size in (("d/a", 100_000), ("d/b", 3), ("meta", 10)):
+        (tmp_path / name).write_bytes(os.urandom(size))
+    return tmp_path
+
+
+def written(folder):
+    return json.loads((folder / checksums.NAME).read_text())
+
+
+def test_early_checksums_are_those_of_the_files(folder, monkeypatch):
+    checksums.write_checksums(folder)
+    whole = written(folder)
+    (folder / checksums.NAME).unlink()
+    early = checksums.early_checksums(sorted(folder.glob("d/*")))
+    checksum, read = checksums.checksum, []
+    monkeypatch.setattr(checksums, "checksum", lambda x: read.append(x.name) or checksum(x))
+    folder = folder.rename(folder.with_name("named"))
+    checksums.write_checksums(folder, early)
+    assert written(folder) == whole and read == ["meta"]
+
+
+def test_a_file_that_changed_since_is_summed_again(folder):
+    early = checksums.early_checksums(folder.glob("d/*"))
+    (folder / "d" / "b").write_bytes(b"other")
+    checksums.write_checksums(folder, early)
+    checksums.verify_checksums(folder)
+    assert written(folder)["d/b"][0] == 5
