@@ -85,7 +85,7 @@ class _Kept(list):
         super().__setitem__(slice(None), [*others, *found][-_KINDS:])
 
 
-_KINDS = 32
+_KINDS = 8
 programs._latest = _Kept()
 
 
