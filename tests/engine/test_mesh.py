@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxrl_fast as jf
+from helpers import fresh
 from helpers import runs as tools
 from helpers.matrix import family
 from jaxrl_fast import random
@@ -99,8 +100,8 @@ for case in sys.argv[2:]:
 def test_devices_along_the_environments(cases, tmp_path):
     """The state after the run, optimizer included (a gradient counted twice would show in Adam's
     moments), and its logs."""
-    ended = tools.python(MESH, tmp_path, *cases, timeout=580,
-                         XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    env = tools.subprocess_environment(XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    ended = fresh.python(MESH, tmp_path, *cases, timeout=280, environment=env)
     assert ended.returncode == 0, ended.stderr[-3000:]
 
 

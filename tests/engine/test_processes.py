@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from helpers import fresh
 from helpers import runs as tools
 from helpers.matrix import family
 from jaxrl_fast import distributed
@@ -72,6 +73,13 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
+def forked(code: str, *args: str, given) -> list[fresh.Process]:
+    """`together` of processes that have imported JAX."""
+    address = f"127.0.0.1:{free_port()}"
+    env = tools.subprocess_environment(XLA_FLAGS=ONE_DEVICE)
+    return [fresh.Process(code, *args, *given(address, i), environment=env) for i in range(2)]
+
+
 def together(code: str, *args: str, given=lambda address, i: (address, str(i)),
              **more: str) -> list[subprocess.Popen]:
     """Two processes of one run, each with a device of its own."""
@@ -91,8 +99,11 @@ def ends(processes: list[subprocess.Popen], timeout: float = 300) -> list[tuple[
     finally:
         for p in processes:
             p.kill()
-    ours = lambda text: "".join(line for line in text.splitlines(True) if "[Gloo]" not in line)
     return [(p.returncode, *map(ours, texts)) for p, texts in zip(processes, found, strict=True)]
+
+
+def ours(text: str) -> str:
+    return "".join(line for line in text.splitlines(True) if "[Gloo]" not in line)
 
 
 FLAGS = lambda address, i: ("--distributed", "--coordinator", address, "--processes", "2",
@@ -112,7 +123,8 @@ def joined(tmp_path_factory):
             out = tmp_path_factory.mktemp("joined")
             line = (*TRAIN, "1280", "--out", str(out / "run"), "--algo.learning-rate")
             given = lambda address, i: (*line, ("1e-3", "2e-3")[i], *FLAGS(address, i))
-            done[cases] = out, ends(together(RUNS, str(out / "two"), cases, given=given), 560)
+            two = [p.wait(280) for p in forked(RUNS, str(out / "two"), cases, given=given)]
+            done[cases] = out, [(p.returncode, ours(p.stdout), ours(p.stderr)) for p in two]
         return done[cases]
 
     return get
@@ -126,7 +138,8 @@ def test_two_processes_equal_one_with_two_devices(cases, joined, tmp_path):
     out, two = joined(cases)
     assert [code for code, *_ in two] == [0, 0], two[0][2][-2000:] + two[1][2][-2000:]
     assert [out.splitlines()[-1:] for _, out, _ in two] == [["first"], []]  # one logs
-    one = tools.python(RUNS, tmp_path / "one", cases, timeout=300, XLA_FLAGS=TWO_DEVICES)
+    env = tools.subprocess_environment(XLA_FLAGS=TWO_DEVICES)
+    one = fresh.python(RUNS, tmp_path / "one", cases, timeout=280, environment=env)
     assert one.returncode == 0, one.stderr[-3000:]
     for name in cases.replace("swept", "swept/parts/00 swept/parts/01").split():
         a, b = out / "two" / name, tmp_path / "one" / name

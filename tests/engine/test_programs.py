@@ -195,7 +195,8 @@ def test_programs_compiled_before_the_first_update(count, everything, beside, co
     assert [x for x in options if x] == [runtime.once_options("cpu")]
 
 
-def test_functions_live_as_long_as_their_runs_and_the_latest_runs_longer():
+def test_functions_live_as_long_as_their_runs_and_the_latest_runs_longer(monkeypatch):
+    monkeypatch.setattr(programs, "_latest", [])  # that of conftest.py keeps more
     cartpole = jf.make("CartPole-v1")
     started = lambda width: programs.Programs(
         prepare(jf.PPO(num_envs=2, num_steps=4, hidden=(width,)), cartpole, RunConfig()))

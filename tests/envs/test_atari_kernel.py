@@ -176,6 +176,11 @@ def test_a_processor_compiles_the_kernel_for_absent_cards_and_says_nothing(monke
 def test_a_frame_holds_the_kernel_where_it_runs(monkeypatch, runs):
     """The branches of a traced frame are for platforms; without the kernel there is none."""
     monkeypatch.setattr(kernel, "runs_here", lambda: runs)
+    # both play nothing: a frame's program takes seconds to trace
+    rams = lambda m: m.ram[None, :, : state.RIOT_RAM]
+    nothing = lambda m, *_, **__: machine.Frames(m, rams(m), m.screens[:, 0])
+    monkeypatch.setattr(machine, "play", nothing)
+    monkeypatch.setattr(machine, "run", lambda m, *_: m)
     number, screens = jnp.zeros(1, jnp.int32), jnp.zeros((1, 2, 1, state.WIDTH), jnp.uint8)
     fields = lambda kind: kind(*[number] * len(kind._fields))
     parts = map(fields, (state.Cpu, state.Riot, state.Tia, state.Cart, state.View))

@@ -11,16 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import struct
-from gymnax import registration
-from gymnax.environments import spaces
 
 import jaxrl_fast as jf
 from helpers import fresh
 from jaxrl_fast.actors import play
 from jaxrl_fast.engine.members import configure
 from jaxrl_fast.envs import own, registry
+from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.errors import ConfigError, UserError
 from jaxrl_fast.runs import config_json
+
+loading.gymnax()  # without its plotting packages, which take seconds to import
+from gymnax import registration  # noqa: E402
+from gymnax.environments import spaces  # noqa: E402
 
 
 @struct.dataclass

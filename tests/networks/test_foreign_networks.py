@@ -59,7 +59,16 @@ class Tree:
         return tree
 
 
-HELD_NET, HELD_TREE = Net(rngs=nnx.Rngs(0)), Tree(jax.random.key(0))
+@functools.cache  # made by the first test, not when tests are collected
+def held_net():
+    return Net(rngs=nnx.Rngs(0))
+
+
+@functools.cache
+def held_tree():
+    return Tree(jax.random.key(0))
+
+
 WIDE = functools.partial(Tree, width=16)
 SPACE, OBS = (
     jf.Box(-1.0, 1.0, (4,)), np.random.default_rng(0).normal(size=(3, 5, 4)).astype(np.float32))
@@ -72,8 +81,9 @@ def made(network):
     return torso, *(init(jax.random.key(i), OBS[0]) for i in range(2))
 
 
-@pytest.mark.parametrize("network", [HELD_NET, HELD_TREE], ids=["nnx", "pytree"])
-def test_a_foreign_object_computes_the_same(network):
+@pytest.mark.parametrize("held", [held_net, held_tree], ids=["nnx", "pytree"])
+def test_a_foreign_object_computes_the_same(held):
+    network = held()
     torso, first, other = made(network)
     want = network(OBS) if isinstance(network, Net) else jax.vmap(jax.vmap(network))(OBS)
     np.testing.assert_allclose(jax.jit(torso.apply)(first, OBS), want, rtol=1e-5, atol=1e-6)
@@ -104,11 +114,11 @@ def test_a_factory_gets_its_own_key(network, names, width):
 
 
 def test_dicts_reach_a_pytree_one_by_one():
-    torso = make_torso(as_network("network", HELD_TREE), jf.Dict.of(a=SPACE, b=jf.Discrete(2)), (),
-                       "tanh")
+    space = jf.Dict.of(a=SPACE, b=jf.Discrete(2))
+    torso = make_torso(as_network("network", held_tree()), space, (), "tanh")
     obs = {"a": OBS[0], "b": np.zeros(5, np.int32)}
     np.testing.assert_allclose(torso.init_with_output(jax.random.key(0), obs)[0],
-                               jax.vmap(HELD_TREE)(OBS[0]), rtol=1e-5)
+                               jax.vmap(held_tree())(OBS[0]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("setting", ["drop", "norm"])
@@ -152,13 +162,13 @@ class Fixed(linen.Module):
 
 
 @pytest.mark.parametrize("algo", [jf.PPO, jf.DQN, jf.SAC])
-@pytest.mark.parametrize("network", [Net(inputs=8, rngs=nnx.Rngs(0)), Fixed()],
+@pytest.mark.parametrize("make", [lambda: Net(inputs=8, rngs=nnx.Rngs(0)), Fixed],
                          ids=["nnx", "linen"])
-def test_a_network_of_another_width_is_refused_with_both_shapes(algo, network):
+def test_a_network_of_another_width_is_refused_with_both_shapes(algo, make):
     env, width = ("Pendulum-v1", 3) if algo is jf.SAC else ("CartPole-v1", 4)
     says = rf"network must be one for observations float32\[{width}\], got .*\(8,\)"
     with pytest.raises(jf.ConfigError, match=says):
-        str(jf.plan(algo(network=network), jf.make(env)))
+        str(jf.plan(algo(network=make()), jf.make(env)))
 
 
 class Plain(linen.Module):
@@ -176,11 +186,9 @@ def nets(monkeypatch):
     """A module of the user's, in memory, that holds networks by name."""
     module = types.ModuleType("my_nets")
     module.__file__ = "my_nets.py"
-    module.net, module.tree, module.wide, module.Net = HELD_NET, HELD_TREE, WIDE, Net
+    module.net, module.tree, module.wide, module.Net = held_net(), held_tree(), WIDE, Net
     monkeypatch.setitem(sys.modules, "my_nets", module)
-    monkeypatch.setattr(sys.modules[__name__], "HELD_NET", None)  # named there alone
-    monkeypatch.setattr(sys.modules[__name__], "HELD_TREE", None)
-    monkeypatch.setattr(sys.modules[__name__], "WIDE", None)
+    monkeypatch.setattr(sys.modules[__name__], "WIDE", None)  # named there alone
     return module
 
 

@@ -31,18 +31,18 @@ class Net(nn.Module):
 
 @jf.settings
 class Lever(jf.SingleEnv):
-    """Reward for the action that the flag shows, times `worth`."""
+    """Reward for the first action, times `worth`; observations are vectors of bytes."""
 
     worth: float = 1.0
 
-    spec = jf.EnvSpec("lever", jf.Box(0.0, 1.0, (1,)), jf.Discrete(2), 3)
+    spec = jf.EnvSpec("lever", jf.Box(0, 255, (3,), jnp.uint8), jf.Discrete(2), 3)
 
     def reset_one(self, key):
-        return jnp.int32(0), jnp.zeros(1)
+        return jnp.int32(0), jnp.zeros(3, jnp.uint8)
 
     def step_one(self, key, state, action):
-        time = state + 1
-        return time, jnp.zeros(1), self.worth * (action == 0), jnp.bool_(False), time >= 3
+        time, seen = state + 1, jnp.full(3, action, jnp.uint8)
+        return time, seen, self.worth * (action == 0), jnp.bool_(False), time >= 3
 
 
 @pytest.fixture(scope="module")
@@ -274,26 +274,9 @@ def test_checkpoints_of_older_versions_load_and_gain_the_settings(trained, tmp_p
         jf.load(run, "last")
 
 
-@jf.settings
-class Bytes(jf.SingleEnv):
-    """A flag among the bytes of a vector."""
-
-    @property
-    def spec(self):
-        return jf.EnvSpec("bytes", jf.Box(0, 255, (3,), jnp.uint8), jf.Discrete(2), 5)
-
-    def reset_one(self, key):
-        return jnp.int32(0), jnp.zeros(3, jnp.uint8)
-
-    def step_one(self, key, state, action):
-        time, end = state + 1, jnp.bool_(False)
-        return time, jnp.full(3, action, jnp.uint8), jnp.float32(action), end, time == 5
-
-
-def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(tmp_path):
+def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(trained, tmp_path):
     """Their networks saw these on another scale: they would play worse, silently."""
-    run = tmp_path / "run"
-    tools.train("ppo", run, Bytes(), total_steps=tools.HALF)
+    run = trained(tmp_path / "run", Lever(), network=Net())
     jf.load(run)
     without_settings(run)
     assert all("vectors of bytes" in text and "Train the run again" in text
@@ -303,7 +286,7 @@ def test_runs_of_older_versions_on_vectors_of_bytes_are_refused(tmp_path):
 @pytest.mark.matrix("test_runs_of_older_versions_on_vectors_of_bytes_are_refused")
 def test_a_sweep_does_not_go_on_beside_members_on_another_scale(tmp_path):
     grid = {"algo.hidden": [(4,), (8,)]}
-    sweep = lambda: jf.sweep(tools.algorithm("ppo"), Bytes(), tools.HALF, grid=grid,
+    sweep = lambda: jf.sweep(tools.algorithm("ppo"), Lever(), tools.HALF, grid=grid,
                              out=tmp_path / "sweep", progress=False)
     sweep()
     part, other = sorted(path.parent for path in (tmp_path / "sweep").rglob("checkpoints"))

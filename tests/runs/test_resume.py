@@ -23,6 +23,7 @@ import orbax.checkpoint as ocp
 import pytest
 
 import jaxrl_fast as jf
+from helpers import fresh
 from helpers import runs as tools
 from helpers.matrix import family
 from jaxrl_fast.errors import RunError
@@ -245,7 +246,8 @@ tools.train(sys.argv[1], sys.argv[2], sinks=[Dies()], hooks=[lambda *_: None],
 def test_a_killed_run_resumes(name, unbroken, tmp_path):
     whole, whole_dir = unbroken(name)
     run = tmp_path / "run"
-    ended = tools.python(KILLED, name, run, str(whole.grid.env_steps(9)))
+    ended = fresh.python(KILLED, name, run, whole.grid.env_steps(9), timeout=150,
+                         environment=tools.subprocess_environment())
     assert ended.returncode == -9, ended.stderr
     checkpoints = Checkpoints(run / "checkpoints", read_only=True)
     saved = checkpoints.latest("last")

@@ -182,7 +182,7 @@ def test_a_page_of_a_sweep(tmp_path, monkeypatch, run_cli):
     assert run_cli(*resume[1:])[0] == 0
     line = shlex.split(best.partition("  #")[0])[1:]
     # one seed: in the programs of a test above
-    assert run_cli(*line, "--out", "best", "--seeds", "1")[0] == 0
+    assert run_cli(*line, "--out", "best", "--seeds", "1", "--no-pictures")[0] == 0
     assert (tmp_path / "again/table.csv").read_text() == (tmp_path / "sweep/table.csv").read_text()
 
 

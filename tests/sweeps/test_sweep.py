@@ -726,7 +726,7 @@ OF_SWEPT = [
 def test_the_command_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     line = ["sweep", "ppo", *TINY, *OF_SWEPT, "--seeds", "2", "--grid",
-            "algo.learning-rate=1e-4,1e-3,1e-2", "--out", "x"]
+            "algo.learning-rate=1e-4,1e-3,1e-2", "--out", "x", "--no-pictures"]
     assert cli.main(line) == 0
     said = capsys.readouterr().out
     assert (
