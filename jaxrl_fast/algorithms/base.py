@@ -110,8 +110,11 @@ class Algorithm:
     def check_env(self, env: Env) -> None:
         """Raise ConfigError for environment properties outside the spec; `self` is bound."""
 
-    def cautions(self) -> list[str]:
-        """Return warnings for a new run of these settings, a line each; `self` is bound."""
+    def setting_warnings(self) -> list[str]:
+        """Return warnings for a new run with these settings, one line each.
+
+        `self` is bound. A swept setting holds the values of all members [members].
+        """
         return []
 
     def init_carry(self, num_envs: int) -> PyTree:

@@ -57,8 +57,9 @@ def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     # Gymnasium's names of Atari games
     if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):
         lower = f"ale:{wanted}"
-    if re.match(r"gymnax[/_ -]", lower):  # gymnax's own of tasks that are native too
-        known += [f"gymnax:{x}" for x in known if not re.search("[:/]", x)]
+    if re.match(r"gymnax[/_ -]", lower):  # gymnax has the tasks of all native names too
+        known += [f"gymnax:{x}" for x in sources.names()
+                  if x not in sources.USER and not re.search("[:/]", x)]
 
     def near(a: str, b: str) -> float:
         return difflib.SequenceMatcher(None, a, b).ratio() if a and b else 0.0

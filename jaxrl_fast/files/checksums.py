@@ -28,14 +28,14 @@ _GOLDEN = 0x9E3779B97F4A7C15
 def write_checksums(folder: Path, early: Mapping[tuple, list[Any]] = MappingProxyType({})) -> None:
     """Write sizes and sums of all files below `folder` into it, soon after they were written.
 
-    early: `early_checksums` of some of the files.
+    early: sums by (name, size, mtime in ns) of the file, see `early_checksums`.
     """
     sums = {name: early.get(_version(file)) or checksum(file) for name, file in _files(folder)}
     (folder / NAME).write_text(json.dumps(sums, indent=0) + "\n")
 
 
 def early_checksums(files: Iterable[Path]) -> dict[tuple, list[Any]]:
-    """Return the sums of complete files by their version, for `write_checksums`."""
+    """Return the sums of complete files by (name, size, mtime in ns), for `write_checksums`."""
     return {_version(file): checksum(file) for file in files}
 
 
@@ -72,7 +72,7 @@ def checksum(file: Path) -> list[Any]:
 
 
 def _version(file: Path) -> tuple[str, int, int]:
-    """Return what a change alters; a folder's new name does not."""
+    """Return (name, size, mtime in ns): equal while the file is unchanged."""
     found = file.stat()
     return file.name, found.st_size, found.st_mtime_ns
 

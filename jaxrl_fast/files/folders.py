@@ -26,6 +26,9 @@ from jaxrl_fast.values import expand_home
 LOCK = ".lock"
 DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
 
+# errors of fsync, or of opening a folder, where a file system has no such thing
+NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF, errno.EACCES, errno.EISDIR)
+
 Identity = tuple[int, int]  # (device, inode)
 
 _held: set[Identity] = set()  # this process's lock files, which do not stop it
@@ -123,13 +126,19 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Ask the disk to keep a file's bytes or a folder's names; file systems may not know how."""
-    with contextlib.suppress(OSError):  # a lost file fails its checksum
+    """Write a file's bytes or a folder's names to the disk; raises OSError if it fails.
+
+    Does nothing on a file system that cannot do so.
+    """
+    try:
         opened = os.open(path, os.O_RDONLY)
         try:
             os.fsync(opened)
         finally:
             os.close(opened)
+    except OSError as error:
+        if error.errno not in NO_SYNC:
+            raise
 
 
 def not_writable(argument: str, path: Path, error: BaseException) -> ConfigError:

@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl_fast.logs.info_names import NO_STRING, of_key, within
 from jaxrl_fast.logs.rows import RESERVED
 from jaxrl_fast.ops import sums
 from jaxrl_fast.types import Mean
 
 END = "_end"
 LARGEST = 1e30  # float32 holds a sum of 1e8 of them
-# marks in host names: between a dict's name and its key; after a key that is no string
-INSIDE, NO_STRING = "\0", "\1"
 
 
 def log_names(names: Iterable[str], taken: Iterable[str],
@@ -137,9 +136,9 @@ def flat(info: Mapping[Any, Any], num_envs: int) -> dict[str, np.ndarray]:
     for key, value in info.items():
         if key in masks:
             continue
-        name, mask = key if isinstance(key, str) else f"{key}{NO_STRING}", masks.get(f"_{key}")
+        name, mask = of_key(key), masks.get(f"_{key}")
         if isinstance(value, dict):
-            inner = {f"{name}{INSIDE}{within}": x for within, x in flat(value, num_envs).items()}
+            inner = {within(name, one): x for one, x in flat(value, num_envs).items()}
         else:
             x = _numbers(value, num_envs)
             inner = {} if x is None else {name: x}

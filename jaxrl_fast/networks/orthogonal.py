@@ -66,7 +66,7 @@ def orthonormal_rows(a: jax.Array) -> jax.Array:
         unit = (x / jnp.linalg.norm(x))[None]
         if a.size > SMALL:
             return places.put_block(q, unit, i)
-        # of several seeds a block is written by a scatter: four kernels to compile
+        # under vmap put_block becomes a scatter: four kernels to compile
         return jnp.where(jax.lax.broadcasted_iota(i.dtype, q.shape, 0) == i, unit, q)
 
     return jax.lax.fori_loop(0, rows, row, jnp.zeros_like(a))

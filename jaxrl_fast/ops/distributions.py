@@ -15,7 +15,7 @@ from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, Space
 
 FEW_ACTIONS = 16
-COMPARED = 4  # comparisons are part of the kernel that reads a choice, and a reduction is not
+MAX_COMPARED = 4  # XLA fuses comparisons into the choice's reader, but no reduction
 ILLEGAL = -1e9  # logit of a masked action: finite, so that entropies and gradients are
 
 
@@ -32,8 +32,8 @@ def few(by_terms: Callable, by_rows: Callable, values: jax.Array,
 
 
 def choose(by_terms: Callable, by_rows: Callable, values: jax.Array, *args: Any) -> jax.Array:
-    """Return `few` of a choice; on a CPU too by terms where there are COMPARED actions at most."""
-    if values.shape[-1] <= COMPARED:
+    """Like `few`, but by_terms on every platform for at most MAX_COMPARED actions."""
+    if values.shape[-1] <= MAX_COMPARED:
         return by_terms(values, *args)
     return few(by_terms, by_rows, values, *args)
 

@@ -100,7 +100,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, replaced atomically, also on the disk: the old one or the new one is there."""
+    """Replace a file atomically and sync it: a reader, or a crash, finds the old or the new one."""
     with folders.replacing(path) as temporary:
         temporary.write_text(text, "utf-8", "backslashreplace")
         folders.sync(temporary)

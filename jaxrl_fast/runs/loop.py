@@ -121,7 +121,8 @@ class Trainer:
         self.pending = t0, chunk
         self.take(chunk)
         at_eval = bool(grid.eval_rows) and run.rows % grid.eval_rows == 0
-        due = self.saver.settle(self.row_seconds)
+        self.saver.sync()
+        due = self.saver.due(self.row_seconds)
         self.signals.poll()
         score = at_eval or (run.rows >= grid.rows and not self.signals.caught)
         now = score or due or self.signals.caught or self.hooks or run.rows in stops

@@ -61,7 +61,7 @@ def _place(config: RunConfig, member: int, env_steps: int) -> str:
 
 
 def format_step(run: Result) -> str:
-    """Return where a run was when its host environments failed: they have one member."""
+    """Return the run's step as " (at N environment steps)"."""
     return f" (at {run.env_steps:,} environment steps)"
 
 
@@ -86,10 +86,15 @@ def warn_of_idle_card() -> None:
         warnings.warn(remedy, stacklevel=2)
 
 
-def warn_of_settings(algo: Algorithm, resumes: bool) -> None:
-    """Warn at the start of a new run whose settings leave little to learn from."""
-    for text in [] if resumes or not distributed.is_first() else algo.cautions():
-        warnings.warn(text, stacklevel=1)
+_told = functools.cache(lambda text: [])  # whether a warning was given: parts of a sweep share it
+
+
+def warn_of_settings(algo: Algorithm) -> None:
+    """Warn once in a process of settings from which a new policy cannot learn."""
+    for text in algo.setting_warnings() if distributed.is_first() else []:
+        if not _told(text):
+            _told(text).append(True)
+            warnings.warn(text, stacklevel=1)
 
 
 def warn_of_truncations(run: Result, sanity: Sanity) -> None:

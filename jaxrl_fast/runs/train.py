@@ -191,7 +191,8 @@ def run_prepared(
     given = check_start(prepared, around.hooks, source, resumes=saved is not None)
     runtime.enable_compile_cache()
     warn_of_idle_card()
-    warn_of_settings(prepared.members.first.algo, resumes=saved is not None)
+    if saved is None and given is None:
+        warn_of_settings(prepared.members.run.algo)
     config, signals, rundir = prepared.config, around.dependencies.signals(), None
     done = saved.progress if saved else Progress(reached=[None] * config.members)
     context = Context(done.reported, lambda: signals.caught)  # its clock starts here

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import os
+import re
 import signal
 import threading
 import time
@@ -34,7 +35,6 @@ from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.envs.host.vector import Wrapped
 from jaxrl_fast.errors import NonFiniteError
 from jaxrl_fast.memory import Row
-from jaxrl_fast.runs import scores
 from jaxrl_fast.runs.load import experience
 from jaxrl_fast.runs.signals import Interrupted
 from jaxrl_fast.sweeps.parts import Sweep, split
@@ -277,17 +277,7 @@ def test_failing_environments_end_the_run(fault, message, tmp_path):
         train(jf.PPO(**PPO), tmp_path / "run", jf.make(NAME, fault=fault, at=50), host_timeout=1.0,
               chunk_seconds=0.01)
     assert caught.value.exit_code == 1 and time.monotonic() - began < 60
-    assert " environment steps); " in str(caught.value)
-
-
-def test_failing_evaluations_name_the_step(tmp_path, monkeypatch):
-    def fails(*_):
-        raise HostError("it returned rewards that are not finite, in environment 0")
-
-    monkeypatch.setattr(scores, "evaluate", fails)
-    with pytest.raises(HostError, match=r"environment 0, in an evaluation "
-                       r"\(at 256 environment steps\); the last good checkpoint is"):
-        train(jf.PPO(**PPO), tmp_path / "run")
+    assert re.search(r" \(at [\d,]+ environment steps\); ", str(caught.value))
 
 
 def test_failing_environments_are_restarted(tmp_path):
@@ -566,8 +556,9 @@ def failing(times):
 @pytest.mark.parametrize("eval_every", [0, 64])
 def test_a_failed_evaluation_costs_no_training(eval_every, tmp_path):
     """The training until then is logged and saved, and the run continues from there."""
-    with pytest.raises(HostError,
-                       match=r"the referee left; the last good checkpoint is .*train --resume"):
+    where = rf"in an evaluation \(at {eval_every or 128} environment steps\)"
+    with pytest.raises(HostError, match=rf"the referee left, {where}; "
+                       r"the last good checkpoint is .*train --resume"):
         train(jf.PPO(**PPO), tmp_path / "run", failing(1), total_steps=128, eval_every=eval_every)
     rows = tools.logged(tmp_path / "run")
     assert rows[-1]["env_steps"] == (eval_every or 128) and rows[-1].get("eval_return") is None

@@ -20,7 +20,7 @@ from helpers.matrix import family
 from jaxrl_fast.envs.host.gymnasium_vector import GymnasiumVector
 from jaxrl_fast.envs.host.gymnasium_worker import make_env
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.logs import reports
+from jaxrl_fast.logs import info_names, reports
 from jaxrl_fast.logs.rows import RESERVED
 from jaxrl_fast.types import Mean
 
@@ -275,6 +275,7 @@ class Mixed(Host):
             "array": np.ones(3 + self.place), "wide": [1, 2**70][self.place],
             "beyond": [1, 10**400][self.place], "zero_d": np.array(1.5),
             "deep": {"share": [False, 0.5][self.place]}, "none": [None, 3][self.place],
+            "form": [1.0, {"b": 2.0}][self.place], 3: {"c": 4.0},
         }
         return *found, mixed
 
@@ -289,8 +290,11 @@ def test_numbers_survive_values_of_other_kinds_in_other_environments(mode):
     found = {name: x.tolist() for name, x in vector.receive().info.items()}
     assert found["share"] == [0, 0.75] and found["wide"] == [1, 2.0**70]
     assert found["zero_d"] == [1.5, 1.5] and "array" not in found
-    assert found[f"deep{reports.INSIDE}share"] == [0, 0.5]
-    for name, one in (("kind", [np.nan, 2]), ("beyond", [1, np.nan]), ("none", [np.nan, 3])):
+    assert found[info_names.within("deep", "share")] == [0, 0.5]
+    form = info_names.within("form", "b")
+    assert found[info_names.within(info_names.of_key(3), "c")] == [4, 4]
+    for name, one in (("kind", [np.nan, 2]), ("beyond", [1, np.nan]), ("none", [np.nan, 3]),
+                      ("form", [1, np.nan]), (form, [np.nan, 2])):
         np.testing.assert_array_equal(found[name], one)
 
 

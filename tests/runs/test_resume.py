@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import itertools
 import json
@@ -26,7 +27,7 @@ import jaxrl_fast as jf
 from helpers import fresh
 from helpers import runs as tools
 from helpers.matrix import family
-from jaxrl_fast.errors import RunError
+from jaxrl_fast.errors import RunError, WriteError
 from jaxrl_fast.files import folders
 from jaxrl_fast.runs.checkpoints import errors, store
 from jaxrl_fast.runs.checkpoints.errors import GONE
@@ -319,8 +320,7 @@ def test_a_temporary_disk_failure_costs_no_checkpoint(error, tmp_path, monkeypat
 
 
 def test_a_checkpoint_reaches_the_disk_while_the_run_goes_on(tmp_path, monkeypatch):
-    """An ext4 that turned read-only a second after a checkpoint did not have it when mounted again:
-    its files were synced and its name was not."""
+    """Its files and its name: a disk may turn read-only a second later."""
     last, fsync, save = tmp_path / "run" / "checkpoints" / "last", os.fsync, Saver.save
     synced, savers, seen = {}, [], []
 
@@ -348,6 +348,24 @@ def test_a_checkpoint_reaches_the_disk_while_the_run_goes_on(tmp_path, monkeypat
         files = [path for path in (last / str(number)).rglob("*") if path.is_file()]
         files.remove(last / str(number) / "commit_success.txt")  # written after the name, not read
         assert len(files) > 5 and {folders.identity(path) for path in files} <= set(synced)
+
+
+def test_a_disk_that_loses_a_checkpoint_ends_the_run(tmp_path, monkeypatch):
+    def fails(opened):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def unsupported(opened):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", unsupported)
+    folders.sync(tmp_path)
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="Input/output"):
+        folders.sync(tmp_path)
+    with (pytest.raises(WriteError, match=r"cannot write .*last.*Input/output error"),
+          Checkpoints(tmp_path / "checkpoints") as checkpoints):
+        checkpoints.save("last", 1, {"x": jnp.arange(3)}, {})
+        checkpoints.wait()
 
 
 def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):

@@ -10,11 +10,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import action_mask
-from jaxrl_fast.algorithms.common.far_bounds import far_bounds
+from jaxrl_fast.algorithms.common.action_bounds import SHIFT, warnings_of_bounds
 from jaxrl_fast.algorithms.common.normalize import normalize_obs
 from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
@@ -62,10 +63,12 @@ class Evolution(PolicySearch):
                               f"the steps of an episode: {spec.name} has no limit of its own")
         return type(self).bind(dataclasses.replace(self, num_steps=spec.max_episode_steps), spec)
 
-    def cautions(self):
+    def setting_warnings(self):
         space = self.spec.action
         scaled = not isinstance(space, Box) or space.bounded
-        return [] if scaled else far_bounds(self.spec, 1.0, "")
+        # new candidates of the preset networks: 0.10 for ES, 0.06 for ARS, at noise_std 0.05
+        std = 2.0 * float(np.max(self.noise_std))
+        return [] if scaled else warnings_of_bounds(self.spec, std, SHIFT)
 
     def init(self, key: jax.Array) -> Agent:
         return self.begin(*self.init_policy(key))

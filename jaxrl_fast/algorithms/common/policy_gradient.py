@@ -13,8 +13,8 @@ import numpy as np
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask, check_bounded
 from jaxrl_fast.algorithms.common import descent, normalize
-from jaxrl_fast.algorithms.common.actor_critic import ActorCritic
-from jaxrl_fast.algorithms.common.far_bounds import far_bounds
+from jaxrl_fast.algorithms.common.action_bounds import warnings_of_bounds
+from jaxrl_fast.algorithms.common.actor_critic import LOG_STD_MAX, LOG_STD_MIN, ActorCritic
 from jaxrl_fast.algorithms.common.normalize import (
     Rewards,
     init_moments,
@@ -137,12 +137,16 @@ class PolicyGradient(Algorithm):
                                             "none: a linear policy")
         return bound
 
-    def cautions(self):
-        remedy = ("squash=True scales a tanh to the bounds (--algo.squash)"
-                  if jnp.issubdtype(getattr(self.spec.action, "dtype", None), jnp.floating) else
-                  "ars and es scale their actions to the bounds")
-        std = float(np.exp(np.min(self.initial_log_std)))
-        return [] if self.squash else far_bounds(self.spec, std, remedy)
+    def setting_warnings(self):
+        if self.squash:
+            return []
+        log_std = np.asarray(self.initial_log_std)
+        if self.state_dependent_std:
+            log_std = np.clip(log_std, LOG_STD_MIN, LOG_STD_MAX)
+        squashes = jnp.issubdtype(getattr(self.spec.action, "dtype", None), jnp.floating)
+        remedy = ("Set squash=True (--algo.squash)." if squashes else
+                  "Use ars or es: they scale actions to the bounds.")
+        return warnings_of_bounds(self.spec, float(np.exp(np.max(log_std))), remedy)
 
     @property
     def networks(self) -> ActorCritic:

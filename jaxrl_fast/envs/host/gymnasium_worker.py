@@ -23,6 +23,7 @@ from gymnasium.vector import async_vector_env
 
 from jaxrl_fast.envs.exact import exact, misfit
 from jaxrl_fast.errors import debugging
+from jaxrl_fast.logs.info_names import of_key, within
 
 ASKED_TO_STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -64,11 +65,14 @@ class Checked(gymnasium.Wrapper):
 
 
 def _numbers(info: dict[Any, Any]) -> dict[Any, Any]:
-    """Return an info's numbers as floats, those of nested dicts too, without any other value."""
+    """Return an info's numbers as floats, without any other value.
+
+    Numbers of nested dicts get the names that `reports.flat` gives them.
+    """
     found: dict[Any, Any] = {}
     for key, value in info.items():
         if isinstance(value, dict):
-            found[key] = _numbers(value)
+            found |= {within(of_key(key), one): x for one, x in _numbers(value).items()}
         elif isinstance(value, _AT_ONCE[float]) or (
             isinstance(value, np.ndarray) and not value.shape and value.dtype.kind in "biuf"
         ):

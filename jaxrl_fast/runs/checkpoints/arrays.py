@@ -1,4 +1,4 @@
-"""Arrays of a state as orbax takes them, and against those of a checkpoint."""
+"""Convert a state's arrays for orbax, and compare them with a checkpoint's."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def without_empty(state: Any) -> Any:
 
 
 def with_empty(state: Any, like: Any) -> Any:
+    """Return a state of `without_empty`'s form with the empty arrays of `like`."""
     leaves, structure = jax.tree.flatten(like)
     kept = iter(jax.tree.leaves(state))
     empty = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.sharding)
@@ -39,4 +40,3 @@ def with_empty(state: Any, like: Any) -> Any:
 def abstract(state: Any, sharding: Any) -> Any:
     """Return shapes and dtypes of `state` with a sharding, for `restore`."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state)
-

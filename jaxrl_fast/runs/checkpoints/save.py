@@ -74,13 +74,13 @@ class Saver:
         _warn_of_holes(run)
         distributed.on_first(lambda: run.out.update(run.prepared))  # after the checkpoint
 
-    def settle(self, row_seconds: float | None) -> bool:
-        """Put finished checkpoints on the disk; return whether another is due.
-
-        Several processes use their common pace.
-        """
+    def sync(self) -> None:
+        """Put the names of finished checkpoints on the disk. Raises WriteError."""
         if self.checkpoints:
             self.checkpoints.sync_names()
+
+    def due(self, row_seconds: float | None) -> bool:
+        """Return whether a checkpoint is due; several processes use their common pace."""
         since = time.monotonic() - self.at
         if distributed.several():
             since = (self.run.rows - self.rows) * (row_seconds or 0.0)

@@ -37,7 +37,7 @@ class Checkpoints:
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
         self.folder, self.read_only, self.keep = Path(folder), read_only, keep
         self._managers: dict[str, Any] = {}
-        self._sums: dict[str, dict[tuple, list[Any]]] = {}  # of the checkpoint that is written
+        self._sums: dict[str, dict[tuple, list[Any]]] = {}  # of the checkpoint being written
         self._made: dict[str, folders.Identity | None] = {}  # folder that each manager opened
         self._damaged: set[tuple[str, int]] = set()
         self._unsynced: set[str] = set()  # kinds whose newest name may be in memory alone
@@ -104,12 +104,16 @@ class Checkpoints:
                     folders.sync(path)
 
     def sync_names(self) -> None:
-        """Put the names of finished checkpoints on the disk; those being written come later."""
+        """Put the names of finished checkpoints on the disk; those being written come later.
+
+        Raises WriteError.
+        """
         for which in tuple(self._unsynced):
             manager = self._managers.get(which)
             if manager is None or not manager.is_saving_in_progress():
                 self._unsynced.discard(which)
-                folders.sync(self.folder / which)
+                with self._writing(which):
+                    folders.sync(self.folder / which)
 
     def save(self, which: str, iteration: int, state: Any, meta: dict[str, Any]) -> None:
         """Start writing, after any unfinished write of this kind. Raises WriteError.
@@ -121,7 +125,7 @@ class Checkpoints:
         with self._writing(which):
             manager = self._manager(which)
             self.wait() if distributed.several() else manager.wait_until_finished()
-            self.sync_names()  # before an older one is deleted
+            self.sync_names()
             self._drop_damaged(which)
             state = ocp.args.StandardSave(without_empty(state))
             meta = ocp.args.JsonSave({"format": FORMAT, **meta})
@@ -252,11 +256,11 @@ class Checkpoints:
         with contextlib.ExitStack() as stack:
             if self._quiet:
                 stack.callback(self._quiet.end)
+            stack.callback(self.sync_names)
             for which, manager in managers.items():
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
                 stack.callback(manager.wait_until_finished)
-        self.sync_names()
 
     def __enter__(self) -> Checkpoints:
         return self
