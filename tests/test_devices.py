@@ -18,6 +18,7 @@ from helpers.matrix import family
 from jaxrl_fast import distributed, runtime
 from jaxrl_fast.cli import before_jax
 from jaxrl_fast.errors import ConfigError
+from jaxrl_fast.runs import sentinel
 
 
 def test_a_card_is_found_by_its_driver_or_its_tool(tmp_path):
@@ -43,10 +44,8 @@ def test_an_idle_card_is_told_with_the_remedy(platform, chosen, card, told):
 
 
 def test_a_run_tells_its_device_and_an_idle_card(run_cli, tmp_path, monkeypatch):
-    from jaxrl_fast.runs import train
-
-    train._warn_of_idle_card.cache_clear()
-    monkeypatch.setattr(train.runtime, "idle_card",
+    sentinel.warn_of_idle_card.cache_clear()
+    monkeypatch.setattr(runtime, "idle_card",
                         lambda platform, chosen: f"a card beside the {platform}")
     line = (  # in the programs of `tools.train("ppo")`
         "train ppo CartPole-v1 --total-steps 128 --no-preset --algo.num-envs 4 --algo.num-steps 8 "
@@ -55,7 +54,7 @@ def test_a_run_tells_its_device_and_an_idle_card(run_cli, tmp_path, monkeypatch)
     )
     code, out, err = run_cli(*line.split(), "--eval-episodes", "4", "--no-pictures", "--out",
                              str(tmp_path / "run"))
-    train._warn_of_idle_card.cache_clear()
+    sentinel.warn_of_idle_card.cache_clear()
     assert code == 0, err
     assert f"device: {len(jax.devices())} x cpu (cpu), products in float32\n" in out
     assert "jaxrl-fast: warning: a card beside the cpu\n" in err

@@ -610,7 +610,8 @@ def test_a_fault_in_training_costs_nothing(at, iterations, unbroken, tmp_path):
     goes on where it was."""
     env = jf.make(NAME, fault="raises", at=at)
     with pytest.raises(HostError,
-                       match=r"the motor burnt out; the last good checkpoint is .*train --resume"):
+                       match=r"the motor burnt out \(at \d+ environment steps\); "
+                       r"the last good checkpoint is .*train --resume"):
         train(jf.DQN(**DQN), tmp_path / "run", env, total_steps=640, ahead=0)
     rows = tools.logged(tmp_path / "run") if iterations > 8 else []
     assert len(rows) == iterations // 8

@@ -221,7 +221,7 @@ def test_vmap_adds_lanes():
 
 
 @pytest.mark.parametrize(("name", "settings", "message"), [
-    ("Pnog", {}, "did you mean 'pong'"),
+    ("Pnog", {}, "did you mean 'atari:pong'"),
     ("Pong", {"mode": 7}, r"env.mode must be one of the game's own \(0, 1\), got 7"),
     ("Pong", {"difficulty": 9}, "env.difficulty must be one of the game's own"),
     ("Pong", {"frameskip": 0}, "env.frameskip must be .*got 0"),
