@@ -86,15 +86,15 @@ def warn_of_idle_card() -> None:
         warnings.warn(remedy, stacklevel=2)
 
 
-_told = functools.cache(lambda text: [])  # whether a warning was given: parts of a sweep share it
+@functools.cache  # the parts of a sweep have the same warnings
+def _warn_once(text: str) -> None:
+    warnings.warn(text, stacklevel=1)
 
 
 def warn_of_settings(algo: Algorithm) -> None:
     """Warn once in a process of settings from which a new policy cannot learn."""
     for text in algo.setting_warnings() if distributed.is_first() else []:
-        if not _told(text):
-            _told(text).append(True)
-            warnings.warn(text, stacklevel=1)
+        _warn_once(text)
 
 
 def warn_of_truncations(run: Result, sanity: Sanity) -> None:

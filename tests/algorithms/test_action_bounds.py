@@ -93,13 +93,13 @@ def told(found):
 
 @pytest.fixture(autouse=True)
 def as_a_new_process():
-    sentinel._told.cache_clear()
+    sentinel._warn_once.cache_clear()
 
 
 def test_a_new_run_warns_and_a_resume_or_a_start_from_it_does_not(tmp_path):
     with pytest.warns(UserWarning, match="crane: action"):
         jf.train(ALGO, Crane(), 8, out=tmp_path / "r", **SHORT)
-    sentinel._told.cache_clear()
+    sentinel._warn_once.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         jf.resume(tmp_path / "r", 16, horizon=16)
