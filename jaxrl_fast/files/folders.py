@@ -24,6 +24,7 @@ from jaxrl_fast.errors import ConfigError, expected, writing
 from jaxrl_fast.values import expand_home
 
 LOCK = ".lock"
+PROBE = ".probe-"  # begins the name of a folder that a killed process may leave
 DEEPEST = ("x" * 100, "x" * 100)  # as long as any path below a run directory
 
 # errors of fsync, or of opening a folder, where a file system has no such thing
@@ -60,7 +61,8 @@ def folder_path(argument: str, path: str | Path) -> Path:
 
 def check_writable(argument: str, folder: Path) -> None:
     """Raise ConfigError unless files can be made in `folder`; tries, and leaves nothing behind."""
-    deep = folder / f".probe-{os.getpid()}" / DEEPEST[0]
+    probe = folder / f"{PROBE}{os.getpid()}"
+    deep = probe / DEEPEST[0]
     made: list[Path] = []
     try:
         for path in (*reversed(deep.parents), deep):
@@ -72,14 +74,14 @@ def check_writable(argument: str, folder: Path) -> None:
                 if not path.is_dir():
                     raise
         with open(deep / DEEPEST[1], "xb") as file:
-            made.append(deep / DEEPEST[1])
             file.write(bytes(4096))
     except OSError as error:
         raise not_writable(argument, folder, error) from error
     finally:
+        shutil.rmtree(probe, ignore_errors=True)
         for path in reversed(made):
             with contextlib.suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
+                path.rmdir()
 
 
 def claim(folder: Path) -> bool:

@@ -225,8 +225,9 @@ def check_free(path: Path) -> None:
 def check_empty(path: Path) -> None:
     """Raise ConfigError for a directory with files, except remains of a run that never began."""
     try:
-        found = ({p.name for p in path.iterdir()} if path.is_dir() else {path.name} if path.exists()
-                 else set())
+        found = {path.name} if path.exists() and not path.is_dir() else set()
+        if path.is_dir():
+            found = {p.name for p in path.iterdir() if not p.name.startswith(folders.PROBE)}
     except OSError as error:
         raise folders.not_writable("out", path, error) from error
     if not found or (folders.LOCK in found and found <= {folders.LOCK, "config.json"}):

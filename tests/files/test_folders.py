@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,8 +18,9 @@ import jaxrl_fast as jf
 from jaxrl_fast import values
 from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.prepared import prepare
+from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.files import folders
-from jaxrl_fast.runs.rundir import RunDir, check_free, check_outside, numbered
+from jaxrl_fast.runs.rundir import RunDir, check_empty, check_free, check_outside, numbered
 from jaxrl_fast.sweeps import tuning
 
 TRAIN = ["train", "ppo", "CartPole-v1", "--total-steps", "256", "--no-tensorboard"]
@@ -296,3 +298,29 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch, run_cli):
         code, _, err = run_cli(*line, "--out=~/run")
         assert code == 2 and f"got '{home}/run'" in err
     assert [p.name for p in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("depth", range(4))
+def test_an_interrupt_while_a_folder_is_probed_leaves_nothing(depth, tmp_path, monkeypatch):
+    """After each folder that is made: of the run, of the probe, within it."""
+    mkdir, made = Path.mkdir, []
+
+    def interrupted(path, *arguments, **settings):
+        mkdir(path, *arguments, **settings)
+        made.append(path)
+        if len(made) > depth:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupted)
+    with pytest.raises(KeyboardInterrupt) if depth < 3 else contextlib.nullcontext():
+        folders.check_writable("out", tmp_path / "run")
+    left = list(tmp_path.rglob("*"))
+    assert left == ([tmp_path / "run"] if depth == 0 else [])  # an empty folder is taken again
+
+
+def test_the_probe_of_a_killed_process_is_no_run(tmp_path):
+    (tmp_path / "run" / f"{folders.PROBE}1" / "x").mkdir(parents=True)
+    check_empty(tmp_path / "run")
+    (tmp_path / "run" / "notes").touch()
+    with pytest.raises(ConfigError, match="a new or empty directory"):
+        check_empty(tmp_path / "run")
