@@ -58,8 +58,9 @@ def best(name: str, more: Iterable[str] = ()) -> tuple[list[str], float]:
     if re.search(r"(^|:)ale/|noframeskip|deterministic|-ram", lower):
         lower = f"ale:{wanted}"
     if re.match(r"gymnax[/_ -]", lower):  # gymnax has the tasks of all native names too
-        known += [f"gymnax:{x}" for x in sources.names()
-                  if x not in sources.USER and not re.search("[:/]", x)]
+        own = [f"gymnax:{x}" for x in sources.names()
+               if x not in sources.USER and not re.search("[:/]", x)]
+        known = list(dict.fromkeys([*known, *own]))
 
     def near(a: str, b: str) -> float:
         return difflib.SequenceMatcher(None, a, b).ratio() if a and b else 0.0

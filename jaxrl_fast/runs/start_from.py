@@ -48,7 +48,10 @@ def start_of(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
 def read_start(source: Any) -> Given:
     """Return parameters and statistics, if any, of a run, an agent, its state or a tree."""
     if isinstance(source, Path):
-        state = read_member(run_path("start_from", source), ORDER, None, ())[3]
+        folder = run_path("start_from", source)
+        if not (folder / "config.json").is_file():
+            raise ConfigError("start_from", str(source), "a run directory, with a config.json")
+        state = read_member(folder, ORDER, None, ())[3]
         source = state.agent if isinstance(state, RunState) else state
     elif callable(getattr(source, "agent", None)):  # a run, of one program or of seeds in turn
         source = source.agent().state

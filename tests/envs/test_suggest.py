@@ -8,7 +8,7 @@ import pytest
 
 import jaxrl_fast as jf
 from helpers import fresh
-from jaxrl_fast.envs import suggest
+from jaxrl_fast.envs import sources, suggest
 from jaxrl_fast.envs.gymnax import loading
 from jaxrl_fast.errors import ConfigError
 
@@ -63,6 +63,17 @@ def test_gymnaxs_own_and_a_users_registered_names_are_suggested_alike(name, mean
         monkeypatch.setitem(loading.gymnax().registration._registry, own, object)
     with pytest.raises(ConfigError, match=f"did you mean 'gymnax:{meant}'"):
         jf.make(name)
+
+
+@pytest.mark.parametrize("name", ["gymnax/CartPole-v1", "gymnax/Breakout"])
+def test_each_name_is_suggested_once(name):
+    names, _ = suggest.best(name)
+    assert len(set(names)) == len(names) > 1
+
+
+def test_a_users_name_is_no_task_of_gymnax(monkeypatch):
+    monkeypatch.setitem(sources.USER, "FooBar", object)
+    assert "gymnax:FooBar" not in suggest.best("gymnax/FooBar")[0]
 
 
 @pytest.mark.parametrize("name", ["xyz", "my_envs:World", "", "-v1", "::"])

@@ -104,7 +104,7 @@ def test_bad_sources_are_refused(unbroken, tmp_path):
     algo, (run, out) = tools.algorithm("ppo"), unbroken("ppo")
     sources = [
         (tmp_path / "none", "start_from.*an existing run directory"),
-        (tmp_path, "config"),
+        (tmp_path, "start_from must be a run directory, with a config.json"),
         ({}, r"start_from.params\['\w+'\].* got nothing"),
         ({"torso": "text"}, "start_from.params"),
         (jax.tree.map(lambda x: x * np.nan, run.agent().state.params),
