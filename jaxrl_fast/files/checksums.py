@@ -6,7 +6,9 @@ change within a word, and takes half the time of CRC-32.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +21,7 @@ from jaxrl_fast.files import forms
 NAME = "checksums.json"
 # files written after the checksums, or removed
 LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")
+POLL = 0.02  # seconds between two looks into a folder
 _BLOCK = 1 << 15  # words with one power of `_GOLDEN`
 _BLOCKS = 4  # read at once: they stay in the cache
 _MASK = (1 << 64) - 1
@@ -37,6 +40,34 @@ def write_checksums(folder: Path, early: Mapping[tuple, list[Any]] = MappingProx
 def early_checksums(files: Iterable[Path]) -> dict[tuple, list[Any]]:
     """Return the sums of complete files by (name, size, mtime in ns), for `write_checksums`."""
     return {_version(file): checksum(file) for file in files}
+
+
+class EarlyChecksums:
+    """Sums of files that match a pattern in a folder, each made in a thread once it is there.
+
+    For files that appear when they are complete, beside others that are still written.
+    """
+
+    def __init__(self, folder: Path, pattern: str):
+        self._folder, self._pattern = folder, pattern
+        self._sums: dict[tuple, list[Any]] = {}
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        seen = set[Path]()
+        while not self._ends.wait(POLL):
+            for file in set(self._folder.glob(self._pattern)) - seen:
+                seen.add(file)
+                with contextlib.suppress(OSError):  # read again, and reported, with all files
+                    self._sums |= early_checksums([file])
+
+    def finish(self) -> dict[tuple, list[Any]]:
+        """End the thread and return the sums by (name, size, mtime in ns)."""
+        self._ends.set()
+        self._thread.join()
+        return self._sums
 
 
 def verify_checksums(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 
@@ -38,3 +39,13 @@ def test_a_file_that_changed_since_is_summed_again(folder):
     checksums.write_checksums(folder, early)
     checksums.verify_checksums(folder)
     assert written(folder)["d/b"][0] == 5
+
+
+def test_files_are_summed_as_they_appear(folder, monkeypatch):
+    monkeypatch.setattr(checksums, "POLL", 0.001)
+    expected = checksums.early_checksums(folder.glob("d/*"))
+    early = checksums.EarlyChecksums(folder.parent, f"{folder.name}/d/*")
+    until = time.monotonic() + 20
+    while len(early._sums) < 2 and time.monotonic() < until:
+        time.sleep(0.001)
+    assert early.finish() == expected and not early._thread.is_alive()

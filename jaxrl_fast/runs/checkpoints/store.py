@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +11,7 @@ from typing import Any, TypeVar
 from jaxrl_fast import distributed
 from jaxrl_fast.errors import ConfigError, SubstituteWarning, WriteError
 from jaxrl_fast.files import folders, forms
-from jaxrl_fast.files.checksums import early_checksums, verify_checksums, write_checksums
+from jaxrl_fast.files.checksums import EarlyChecksums, verify_checksums, write_checksums
 from jaxrl_fast.runs.checkpoints import errors, older_states
 from jaxrl_fast.runs.checkpoints.arrays import check_arrays, with_empty, without_empty
 from jaxrl_fast.runs.checkpoints.errors import DamagedError
@@ -25,6 +23,7 @@ KINDS = ("last", "best")
 # what a whole checkpoint is good for where the other kind is damaged
 REMEDY_OF = {"last": "", "best": ": start_from (--start-from RUN) begins a new run with its agent"}
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of an unfinished one
+ARRAYS = f"*{UNFINISHED}*/state*/ocdbt.process_*/d/*"  # its files with arrays
 MOST_REPLACED = 20  # checkpoints that a run may replace during one read
 
 
@@ -37,7 +36,7 @@ class Checkpoints:
     def __init__(self, folder: Path, read_only: bool = False, keep: int = 2):
         self.folder, self.read_only, self.keep = Path(folder), read_only, keep
         self._managers: dict[str, Any] = {}
-        self._sums: dict[str, dict[tuple, list[Any]]] = {}  # of the checkpoint being written
+        self._early: dict[str, EarlyChecksums] = {}  # of the checkpoint being written
         self._made: dict[str, folders.Identity | None] = {}  # folder that each manager opened
         self._damaged: set[tuple[str, int]] = set()
         self._unsynced: set[str] = set()  # kinds whose newest name may be in memory alone
@@ -61,8 +60,6 @@ class Checkpoints:
             )  # fmt: skip
             handlers = {"state": ocp.StandardCheckpointHandler(),
                         "meta": ocp.JsonCheckpointHandler()}
-            handlers["state"].finalize = functools.partial(
-                self._finalize, which, handlers["state"].finalize)
             folder = (self.folder / which).absolute()
             self._managers[which] = ocp.CheckpointManager(
                 folder, options=options, item_handlers=handlers
@@ -79,29 +76,17 @@ class Checkpoints:
         if self._quiet:
             self._quiet.note_failure()
 
-    def _finalize(self, which: str, finalize: Callable[[Any], None], directory: Any) -> None:
-        """Sum the files of the arrays, which are complete, while orbax merges their indices."""
-        files = list(Path(directory).glob("ocdbt.process_*/d/*"))
-        early = self._sums[which] = {}
-
-        def read():
-            with contextlib.suppress(OSError):  # `_seal` reads the file again, and says so
-                early.update(early_checksums(files))
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        try:
-            finalize(directory)
-        finally:
-            reader.join()
-
     def _seal(self, which: str) -> None:
         """Write a checkpoint's checksums before it gets its name; orbax's thread calls this."""
         if distributed.is_first():
             for unnamed in (self.folder / which).glob(f"*{UNFINISHED}*"):
-                write_checksums(unnamed, self._sums.pop(which, {}))
+                write_checksums(unnamed, self._early_checksums(which))
                 for path in (*unnamed.rglob("*"), unnamed):
                     folders.sync(path)
+
+    def _early_checksums(self, which: str) -> dict[tuple, list[Any]]:
+        early = self._early.pop(which, None)
+        return early.finish() if early else {}
 
     def sync_names(self) -> None:
         """Put the names of finished checkpoints on the disk; those being written come later.
@@ -131,6 +116,9 @@ class Checkpoints:
             meta = ocp.args.JsonSave({"format": FORMAT, **meta})
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
             self._unsynced.add(which)
+            self._early_checksums(which)  # of one that failed
+            if distributed.is_first():
+                self._early[which] = EarlyChecksums(self.folder / which, ARRAYS)
 
     def pass_over(self, which: str, number: int) -> None:
         """Note lasting damage of checkpoints newer than this one; they are not kept."""
@@ -257,6 +245,8 @@ class Checkpoints:
             if self._quiet:
                 stack.callback(self._quiet.end)
             stack.callback(self.sync_names)
+            for which in KINDS:
+                stack.callback(self._early_checksums, which)
             for which, manager in managers.items():
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
