@@ -263,9 +263,7 @@ def array(field: str, value: Any, shape: tuple[int, ...], dtype: Any = None,
           why: str = "") -> jax.Array:
     """Return `value` as an array of this shape, and of `dtype` if nothing is lost."""
     try:
-        if value is None:
-            raise TypeError
-        seen, kind = jnp.shape(value), jnp.result_type(value)
+        seen, kind = jnp.shape(value), jnp.result_type(() if value is None else value)
     except (TypeError, ValueError):  # a tuple, dict or None in the place of an array
         raise ConfigError(field, type(value).__name__, f"an array of shape {list(shape)}") from None
     if seen != shape or (dtype is not None and not _fits(kind, dtype)):

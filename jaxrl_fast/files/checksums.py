@@ -58,9 +58,9 @@ class EarlyChecksums:
     def _read(self) -> None:
         seen = set[Path]()
         while not self._ends.wait(POLL):
-            for file in set(self._folder.glob(self._pattern)) - seen:
-                seen.add(file)
-                with contextlib.suppress(OSError):  # read again, and reported, with all files
+            with contextlib.suppress(OSError):  # read again, and reported, with all files
+                for file in set(self._folder.glob(self._pattern)) - seen:
+                    seen.add(file)
                     self._sums |= early_checksums([file])
 
     def finish(self) -> dict[tuple, list[Any]]:

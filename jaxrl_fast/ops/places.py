@@ -49,5 +49,5 @@ def _starts(start: jax.Array, ndim: int) -> tuple[jax.Array, ...]:
 
 
 def together(*places: jax.Array) -> tuple[jax.Array, ...]:
-    """Return int32 scalars read from one array: one CPU kernel computes all of them."""
+    """Return int32 scalars as entries of one array, which one CPU kernel computes."""
     return tuple(jax.lax.optimization_barrier(jnp.stack(places)))

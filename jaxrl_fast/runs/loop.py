@@ -110,10 +110,9 @@ class Trainer:
 
     def turn(self) -> None:
         """Start a chunk, check the one before it, and save, evaluate or leave when due."""
-        run, grid, config = self.run, self.run.grid, self.run.config
-        t0 = run.progress.iterations
+        run, grid, t0 = self.run, self.run.grid, self.run.progress.iterations
         stops = self.selecting | self.videos.stops()
-        n = next_rows(grid, run.rows, stops, config.chunk_seconds, self.row_seconds)
+        n = next_rows(grid, run.rows, stops, run.config.chunk_seconds, self.row_seconds)
         chunk = self.programs.chunk(run.state, t0, n)
         if self.pending:
             run.lanes.state = chunk.state

@@ -114,11 +114,11 @@ class Checkpoints:
             self._drop_damaged(which)
             state = ocp.args.StandardSave(without_empty(state))
             meta = ocp.args.JsonSave({"format": FORMAT, **meta})
+            self._early_checksums(which)  # of a write that failed
+            if distributed.is_first():  # `_seal` ends it
+                self._early[which] = EarlyChecksums(self.folder / which, ARRAYS)
             manager.save(iteration, args=ocp.args.Composite(state=state, meta=meta), force=True)
             self._unsynced.add(which)
-            self._early_checksums(which)  # of one that failed
-            if distributed.is_first():
-                self._early[which] = EarlyChecksums(self.folder / which, ARRAYS)
 
     def pass_over(self, which: str, number: int) -> None:
         """Note lasting damage of checkpoints newer than this one; they are not kept."""
