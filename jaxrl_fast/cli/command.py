@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     failures.open_streams()
     try:
         words = list(sys.argv[1:] if argv is None else argv)
-        with _plain_warnings() as shown:
+        with _plain_warnings(to_the_end=argv is None) as shown:
             _dispatch(words)
             sys.stdout.flush()
         return 2 if SubstituteWarning in shown and words[0] not in TRAINERS else 0
@@ -71,8 +71,12 @@ def _leave(code: int) -> None:
 
 
 @contextlib.contextmanager
-def _plain_warnings() -> Iterator[set[type[Warning]]]:
-    """Show warnings for the user as one line each, others not at all; yields their categories."""
+def _plain_warnings(to_the_end: bool) -> Iterator[set[type[Warning]]]:
+    """Show warnings for the user as one line each, others not at all; yields their categories.
+
+    to_the_end: until the process ends. A failed write leaves coroutines of orbax, and Python warns
+    of these when it collects them, maybe after our last line.
+    """
     said, shown = set[str](), set[type[Warning]]()
 
     def show(message: Any, category: type[Warning], *_: Any) -> None:
@@ -90,7 +94,7 @@ def _plain_warnings() -> Iterator[set[type[Warning]]]:
             shown.add(category)
             print(f"{PROG}: warning: {text if debugging() else one_line(text)}", file=sys.stderr)
 
-    with warnings.catch_warnings():
+    with contextlib.nullcontext() if to_the_end else warnings.catch_warnings():
         warnings.showwarning = show
         # the reason of an exit code, even with PYTHONWARNINGS=ignore
         warnings.simplefilter("always", SubstituteWarning)

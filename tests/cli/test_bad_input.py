@@ -1020,3 +1020,26 @@ command.main()
 """
     done = tools.python(code)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_the_error_is_the_last_line_although_a_failed_write_leaves_coroutines():
+    """Python warns of them when it collects them, here at the process's end."""
+    code = """
+import sys
+from jaxrl_fast.cli import command
+from jaxrl_fast.errors import ConfigError
+
+async def save():
+    pass
+
+def fails(words):
+    kept.append(save())
+    raise ConfigError("seed", 1, "something else")
+
+kept, sys.argv, command._dispatch = [], ["jaxrl-fast", "x"], fails
+code = command.main()
+kept.clear()
+sys.exit(code)
+"""
+    done = tools.python(code)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
