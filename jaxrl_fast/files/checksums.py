@@ -43,9 +43,9 @@ def early_checksums(files: Iterable[Path]) -> dict[tuple, list[Any]]:
 
 
 class EarlyChecksums:
-    """Sums of files that match a pattern in a folder, each made in a thread once it is there.
+    """Sums of files that match a pattern in a folder, each made in a thread once it rests.
 
-    For files that appear when they are complete, beside others that are still written.
+    A file rests if two looks find the same size and time. A renamed folder's are not read again.
     """
 
     def __init__(self, folder: Path, pattern: str):
@@ -56,12 +56,14 @@ class EarlyChecksums:
         self._thread.start()
 
     def _read(self) -> None:
-        seen = set[Path]()
+        before, tried = set[tuple](), set[tuple]()
         while not self._ends.wait(POLL):
             with contextlib.suppress(OSError):  # read again, and reported, with all files
-                for file in set(self._folder.glob(self._pattern)) - seen:
-                    seen.add(file)
-                    self._sums |= early_checksums([file])
+                files = {_version(file): file for file in self._folder.glob(self._pattern)}
+                resting, before = (files.keys() & before) - tried, set(files)
+                for version in resting:
+                    tried.add(version)
+                    self._sums |= early_checksums([files[version]])
 
     def finish(self) -> dict[tuple, list[Any]]:
         """End the thread and return the sums by (name, size, mtime in ns)."""

@@ -61,7 +61,7 @@ def folder_path(argument: str, path: str | Path) -> Path:
 
 def check_writable(argument: str, folder: Path) -> None:
     """Raise ConfigError unless files can be made in `folder`; tries, and leaves nothing behind."""
-    probe = folder / f"{PROBE}{os.getpid()}"
+    probe = folder / f"{PROBE}{os.getpid()}-{os.urandom(4).hex()}"
     deep = probe / DEEPEST[0]
     made: list[Path] = []
     try:

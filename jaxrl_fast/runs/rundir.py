@@ -66,12 +66,16 @@ class RunDir:
         """Make a new directory with its config.json, locked. Raises ConfigError for files."""
         check_free(path)
         content = add_content(prepared).content  # refuses values before any write
-        new, lock = not path.exists(), None
+        new, lock, mine = not path.exists(), None, False
         try:
             lock = folders.hold("out", path, create=True)
             check_empty(path)  # another process may have been faster
+            mine = True
             configs.write_json(path / "config.json", content)
         except BaseException as error:
+            if mine:  # written, perhaps, but not synced: the command can be repeated
+                with contextlib.suppress(OSError):
+                    (path / "config.json").unlink(missing_ok=True)
             if lock:
                 lock.release()
             if isinstance(error, OSError):

@@ -60,6 +60,12 @@ def test_bounds_within_reach_get_no_warning(algo, action):
     assert algo.bind(spec(action)).setting_warnings() == []
 
 
+def test_a_linear_candidate_reaches_farther_with_more_observations():
+    for entries, far in ((2, True), (376, False)):
+        wide = jf.EnvSpec("crane", jf.Box(-1.0, 1.0, (entries,)), jf.Box(1.0, INF, (1,)), 4)
+        assert bool(jf.ARS().bind(wide).setting_warnings()) == far
+
+
 def test_the_threshold_leaves_out_99_percent_of_a_gaussian():
     drawn = np.random.default_rng(0).normal(size=100_000)
     for low, far in ((2.3, False), (2.4, True)):

@@ -49,3 +49,18 @@ def test_files_are_summed_as_they_appear(folder, monkeypatch):
     while len(early._sums) < 2 and time.monotonic() < until:
         time.sleep(0.001)
     assert early.finish() == expected and not early._thread.is_alive()
+
+
+def test_a_file_that_grows_is_summed_once_it_rests(folder, monkeypatch):
+    monkeypatch.setattr(checksums, "POLL", 0.05)
+    summed, checksum = [], checksums.checksum
+    monkeypatch.setattr(checksums, "checksum", lambda file: summed.append(file) or checksum(file))
+    early = checksums.EarlyChecksums(folder.parent, f"{folder.name}/d/b")
+    for _ in range(50):
+        with open(folder / "d" / "b", "ab") as file:
+            file.write(b"more")
+        time.sleep(0.005)
+    until = time.monotonic() + 20
+    while not early._sums and time.monotonic() < until:
+        time.sleep(0.001)
+    assert len(early.finish()) == len(summed) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import json
 import os
@@ -324,3 +325,26 @@ def test_the_probe_of_a_killed_process_is_no_run(tmp_path):
     (tmp_path / "run" / "notes").touch()
     with pytest.raises(ConfigError, match="a new or empty directory"):
         check_empty(tmp_path / "run")
+
+
+def test_a_probe_of_the_same_process_number_is_anothers(tmp_path):
+    """In a container most programs have the number 1."""
+    other = tmp_path / f"{folders.PROBE}{os.getpid()}" / Path(*folders.DEEPEST)
+    other.parent.mkdir(parents=True)
+    other.touch()
+    folders.check_writable("out", tmp_path)
+    assert other.exists() and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_synced_is_left_for_the_same_command(tmp_path, monkeypatch):
+    prepared = prepare(jf.PPO(), jf.make("CartPole-v1"), RunConfig(total_steps=256))
+
+    def fails(path):
+        if path.is_dir():  # the file has its name by then
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(folders, "sync", fails)
+        with pytest.raises(ConfigError, match="Input/output error"):
+            RunDir.create(tmp_path / "run", prepared)
+    RunDir.create(tmp_path / "run", prepared).release()

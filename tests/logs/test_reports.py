@@ -274,7 +274,8 @@ class Mixed(Host):
             "share": [0, 0.75][self.place], "kind": ["text", 2.0][self.place],
             "array": np.ones(3 + self.place), "wide": [1, 2**70][self.place],
             "beyond": [1, 10**400][self.place], "zero_d": np.array(1.5),
-            "deep": {"share": [False, 0.5][self.place]}, "none": [None, 3][self.place],
+            "deep": {"share": [False, 0.5][self.place], 3: 5.0, "3": 6.0},
+            "none": [None, 3][self.place],
             "form": [1.0, {"b": 2.0}][self.place], 3: {"c": 4.0},
         }
         return *found, mixed
@@ -291,6 +292,8 @@ def test_numbers_survive_values_of_other_kinds_in_other_environments(mode):
     assert found["share"] == [0, 0.75] and found["wide"] == [1, 2.0**70]
     assert found["zero_d"] == [1.5, 1.5] and "array" not in found
     assert found[info_names.within("deep", "share")] == [0, 0.5]
+    assert found[info_names.within("deep", info_names.of_key(3))] == [5, 5]
+    assert found[info_names.within("deep", "3")] == [6, 6]
     form = info_names.within("form", "b")
     assert found[info_names.within(info_names.of_key(3), "c")] == [4, 4]
     for name, one in (("kind", [np.nan, 2]), ("beyond", [1, np.nan]), ("none", [np.nan, 3]),

@@ -13,6 +13,7 @@ import os
 import resource
 import shutil
 import sys
+import threading
 import time
 import warnings
 from types import SimpleNamespace
@@ -28,7 +29,7 @@ from helpers import fresh
 from helpers import runs as tools
 from helpers.matrix import family
 from jaxrl_fast.errors import RunError, WriteError
-from jaxrl_fast.files import folders
+from jaxrl_fast.files import checksums, folders
 from jaxrl_fast.runs.checkpoints import errors, store
 from jaxrl_fast.runs.checkpoints.errors import GONE
 from jaxrl_fast.runs.checkpoints.save import Saver
@@ -366,6 +367,55 @@ def test_a_disk_that_loses_a_checkpoint_ends_the_run(tmp_path, monkeypatch):
           Checkpoints(tmp_path / "checkpoints") as checkpoints):
         checkpoints.save("last", 1, {"x": jnp.arange(3)}, {})
         checkpoints.wait()
+
+
+@pytest.mark.parametrize("moment", ["wait", "close"])
+def test_a_disk_that_loses_a_checkpoints_name_ends_the_run(moment, tmp_path, monkeypatch):
+    fsync = os.fsync
+
+    def fails(opened):
+        if os.readlink(f"/proc/self/fd/{opened}").endswith("/last"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(opened)
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    checkpoints.save("last", 1, {"x": jnp.arange(3)}, {})
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(WriteError, match=r"cannot write .*last: Input/output error"):
+        getattr(checkpoints, moment)()
+    checkpoints.close()
+    assert checkpoints.numbers("last") == [1]
+
+
+def test_the_sums_of_arrays_are_made_early_and_their_thread_ends(tmp_path, monkeypatch):
+    early, write = [], store.write_checksums
+    monkeypatch.setattr(checksums, "POLL", 0.001)
+    monkeypatch.setattr(store, "write_checksums",
+                        lambda folder, sums: early.append(sums) or write(folder, sums))
+    arrays = {"x": jnp.asarray(np.random.default_rng(0).normal(size=2_000_000), jnp.float32)}
+    before = threading.active_count()
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save("last", 1, arrays, {})
+    assert threading.active_count() <= before
+    written = {file.name: file.stat().st_size for file in tmp_path.glob("last/1/state/*/d/*")}
+    (found,) = early
+    assert max(size for _, size, _ in found) == max(written.values())
+
+
+def test_a_failed_write_is_told_before_its_names_and_ends_the_sums(tmp_path, monkeypatch):
+    def full(folder, sums):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def fails(opened):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(store, "write_checksums", full)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save("last", 1, {"x": jnp.arange(3)}, {})
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(WriteError, match="No space left"):
+        checkpoints.close()
+    assert not checkpoints._early
 
 
 def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):

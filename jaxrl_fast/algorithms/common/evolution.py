@@ -6,6 +6,7 @@ Candidate c plays in environments c k .. c k + k - 1, k episodes each.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from jaxrl_fast.algorithms.common.policy_search import PolicySearch
 from jaxrl_fast.errors import ConfigError
 from jaxrl_fast.fields import setting
 from jaxrl_fast.ops import distributions, sums
-from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete
+from jaxrl_fast.spaces import Box, Discrete, MultiDiscrete, zeros
 from jaxrl_fast.types import Clock, Mean
 
 
@@ -66,8 +67,10 @@ class Evolution(PolicySearch):
     def setting_warnings(self):
         space = self.spec.action
         scaled = not isinstance(space, Box) or space.bounded
-        # new candidates of the preset networks: 0.10 for ES, 0.06 for ARS, at noise_std 0.05
-        std = 2.0 * float(np.max(self.noise_std))
+        # of a candidate's outputs for observations around 1: linear ones add a term an entry; the
+        # preset networks of ES have 0.10 at noise_std 0.05
+        entries = sum(x.size for x in jax.tree.leaves(zeros(self.spec.observation)))
+        std = float(np.max(self.noise_std)) * (2.0 if self.hidden else math.sqrt(entries))
         return [] if scaled else warnings_of_bounds(self.spec, std, SHIFT)
 
     def init(self, key: jax.Array) -> Agent:

@@ -72,7 +72,7 @@ def _numbers(info: dict[Any, Any]) -> dict[Any, Any]:
     found: dict[Any, Any] = {}
     for key, value in info.items():
         if isinstance(value, dict):
-            found |= {within(of_key(key), one): x for one, x in _numbers(value).items()}
+            found |= {within(of_key(key), of_key(one)): x for one, x in _numbers(value).items()}
         elif isinstance(value, _AT_ONCE[float]) or (
             isinstance(value, np.ndarray) and not value.shape and value.dtype.kind in "biuf"
         ):

@@ -23,7 +23,7 @@ KINDS = ("last", "best")
 # what a whole checkpoint is good for where the other kind is damaged
 REMEDY_OF = {"last": "", "best": ": start_from (--start-from RUN) begins a new run with its agent"}
 UNFINISHED = ".orbax-checkpoint-tmp"  # in the name of an unfinished one
-ARRAYS = f"*{UNFINISHED}*/state*/ocdbt.process_*/d/*"  # its files with arrays
+ARRAYS = f"*{UNFINISHED}*/state*/ocdbt.process_*/d/*"  # files with its arrays
 MOST_REPLACED = 20  # checkpoints that a run may replace during one read
 
 
@@ -70,9 +70,11 @@ class Checkpoints:
         return self._managers[which]
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
-        return errors.writing(self.folder / which, self._made.get(which), self._note_failure)
+        return errors.writing(self.folder / which, self._made.get(which),
+                              lambda: self._note_failure(which))
 
-    def _note_failure(self) -> None:
+    def _note_failure(self, which: str) -> None:
+        self._early_checksums(which)
         if self._quiet:
             self._quiet.note_failure()
 
@@ -217,7 +219,8 @@ class Checkpoints:
             return meta
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
-        return errors.reading(self.folder / which / str(iteration), failed=self._note_failure)
+        return errors.reading(self.folder / which / str(iteration),
+                              failed=lambda: self._note_failure(which))
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """Return the state as `like` (shapes, dtypes, shardings); another structure is an error."""
@@ -244,13 +247,13 @@ class Checkpoints:
         with contextlib.ExitStack() as stack:
             if self._quiet:
                 stack.callback(self._quiet.end)
-            stack.callback(self.sync_names)
             for which in KINDS:
                 stack.callback(self._early_checksums, which)
             for which, manager in managers.items():
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
                 stack.callback(manager.wait_until_finished)
+        self.sync_names()  # not after a failure, which it would hide
 
     def __enter__(self) -> Checkpoints:
         return self
