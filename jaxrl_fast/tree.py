@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar, dataclass_transform
 
@@ -156,7 +157,7 @@ def as_numbers(tree: T) -> T:
 
 def nbytes(tree: Any) -> int:
     """Return the bytes of all array leaves (shapes are enough)."""
-    return sum(int(np.prod(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
+    return sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def all_finite(tree: Any, join: bool = True) -> jax.Array:

@@ -202,7 +202,7 @@ class HostPrograms(Programs):
 
     def _iterations(self, state: RunState, t0: int, end: int, learns: bool) -> Chunk:
         begins, actors = self.actors is None, self._playing(t0, state)
-        agent, mem, totals = state.agent, state.memory, None
+        agent, mem, totals, place = state.agent, state.memory, None, state.key.sharding
         returns, lengths, reports = [], [], []
         t, stopped, lag = t0, None, 0.0
         while t < end and (stopped := self.stopping()) is None:
@@ -219,8 +219,9 @@ class HostPrograms(Programs):
                 if first:
                     self._totals[learns] = self._measured(state._replace(memory=mem), found, learns)
                 if totals is None:
-                    totals = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype),
-                                          self._totals[learns])
+                    # placed as the program's own: else its second call compiles anew
+                    zeros = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), place)
+                    totals = jax.tree.map(zeros, self._totals[learns])
                 args = self.run, agent, mem, state.key, totals, found.parts, np.int32(t)
                 agent, mem, totals = self._learn(*args, learns=learns)
                 jax.block_until_ready(agent)

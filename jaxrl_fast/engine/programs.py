@@ -29,6 +29,7 @@ from jaxrl_fast.types import RunState
 
 COMPILING = "compile"  # name of threads in which XLA compiles
 CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
+LARGE = 2**33  # bytes of a state; XLA ends the process over sizes beyond its integers
 
 
 def compiling() -> bool:
@@ -171,6 +172,8 @@ class Programs:
             shapes = self._init.eval_shape(self.run, keys)
         state = self.population.abstract_state(shapes)
         zero, platform = self._scalar(0), self.population.platform
+        if tree.nbytes(shapes) > LARGE:
+            self.prepared.plan.check()
         self._start("init", self._init, self.run, keys, options=runtime.once_options(platform))
         self.prepared.plan.check()  # traces the rest meanwhile
         if self.grid.warmup:

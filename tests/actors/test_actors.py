@@ -172,6 +172,15 @@ def train(algo, out=None, env=None, **settings):
                        **dict(total_steps=256, eval_every=0) | settings)
 
 
+def test_the_learner_compiles_once_for_warm_up_and_once_for_learning(monkeypatch):
+    """What the second iteration gets is placed as what the first one got."""
+    made, learner = [], on_host._learner
+    monkeypatch.setattr(on_host, "_learner", lambda *a: made.append(learner(*a)) or made[-1])
+    train(jf.DQN(**DQN), log_every=64)
+    (learn,) = made
+    assert learn._cache_size() == 2
+
+
 @pytest.mark.matrix("tests/logs/test_walltime.py::test_a_run_logs_its_time_shares")
 def test_tracing_and_compiling_are_no_time_of_training(monkeypatch):
     seen, programs = [], []

@@ -196,6 +196,7 @@ DQN = dict(num_envs=6, num_steps=2, batch_size=8, buffer_size=240, learning_star
            n_step=2)
 
 
+@pytest.mark.matrix("test_rollouts_are_whole")
 @pytest.mark.parametrize("algo", family([
     jf.DQN(**DQN, noisy=True), jf.ApeX(
         num_envs=6, num_steps=4, batch_size=8, buffer_size=240, learning_starts=60, hidden=(4,)),

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import jaxrl_fast as jf
@@ -206,6 +207,18 @@ def test_a_run_that_cannot_fit_leaves_nothing_behind(device_memory, tmp_path):
     with pytest.raises(jf.ConfigError, match="the run fits with buffer_size"):
         jf.train(ALGORITHMS["dqn"], tools.environment(), 5000, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("hidden", [(10**9, 10**9), (4 * 10**9, 1), (10**10, 10**10)])
+def test_sizes_over_which_xla_ends_the_process_are_refused(hidden, device_memory):
+    """XLA aborts while it compiles the first program: the plan is checked before that."""
+    device_memory(2**35)
+    with pytest.raises(jf.ConfigError, match="memory must be at most the 32.0 GiB"):
+        jf.train(jf.PPO(hidden=hidden), tools.environment(), 5000)
+
+
+def test_bytes_of_huge_shapes_do_not_overflow():
+    assert tree.nbytes(jax.ShapeDtypeStruct((10**10, 10**10), np.float32)) == 4 * 10**20
 
 
 @pytest.mark.parametrize("platform", family(["gpu", "cpu"], 1))

@@ -51,6 +51,7 @@ def test_random_programs_equal_ale(tmp_path):
     assert sum(report.equal.values()) == len(files) * len(SEEDS) * 3
 
 
+@pytest.mark.matrix("test_six_games_equal_ale_on_every_frame")
 def test_pitfall_2_and_random_programs_of_its_chip_equal_ale(tmp_path):
     files = _programs(tmp_path, **{f"chip{i}": atari_programs.chip(i) for i in range(4)})
     files |= {name: games.rom_path(name) for name in ("pitfall2", "pong")}
