@@ -61,10 +61,8 @@ def sentence(name: str, wanted: str, got: str) -> str:
     return f"{name} must be {wanted[:end]}, got {got}{wanted[end:]}"
 
 
-class UserError(Exception):
-    """An error that the user can fix; the command line exits with `exit_code`."""
-
-    exit_code = 2
+class OwnLines:
+    """Mixin of exceptions that a notebook shows as the user's own lines and the message."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the user's own lines and the message, in lines that a notebook shows whole.
@@ -80,6 +78,12 @@ class UserError(Exception):
         wrap = functools.partial(textwrap.wrap, width=100, break_on_hyphens=False,
                                  break_long_words=False)  # paths and commands stay whole
         return [*_lines_of_user(self), *(line for text in shown for line in wrap(text))]
+
+
+class UserError(OwnLines, Exception):
+    """An error that the user can fix; the command line exits with `exit_code`."""
+
+    exit_code = 2
 
 
 def _lines_of_user(error: BaseException) -> list[str]:

@@ -187,6 +187,11 @@ def test_a_notebook_shows_an_interrupt_in_one_line():
         "Stopped: stopped by SIGINT while compiling"]
 
 
+def test_a_script_that_goes_on_after_failed_runs_ends_with_a_signal():
+    """A loop of runs with `except Exception` went on for minutes after SIGTERM."""
+    assert issubclass(Stopped, KeyboardInterrupt) and not issubclass(Stopped, Exception)
+
+
 @pytest.mark.parametrize(("name", "own"), [
     ("num_env", "num_envs"), ("learning_rat", "learning_rate"), ("lr", "learning_rate"),
 ])  # fmt: skip

@@ -21,7 +21,6 @@ from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.errors import (
     ConfigError,
     SubstituteWarning,
-    UserError,
     debugging,
     nearest,
     one_line,
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         processes, programs = (sys.modules.get(f"jaxrl_fast.{name}")
                                for name in ("distributed", "engine.programs"))
         # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
-        waits = not isinstance(error, UserError) and processes and processes.several()
+        waits = not hasattr(error, "exit_code") and processes and processes.several()
         if waits or (argv is None and programs and programs.compiling()):
             _leave(code)
         return code

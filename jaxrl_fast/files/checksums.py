@@ -78,6 +78,8 @@ def verify_checksums(folder: Path) -> None:
         return
     written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})",
                               {"*": [(int, str)]})
+    if not written:
+        raise ValueError(f"{NAME} is empty")
     there = dict(_files(folder))
     for name, expected in written.items():
         if name not in there:

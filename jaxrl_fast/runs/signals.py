@@ -14,11 +14,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jaxrl_fast import distributed
-from jaxrl_fast.errors import UserError
+from jaxrl_fast.errors import OwnLines
 
 
-class Stopped(UserError, KeyboardInterrupt):
-    """Ctrl-C, SIGTERM or SIGHUP. Exit code 130 (SIGINT), 143 (SIGTERM) or 129 (SIGHUP)."""
+class Stopped(OwnLines, KeyboardInterrupt):
+    """Ctrl-C, SIGTERM or SIGHUP. Exit code 130 (SIGINT), 143 (SIGTERM) or 129 (SIGHUP).
+
+    No Exception: a script that goes on after failed runs (`except Exception`) ends too.
+    """
 
     def __init__(self, signum: int, where: str = ""):
         self.signum, self.exit_code = signum, 128 + signum

@@ -64,3 +64,10 @@ def test_a_file_that_grows_is_summed_once_it_rests(folder, monkeypatch):
     while not early._sums and time.monotonic() < until:
         time.sleep(0.001)
     assert len(early.finish()) == len(summed) == 1
+
+
+def test_an_emptied_table_is_damage(folder):
+    checksums.write_checksums(folder)
+    (folder / checksums.NAME).write_text("{}")
+    with pytest.raises(ValueError, match="checksums.json is empty"):
+        checksums.verify_checksums(folder)
