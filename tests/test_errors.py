@@ -187,8 +187,8 @@ def test_a_notebook_shows_an_interrupt_in_one_line():
         "Stopped: stopped by SIGINT while compiling"]
 
 
-def test_a_script_that_goes_on_after_failed_runs_ends_with_a_signal():
-    """A loop of runs with `except Exception` went on for minutes after SIGTERM."""
+def test_the_error_of_a_stopped_run_is_no_exception():
+    """A script with `except Exception` around each of its runs went on after SIGTERM."""
     assert issubclass(Stopped, KeyboardInterrupt) and not issubclass(Stopped, Exception)
 
 

@@ -219,9 +219,9 @@ class HostPrograms(Programs):
                 if first:
                     self._totals[learns] = self._measured(state._replace(memory=mem), found, learns)
                 if totals is None:
-                    # placed as the program's own: else its second call compiles anew
-                    zeros = lambda x: jax.device_put(np.zeros(x.shape, x.dtype), place)
-                    totals = jax.tree.map(zeros, self._totals[learns])
+                    # where the program puts its results, else its second call compiles again
+                    zeros = lambda x: np.zeros(x.shape, x.dtype)
+                    totals = jax.device_put(jax.tree.map(zeros, self._totals[learns]), place)
                 args = self.run, agent, mem, state.key, totals, found.parts, np.int32(t)
                 agent, mem, totals = self._learn(*args, learns=learns)
                 jax.block_until_ready(agent)

@@ -20,6 +20,7 @@ from jaxrl_fast.cli.args import PROG
 from jaxrl_fast.cli.commands import COMMANDS
 from jaxrl_fast.errors import (
     ConfigError,
+    OwnLines,
     SubstituteWarning,
     debugging,
     nearest,
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         processes, programs = (sys.modules.get(f"jaxrl_fast.{name}")
                                for name in ("distributed", "engine.programs"))
         # JAX's exit handler waits minutes for the other processes, and XLA compiles to the end.
-        waits = not hasattr(error, "exit_code") and processes and processes.several()
+        waits = not isinstance(error, OwnLines) and processes and processes.several()
         if waits or (argv is None and programs and programs.compiling()):
             _leave(code)
         return code

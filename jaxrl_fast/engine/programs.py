@@ -29,7 +29,9 @@ from jaxrl_fast.types import RunState
 
 COMPILING = "compile"  # name of threads in which XLA compiles
 CORES_TO_SPARE = 4  # of a CPU, to compile an evaluation beside a chunk
-LARGE = 2**33  # bytes of a state; XLA ends the process over sizes beyond its integers
+# bytes of a state above which the plan is checked before anything compiles: XLA aborts the process
+# for sizes that overflow its integers
+LARGE = 2**33
 
 
 def compiling() -> bool:

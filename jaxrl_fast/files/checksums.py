@@ -45,14 +45,15 @@ def early_checksums(files: Iterable[Path]) -> dict[tuple, list[Any]]:
 class EarlyChecksums:
     """Sums of files that match a pattern in a folder, each made in a thread once it rests.
 
-    A file rests if two looks find the same size and time. A renamed folder's are not read again.
+    A file rests if two looks find the same size and time. Sums go by name, size and time, so that a
+    renamed folder keeps them.
     """
 
     def __init__(self, folder: Path, pattern: str):
         self._folder, self._pattern = folder, pattern
         self._sums: dict[tuple, list[Any]] = {}
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread = threading.Thread(target=self._read, name="checksums", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
@@ -62,6 +63,8 @@ class EarlyChecksums:
                 files = {_version(file): file for file in self._folder.glob(self._pattern)}
                 resting, before = (files.keys() & before) - tried, set(files)
                 for version in resting:
+                    if self._ends.is_set():
+                        return
                     tried.add(version)
                     self._sums |= early_checksums([files[version]])
 

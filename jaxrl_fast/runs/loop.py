@@ -202,7 +202,7 @@ class Trainer:
             if hooks and self.scorer.due() and not (bad or failed or failure):  # a hook ended it
                 columns, bad, failed, failure = self.scorer.evaluate()
                 self.scorer.extend(rows, columns)
-        except Exception as error:  # a hook's: the chunk is sound
+        except (Exception, Stopped) as error:  # a hook's: the chunk is sound
             failure = failure or error
         finally:
             with self.programs.clock.during("log" if busy else "write"):

@@ -73,11 +73,14 @@ class RunDir:
             mine = True
             configs.write_json(path / "config.json", content)
         except BaseException as error:
-            if mine:  # written, perhaps, but not synced: the command can be repeated
+            if mine:  # a failed sync leaves it, and the same command would be refused
                 with contextlib.suppress(OSError):
                     (path / "config.json").unlink(missing_ok=True)
             if lock:
                 lock.release()
+            if new:
+                with contextlib.suppress(OSError):  # there are files
+                    path.rmdir()
             if isinstance(error, OSError):
                 raise folders.not_writable("out", path, error) from error
             raise

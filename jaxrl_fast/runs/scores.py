@@ -12,7 +12,7 @@ from jaxrl_fast.logs.rows import Measured, Row
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.result import Result
 from jaxrl_fast.runs.sentinel import EvaluationProgress, Sanity, evaluate
-from jaxrl_fast.runs.signals import Signals
+from jaxrl_fast.runs.signals import Signals, Stopped
 
 
 class Scored(NamedTuple):
@@ -21,7 +21,7 @@ class Scored(NamedTuple):
     columns: dict[str, np.ndarray] = {}
     bad: str | None = None  # a message on non-finite values that ends the run
     failed: HostError | None = None  # of the environments; the agent stays valid
-    failure: Exception | None = None  # any other error; the rows stay valid
+    failure: Exception | Stopped | None = None  # any other error; the rows stay valid
 
 
 class Scorer:
@@ -42,7 +42,7 @@ class Scorer:
         except HostError as error:
             error.args = (f"{error}, in an evaluation",)
             return Scored(failed=error)
-        except Exception as error:
+        except (Exception, Stopped) as error:
             return Scored(failure=error)
         finally:
             self.run.lanes.programs.context.latest = ()

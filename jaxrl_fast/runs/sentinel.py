@@ -129,7 +129,7 @@ class Sanity:
         for name, values in metrics.items():
             for member, value in enumerate(values):
                 if member not in self.told and self._senseless(name, float(value), member):
-                    found.setdefault(member, f"{name} is {value + 0.0:.3g}")
+                    found.setdefault(member, f"{name} is {value + 0.0:.3g}")  # no -0
         entropy = metrics.get("entropy", self.entropy)
         self.entropy = np.where(entropy > 0, entropy, self.entropy)
         self.told |= found.keys()

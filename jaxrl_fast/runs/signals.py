@@ -20,7 +20,7 @@ from jaxrl_fast.errors import OwnLines
 class Stopped(OwnLines, KeyboardInterrupt):
     """Ctrl-C, SIGTERM or SIGHUP. Exit code 130 (SIGINT), 143 (SIGTERM) or 129 (SIGHUP).
 
-    No Exception: a script that goes on after failed runs (`except Exception`) ends too.
+    Not an `Exception`: it also ends a script that catches `Exception` around each run.
     """
 
     def __init__(self, signum: int, where: str = ""):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import signal
 import time
 from unittest import mock
 
@@ -22,6 +23,7 @@ from jaxrl_fast.logs.csv_file import CsvSink
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
 from jaxrl_fast.runs.dependencies import Dependencies
+from jaxrl_fast.runs.signals import Stopped
 
 
 class Collects(Sink):
@@ -187,6 +189,16 @@ def test_a_failed_hook_of_a_run_that_cannot_be_saved_says_so(tmp_path, monkeypat
         tools.train("ppo", tmp_path / "run", hooks=[lambda run, rows: 1 / 0])
     (note,) = error.value.__notes__
     assert note.startswith("the run is not saved: cannot write last: No space left on device; ")
+
+
+def test_an_interrupt_within_a_hook_saves_the_run(tmp_path):
+    """Such as of a run that the hook starts: its handlers take the signal."""
+    def interrupted(run, rows):
+        raise Stopped(signal.SIGINT, "in a run of the hook")
+
+    with pytest.raises(Stopped, match="in a run of the hook"):
+        tools.train("ppo", tmp_path / "run", hooks=[interrupted])
+    assert list((tmp_path / "run" / "checkpoints").glob("last/[0-9]*"))
 
 
 def test_the_row_of_a_warm_up_has_the_rate_of_its_steps():

@@ -17,6 +17,7 @@ import threading
 import time
 import warnings
 from types import SimpleNamespace
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -388,21 +389,27 @@ def test_a_disk_that_loses_a_checkpoints_name_ends_the_run(moment, tmp_path, mon
 
 
 def test_the_sums_of_arrays_are_made_early_and_their_thread_ends(tmp_path, monkeypatch):
-    early, write = [], store.write_checksums
-    monkeypatch.setattr(checksums, "POLL", 0.001)
+    early, write, finish = [], store.write_checksums, checksums.EarlyChecksums.finish
+
+    def finish_later(self):
+        until = time.monotonic() + 20
+        while not self._sums and time.monotonic() < until:
+            time.sleep(0.001)
+        return finish(self)
+
+    monkeypatch.setattr(checksums.EarlyChecksums, "finish", finish_later)
     monkeypatch.setattr(store, "write_checksums",
                         lambda folder, sums: early.append(sums) or write(folder, sums))
     arrays = {"x": jnp.asarray(np.random.default_rng(0).normal(size=2_000_000), jnp.float32)}
-    before = threading.active_count()
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save("last", 1, arrays, {})
-    assert threading.active_count() <= before
-    written = {file.name: file.stat().st_size for file in tmp_path.glob("last/1/state/*/d/*")}
+    assert "checksums" not in {thread.name for thread in threading.enumerate()}
     (found,) = early
-    assert max(size for _, size, _ in found) == max(written.values())
+    assert {name for name, _, _ in found} <= {
+        file.name for file in tmp_path.glob("last/1/state/*/d/*")} and found
 
 
-def test_a_failed_write_is_told_before_its_names_and_ends_the_sums(tmp_path, monkeypatch):
+def test_a_failed_write_is_told_before_a_failed_sync(tmp_path, monkeypatch):
     def full(folder, sums):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -415,7 +422,16 @@ def test_a_failed_write_is_told_before_its_names_and_ends_the_sums(tmp_path, mon
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(WriteError, match="No space left"):
         checkpoints.close()
-    assert not checkpoints._early
+
+
+def test_a_failed_write_ends_the_thread_of_its_sums(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(tmp_path)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(checkpoints._manager("last"), "save", mock.Mock(side_effect=full))
+    with pytest.raises(WriteError, match="No space left"):
+        checkpoints.save("last", 1, {"x": jnp.arange(3)}, {})
+    assert "checksums" not in {thread.name for thread in threading.enumerate()}
+    checkpoints.close()
 
 
 def test_a_damaged_best_checkpoint_is_named_and_gives_way_to_the_next(half, tmp_path):

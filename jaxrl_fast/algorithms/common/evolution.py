@@ -67,8 +67,8 @@ class Evolution(PolicySearch):
     def setting_warnings(self):
         space = self.spec.action
         scaled = not isinstance(space, Box) or space.bounded
-        # of a candidate's outputs for observations around 1: linear ones add a term an entry; the
-        # preset networks of ES have 0.10 at noise_std 0.05
+        # A linear candidate's output is a sum over the observation's entries, here around 1. The
+        # preset networks of ES have a deviation of 0.10 at noise_std 0.05.
         entries = sum(x.size for x in jax.tree.leaves(zeros(self.spec.observation)))
         std = float(np.max(self.noise_std)) * (2.0 if self.hidden else math.sqrt(entries))
         return [] if scaled else warnings_of_bounds(self.spec, std, SHIFT)

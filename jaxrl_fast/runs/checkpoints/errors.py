@@ -41,6 +41,9 @@ def writing(path: Path, made: folders.Identity | None,
         failed()
         gone = made is not None and folders.identity(path) != made
         raise WriteError(path, GONE if gone else error) from error
+    except BaseException:  # Ctrl-C leaves orbax's work unfinished too
+        failed()
+        raise
 
 
 @contextlib.contextmanager
@@ -58,6 +61,9 @@ def reading(path: Path, checked: bool = False,
         lasting = torn or isinstance(cause, FileNotFoundError)
         raise DamagedError(path, error.valid if isinstance(error, ConfigError)
                            else reason_of(error), lasting) from error
+    except BaseException:
+        failed()
+        raise
 
 
 class Quiet:

@@ -129,7 +129,7 @@ class Saver:
             self.checkpoints.wait()
         self.flush()
 
-    def raise_saved(self, error: Exception) -> None:
+    def raise_saved(self, error: BaseException) -> None:
         """Raise a failure that is not the run's, such as a hook's, after the run is saved."""
         if self.checkpoints and not distributed.several():  # a hook may fail in one of them
             try:

@@ -71,10 +71,13 @@ class Checkpoints:
 
     def _writing(self, which: str) -> contextlib.AbstractContextManager:
         return errors.writing(self.folder / which, self._made.get(which),
-                              lambda: self._note_failure(which))
+                              lambda: self._fail(which))
 
-    def _note_failure(self, which: str) -> None:
+    def _fail(self, which: str) -> None:
         self._early_checksums(which)
+        self._note_failure()
+
+    def _note_failure(self) -> None:
         if self._quiet:
             self._quiet.note_failure()
 
@@ -219,8 +222,7 @@ class Checkpoints:
             return meta
 
     def reading(self, which: str, iteration: int) -> contextlib.AbstractContextManager:
-        return errors.reading(self.folder / which / str(iteration),
-                              failed=lambda: self._note_failure(which))
+        return errors.reading(self.folder / which / str(iteration), failed=self._note_failure)
 
     def restore(self, which: str, iteration: int, like: Any) -> Any:
         """Return the state as `like` (shapes, dtypes, shardings); another structure is an error."""
@@ -243,6 +245,15 @@ class Checkpoints:
         self.sync_names()
 
     def close(self) -> None:
+        try:
+            self._close_managers()
+        except WriteError:  # comes first, but the other kind's newest name is synced too
+            with contextlib.suppress(WriteError):
+                self.sync_names()
+            raise
+        self.sync_names()
+
+    def _close_managers(self) -> None:
         managers, self._managers = self._managers, {}
         with contextlib.ExitStack() as stack:
             if self._quiet:
@@ -253,7 +264,6 @@ class Checkpoints:
                 stack.enter_context(self._writing(which))
                 stack.callback(manager.close)
                 stack.callback(manager.wait_until_finished)
-        self.sync_names()  # not after a failure, which it would hide
 
     def __enter__(self) -> Checkpoints:
         return self
