@@ -59,13 +59,13 @@ class EarlyChecksums:
     def _read(self) -> None:
         before, tried = set[tuple](), set[tuple]()
         while not self._ends.wait(POLL):
-            with contextlib.suppress(OSError):  # read again, and reported, with all files
-                files = {_version(file): file for file in self._folder.glob(self._pattern)}
-                resting, before = (files.keys() & before) - tried, set(files)
-                for version in resting:
-                    if self._ends.is_set():
-                        return
-                    tried.add(version)
+            files = dict(_versions(self._folder.glob(self._pattern)))
+            resting, before = (files.keys() & before) - tried, set(files)
+            for version in resting:
+                if self._ends.is_set():
+                    return
+                tried.add(version)
+                with contextlib.suppress(OSError):  # read again, and reported, with all files
                     self._sums |= early_checksums([files[version]])
 
     def finish(self) -> dict[tuple, list[Any]]:
@@ -81,9 +81,10 @@ def verify_checksums(folder: Path) -> None:
         return
     written = forms.read_json(folder / NAME, "checksums", f"a table of checksums ({NAME})",
                               {"*": [(int, str)]})
-    if not written:
-        raise ValueError(f"{NAME} is empty")
     there = dict(_files(folder))
+    for name in there.keys() - written.keys():
+        if not Path(name).name.startswith("."):  # of a file manager
+            raise ValueError(f"{NAME} lacks {name}")
     for name, expected in written.items():
         if name not in there:
             raise ValueError(f"{name} is missing")
@@ -113,6 +114,14 @@ def _version(file: Path) -> tuple[str, int, int]:
     """Return (name, size, mtime in ns): equal while the file is unchanged."""
     found = file.stat()
     return file.name, found.st_size, found.st_mtime_ns
+
+
+def _versions(files: Iterable[Path]) -> Iterator[tuple[tuple[str, int, int], Path]]:
+    """Yield (version, file) of the files that are there: orbax moves and deletes them meanwhile."""
+    with contextlib.suppress(OSError):  # a folder that went
+        for file in files:
+            with contextlib.suppress(OSError):
+                yield _version(file), file
 
 
 def _fill(opened: Any, buffer: memoryview) -> int:

@@ -172,13 +172,14 @@ def train(algo, out=None, env=None, **settings):
                        **dict(total_steps=256, eval_every=0) | settings)
 
 
-def test_the_learner_compiles_once_for_warm_up_and_once_for_learning(monkeypatch):
+def test_the_learner_compiles_once_for_warm_up_and_once_for_learning(monkeypatch, tmp_path):
     """What the second iteration gets is placed as what the first one got."""
     made, learner = [], on_host._learner
     monkeypatch.setattr(on_host, "_learner", lambda *a: made.append(learner(*a)) or made[-1])
-    train(jf.DQN(**DQN), log_every=64)
-    (learn,) = made
-    assert learn._cache_size() == 2
+    train(jf.DQN(**DQN), tmp_path / "r", log_every=64)
+    jf.resume(tmp_path / "r", 512, horizon=512)
+    new, resumed = made
+    assert new._cache_size() == 2 and resumed._cache_size() == 1  # which has no warm-up
 
 
 @pytest.mark.matrix("tests/logs/test_walltime.py::test_a_run_logs_its_time_shares")
@@ -276,8 +277,8 @@ def test_a_resumed_run_has_a_seam(tmp_path):
 
 @pytest.mark.parametrize(("fault", "message"), family([
     ("raises", "ValueError: the motor burnt out"),
-    ("nan", r"observations that are not finite, in environment 0"),
-    ("infinite", r"rewards that are not finite, in environment 0"),
+    ("nan", r"observations that are not finite as float32, in environment 0"),
+    ("infinite", r"rewards that are not finite as float32, in environment 0"),
     ("hangs", r"has not answered for 1 s \(host_timeout\)"),
 ], ["raises", "nan", "infinite"]))  # fmt: skip
 def test_failing_environments_end_the_run(fault, message, tmp_path):
@@ -509,7 +510,7 @@ def test_a_fault_names_the_environment_among_all(ppo):
         group.send()
     receive = groups[1].vector.receive
     groups[1].vector.receive = lambda: receive()._replace(reward=np.float32([1, np.nan]))
-    with pytest.raises(HostError, match="rewards that are not finite, in environment 3"):
+    with pytest.raises(HostError, match="rewards that are not finite as float32, in environment 3"):
         groups[1].receive([], [])
     for group in groups:
         group.close()

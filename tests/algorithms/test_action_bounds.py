@@ -1,4 +1,4 @@
-"""A new run warns once of action bounds that its policy does not reach."""
+"""A new run warns once of action bounds that its policy does not reach, or not for long."""
 
 from __future__ import annotations
 
@@ -29,12 +29,24 @@ FAR = {
     "deviation of a head": (jf.PPO(initial_log_std=5.0, state_dependent_std=True),
                             jf.Box(30.0, 40.0, (1,)), "of 7.4.", "30", SQUASH),
 }
+WIDE = {
+    "both sides": (jf.PPO(), jf.Box(-100.0, 100.0, (1,)), "action[0] has bounds -100 to 100,",
+                   SQUASH),
+    "one far end": (jf.A2C(), jf.Box((-1.0, 0.0), (1.0, 255.0), (2,)), "action[1] has bounds 0 to",
+                    SQUASH),
+    "integers": (jf.PPO(), jf.Box(0, 255, (1,), np.uint8), "bounds 0 to 255,",
+                 "Use ars or es: they scale actions to the bounds."),
+}
 NEAR = {
     "around 0": (jf.PPO(), jf.Box(-0.01, 0.01, (1,))),
     "0 is a bound": (jf.PPO(), jf.Box(0.0, 1.0, (1,))),
     "two deviations away": (jf.PPO(), jf.Box(2.0, 3.0, (1,))),
     "wide deviation": (jf.PPO(initial_log_std=3.0), jf.Box(10.0, 30.0, (1,))),
     "squashed": (jf.PPO(squash=True), jf.Box(10.0, 30.0, (1,))),
+    "wide, squashed": (jf.PPO(squash=True), jf.Box(-1e3, 1e3, (1,))),
+    "wide, with its deviation": (jf.PPO(initial_log_std=3.0), jf.Box(-100.0, 100.0, (1,))),
+    "narrow deviation": (jf.PPO(initial_log_std=-4.0), jf.Box(-1.0, 1.0, (1,))),
+    "no bound above": (jf.PPO(), jf.Box(0.0, INF, (1,))),
     "one value": (jf.PPO(), jf.Box((-1.0, 7.0), (1.0, 7.0), (2,))),
     "unbounded": (jf.PPO(), jf.Box(-INF, INF, (1,))),
     "discrete": (jf.PPO(), jf.Discrete(3)),
@@ -53,6 +65,13 @@ def test_bounds_that_leave_out_nearly_all_first_actions_get_one_warning(algo, ac
     (warning,) = algo.bind(spec(action)).setting_warnings()
     assert warning.startswith("crane: action") and "\n" not in warning and text in warning
     assert warning.endswith(f"clipped to {bound}, so it cannot learn. {remedy}")
+
+
+@pytest.mark.parametrize(("algo", "action", "text", "remedy"), WIDE.values(), ids=WIDE)
+def test_bounds_much_wider_than_the_first_actions_get_one_warning(algo, action, text, remedy):
+    (warning,) = algo.bind(spec(action)).setting_warnings()
+    assert warning.startswith("crane: action") and "\n" not in warning and text in warning
+    assert warning.endswith(f"It learns actions far from 0 very slowly. {remedy}")
 
 
 @pytest.mark.parametrize(("algo", "action"), NEAR.values(), ids=NEAR)

@@ -65,8 +65,21 @@ def test_a_file_that_grows_is_summed_when_it_rests(folder, monkeypatch):
     assert expected.items() <= early.finish().items()
 
 
-def test_an_emptied_table_is_damage(folder):
+def test_a_file_that_goes_does_not_hide_the_others(folder):
+    found = checksums._versions([folder / "d" / "a", folder / "gone", folder / "d" / "b"])
+    assert [file.name for _, file in found] == ["a", "b"]
+
+
+@pytest.mark.parametrize("left", [(), ("d/a", "d/b")], ids=["none", "two of three"])
+def test_a_table_without_a_file_is_damage(folder, left):
     checksums.write_checksums(folder)
-    (folder / checksums.NAME).write_text("{}")
-    with pytest.raises(ValueError, match="checksums.json is empty"):
+    table = {name: value for name, value in written(folder).items() if name in left}
+    (folder / checksums.NAME).write_text(json.dumps(table))
+    with pytest.raises(ValueError, match="checksums.json lacks " + (".*" if not left else "meta")):
         checksums.verify_checksums(folder)
+
+
+def test_hidden_files_of_a_file_manager_are_no_damage(folder):
+    checksums.write_checksums(folder)
+    (folder / "d" / ".DS_Store").write_bytes(b"folder view")
+    checksums.verify_checksums(folder)

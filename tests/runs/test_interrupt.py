@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import importlib
 import io
+import pickle
 import signal
 import subprocess
 import sys
@@ -394,6 +395,13 @@ def test_compile_time_is_in_no_rate(monkeypatch):
     left = [line.split("ETA ")[1] for line in shown.getvalue().splitlines() if "ETA" in line]
     assert [wall for wall, _ in bar._seen] == sorted(wall for wall, _ in bar._seen)
     assert len(left) > 5 and all(text < "0:30" for text in left), left
+
+
+def test_an_interrupt_passes_from_a_process_to_another_without_the_run():
+    stop = Interrupted(signal.SIGTERM, "runs/x", 100, run=object(), seed=3)
+    back = pickle.loads(pickle.dumps(stop))
+    assert type(back) is Interrupted and str(back) == str(stop) and back.run is None
+    assert (back.signum, back.exit_code, back.env_steps, back.path) == (15, 143, 100, "runs/x")
 
 
 def test_a_sweep_interrupted_at_a_prompt_names_the_call_that_goes_on(monkeypatch):

@@ -203,8 +203,9 @@ def _defaults(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     if name in LEFT_OUT:
         raise ConfigError("environment", name, LEFT_OUT[name])
     if name not in NAMES:
-        near = suggest(f"gymnax:{name}", map("gymnax:".__add__, NAMES))
-        raise ConfigError("environment", name, f"an environment of gymnax 1.0{near}")
+        near = suggest(f"gymnax:{name}".replace("gymnax:gymnax:", "gymnax:"),
+                       map("gymnax:".__add__, NAMES))
+        raise ConfigError("environment", f"gymnax:{name}", f"an environment of gymnax 1.0{near}")
     factory = loading.gymnax().registration._registry[name]
     # DeepSea's `action_mapping_key` is an array and no part of a name: its mapping stays
     constructor = {k: v for k, v in fields.defaults_of(factory).items()

@@ -51,4 +51,5 @@ def _check_array(spec: EnvSpec, name: str, x: np.ndarray, shape: tuple[int, ...]
     if x.dtype.kind == "f" and not np.isfinite(x).all():
         bad = int(np.argmin(np.isfinite(x).reshape(len(x), -1).all(1)))
         bad = bad if ids is None else int(ids[bad])
-        raise HostError(f"{spec.name} returned {name} that are not finite, in environment {bad}")
+        raise HostError(f"{spec.name} returned {name} that are not finite as {dtype}, in "
+                        f"environment {bad}")

@@ -45,7 +45,8 @@ def _spec_of(name: str) -> Any:
         except UserError as error:
             raise ConfigError(
                 "environment", name,
-                f"one of a module that can be imported: {error.__cause__ or error!r}"
+                "one of a module that can be imported"
+                f"{suggest(PREFIX + id, sure=True)} ({error.__cause__ or error!r})"
             ) from error
     try:
         return gymnasium.spec(id)
