@@ -64,6 +64,8 @@ def response(result: SweepResult, name: str) -> Path:
     if not numeric:
         plots.name_ticks(axes, shown)
     plots.style(axes, name, "evaluation return", _title(result))
+    if not numeric:
+        axes.set_xlim(-0.5, len(shown) - 0.5)  # room for long names and the legend
     return plots.save(figure, result.path / f"response-{name}.png")
 
 
