@@ -10,7 +10,7 @@ import contextlib
 import errno
 import functools
 import importlib
-import inspect
+import json
 import math
 import os
 import re
@@ -29,12 +29,6 @@ _KNOWN = (
 _MARKS = re.compile(  # a quoted text, a bracket, the end of a clause
     r"""(?<!\w)'[^']*'(?!\w)|(?<!\w)"[^"]*"|`[^`]*`|[\[({]|[\])}]|(?:[:;]|(?<!\.)\.)(?= )"""
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "SYNONYMS":  # where it was
-        return importlib.import_module("jaxrl_fast.spelling.synonyms").SETTINGS
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -62,7 +56,11 @@ def sentence(name: str, wanted: str, got: str) -> str:
 
 
 class OwnLines:
-    """Mixin of exceptions that a notebook shows as the user's own lines and the message."""
+    """Mixin of exceptions: pools of processes pass them on, and notebooks show them in short."""
+
+    def __reduce__(self) -> tuple:
+        """Pickle the message and plain values; other values go."""
+        return _unpickled, (type(self), self.args, {k: _plain(x) for k, x in vars(self).items()})
 
     def _render_traceback_(self) -> list[str]:
         """Return the user's own lines and the message, in lines that a notebook shows whole.
@@ -78,6 +76,23 @@ class OwnLines:
         wrap = functools.partial(textwrap.wrap, width=100, break_on_hyphens=False,
                                  break_long_words=False)  # paths and commands stay whole
         return [*_lines_of_user(self), *(line for text in shown for line in wrap(text))]
+
+
+def _unpickled(kind: type[OwnLines], args: tuple, values: dict[str, Any]) -> OwnLines:
+    error = kind.__new__(kind, *args)  # type: ignore[call-arg]
+    error.args = args
+    vars(error).update(values)
+    return error
+
+
+def _plain(value: Any) -> Any:
+    """Return a path or what JSON can hold, else None."""
+    if isinstance(value, Path):
+        return value
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        json.dumps(value)
+        return value
+    return None
 
 
 class UserError(OwnLines, Exception):
@@ -208,20 +223,6 @@ def one_line(text: str) -> str:
 def debugging() -> bool:
     """Return whether JAXRL_FAST_DEBUG asks for tracebacks."""
     return os.environ.get("JAXRL_FAST_DEBUG", "0") not in ("", "0")
-
-
-def refuse_removed(cls: type) -> None:
-    """Raise ConfigError for a method or switch of `cls` that only older versions read.
-
-    Bases list them as `removed`, {name: what to override instead}; `__init_subclass__` calls this.
-    """
-    removed = (vars(base).get("removed", {}) for base in cls.__mro__)
-    for name, instead in {k: v for names in removed for k, v in names.items()}.items():
-        found = inspect.getattr_static(cls, name, None)
-        if callable(found) or isinstance(found, (property, functools.cached_property, bool)):
-            wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not read it"
-            raise expected(f"{cls.__name__}.{name}", wanted,
-                           repr(found) if isinstance(found, bool) else "a method")
 
 
 def check_choice(argument: str, value: Any, choices: Iterable[str]) -> None:

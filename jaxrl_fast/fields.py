@@ -17,7 +17,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrl_fast.errors import ConfigError, check_choice, check_float, check_int, is_number
+from jaxrl_fast.errors import (
+    ConfigError,
+    check_choice,
+    check_float,
+    check_int,
+    expected,
+    is_number,
+)  # fmt: skip
+
+WIDEST = 1_000_000  # units of a layer: their memory is refused before its plan is made
 
 
 def setting(
@@ -162,6 +171,8 @@ def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
         size = _is_size(field)
         if values is None or not all(type(v) is int and (v > 0 or not size) for v in values):
             raise ConfigError(name, value, f"a tuple of {'positive ' if size else ''}integers")
+        if max(values, default=0) > WIDEST:
+            raise ConfigError(name, value, f"a tuple of integers of at most {WIDEST:,}")
         return values
     elif kind == "str" and meta and not isinstance(value, str):
         raise ConfigError(name, value, "a text")
@@ -217,3 +228,17 @@ def takes_any(function: Callable[..., Any]) -> bool:
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Return whether `function(**{name: ...})` is accepted."""
     return name in parameters(function) or takes_any(function)
+
+
+def refuse_removed(cls: type) -> None:
+    """Raise ConfigError for a method or switch of `cls` that only older versions read.
+
+    Bases list them as `removed`, {name: what to override instead}; `__init_subclass__` calls this.
+    """
+    removed = (vars(base).get("removed", {}) for base in cls.__mro__)
+    for name, instead in {k: v for names in removed for k, v in names.items()}.items():
+        found = inspect.getattr_static(cls, name, None)
+        if callable(found) or isinstance(found, (property, functools.cached_property, bool)):
+            wanted = f"left out: {instead}. {cls.__mro__[1].__name__} does not read it"
+            raise expected(f"{cls.__name__}.{name}", wanted,
+                           repr(found) if isinstance(found, bool) else "a method")

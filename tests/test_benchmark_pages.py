@@ -11,6 +11,7 @@ from statistics import median, stdev
 import _benchmark_tables as tabled
 import benchmark_pages as made
 import pytest
+from scipy import stats
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -74,6 +75,20 @@ def test_scores_are_the_means_of_their_seeds():
     for name, row in with_seeds:
         assert row["value"] == pytest.approx(sum(row["by_seed"]) / len(row["by_seed"]),
                                              abs=1.0), (name, row["what"])
+
+
+def test_intervals_are_the_t_intervals_of_their_seeds():
+    """0.4 and 2%: the scores of single seeds are rounded."""
+    pairs = [("by_seed", "interval"), ("peer_by_seed", "peer_interval"),
+             ("sorted_scores", "interval"), ("training_by_seed", "training_interval")]
+    found = [(name, row["what"], row[scores], row[interval]) for name, row in ROWS
+             for scores, interval in pairs
+             if isinstance(row.get(scores), list) and isinstance(row.get(interval), (int, float))]
+    assert len(found) > 100
+    for name, what, scores, interval in found:
+        n = len(scores)
+        expected = stats.t.ppf(0.975, n - 1) * stdev(scores) / n**0.5
+        assert interval == pytest.approx(expected, rel=0.02, abs=0.4), (name, what)
 
 
 def test_every_table_but_history_is_on_a_page():

@@ -1,7 +1,10 @@
 """The sentence of an error: `NAME must be EXPECTED, got VALUE`, then the reason or the remedy."""
 
+import copy
 import dataclasses
 import inspect
+import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ from jaxrl_fast.algorithms import algorithm_class
 from jaxrl_fast.engine.config import RunConfig, run_config
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.runs.signals import Stopped
-from jaxrl_fast.spelling.synonyms import ALGORITHMS
+from jaxrl_fast.spelling.synonyms import ALGORITHMS, SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -85,12 +88,33 @@ def test_a_flag_unlike_any_other_suggests_none(flag, run_cli):
     assert code == 2 and "did you mean" not in err
 
 
+def kinds_of(kind):
+    return [kind, *(x for sub in kind.__subclasses__() for x in kinds_of(sub))]
+
+
+@pytest.mark.parametrize("kind", kinds_of(errors.UserError), ids=lambda kind: kind.__name__)
+def test_every_error_passes_from_a_process_to_another(kind):
+    """Pools pickle what a worker raises; an error that cannot be read back breaks the pool."""
+    error = kind.__new__(kind)
+    error.args, error.value, error.folder = ("seed must be 0",), (lambda: 1), Path("runs/x")
+    error.add_note("in the third worker")
+    for back in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(back) is kind and str(back) == "seed must be 0" and back.folder == error.folder
+        assert back.value is None and back.__notes__ == ["in the third worker"]
+
+
+def test_an_argument_and_its_value_pass_with_the_error():
+    back = pickle.loads(pickle.dumps(ConfigError("seed", -1, "at least 0")))
+    assert (back.argument, back.value, back.valid) == ("seed", -1, "at least 0")
+    assert str(back) == "seed must be at least 0, got -1"
+
+
 def test_every_synonym_is_of_a_setting_that_exists():
     classes = [algorithm_class(name) for name in jf.list_algorithms()]
     known = {f.name for cls in (*classes, RunConfig) for f in dataclasses.fields(cls)}
     known |= {*inspect.signature(jf.train).parameters, "wandb"}  # a flag of `train`
-    assert set(errors.SYNONYMS) <= known
-    theirs = [name for others in errors.SYNONYMS.values() for name in others]
+    assert set(SETTINGS) <= known
+    theirs = [name for others in SETTINGS.values() for name in others]
     assert len(theirs) == len(set(theirs)) and not known & set(theirs)
 
 

@@ -11,7 +11,7 @@ import dataclasses
 import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import jax
@@ -215,7 +215,9 @@ class HostPrograms(Programs):
             if found.fresh and t:
                 agent, mem = self._seam(self.run, agent, mem, np.int32(t))
             first = learns not in self._totals  # each is a program, compiled at its first call
-            with self.clock.during("compile" if first else "learn"):
+            # no rollout is free because its environments stepped while the learner compiled
+            with (self.paused() if first else nullcontext(),
+                  self.clock.during("compile" if first else "learn")):
                 if first:
                     self._totals[learns] = self._measured(state._replace(memory=mem), found, learns)
                 if totals is None:
@@ -245,10 +247,13 @@ class HostPrograms(Programs):
         return Chunk(state._replace(agent=agent, memory=mem), metrics,
                      None, t, stopped, int(begins and t > t0))
 
-    def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None]) -> Scores:
+    def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None],
+                 last: bool) -> Scores | None:
         c, key, asked = self.config, evaluation_key(state.key, rows), self._is_stopping
         known = mean_length([*self.context.history, *self.context.latest])
-        episodes = host_episodes(c, self.grid, rows, known)
+        episodes = host_episodes(c, self.grid, rows, known, last)
+        if not episodes:
+            return told(0, 0)
         for failures in range(c.restarts + 1):
             try:
                 watch = Watch(self.env.spec.name, c.host_timeout)

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.learning import Iteration, Metrics, Played, prepare, update_all
 from jaxrl_fast.envs.api import Env
-from jaxrl_fast.errors import ConfigError, check_int, refuse_removed
-from jaxrl_fast.fields import check_settings, setting
+from jaxrl_fast.errors import ConfigError, check_int
+from jaxrl_fast.fields import check_settings, refuse_removed, setting
 from jaxrl_fast.logs import html
 from jaxrl_fast.memory import Memory, Ring
 from jaxrl_fast.memory.api import check_methods

@@ -9,26 +9,25 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+from jaxrl_fast.engine.start_text import check_start, start_text
 from jaxrl_fast.errors import ConfigError, check_int
 from jaxrl_fast.fields import check_settings, setting
 from jaxrl_fast.spelling.nearest import meant, nearest
 
 EVAL_EPISODES = 128  # default; environments on the host play as many of them as the share allows
-IN_MEMORY = "<parameters in memory>"  # in config.json for a `start_from` without a directory
 SELECTS = ("kind", "traced", "check", "boundaries", "select")  # parts of a selection among members
 AROUND = ("hooks", "progress", "tensorboard")  # arguments of `train` beside the settings
 MODES = ("greedy", "sample")  # how a policy chooses actions
 MOST_STEPS, MOST_MEMBERS = 2**53, 1_000_000
 
 
-def _path(valid: str, name: str, value: Any) -> str:
+def _folder(name: str, value: Any) -> str:
     if not isinstance(value, (str, Path)):
-        raise ConfigError(name, value, f"{valid}, or None")
-    return value if value == IN_MEMORY else os.path.abspath(value)
+        raise ConfigError(name, value, "the name of a folder, or None")
+    return os.path.abspath(value)
 
 
 def _mesh(name: str, value: Any) -> Mapping[str, int]:
@@ -82,7 +81,7 @@ class Training:
     horizon: int | None = setting(None, low=1, high=MOST_STEPS, none="the total steps at the start")
     """environment steps over which schedules run"""
     start_from: str | None = setting(None, none="none", flag="path", metavar="RUN",
-                                     convert=partial(_path, "a run directory"))
+                                     convert=check_start)
     """run directory with the agent that every member starts from"""
     on_nan: str = setting("stop", choices=("stop", "mark"))
     """on NaN or inf in a member: stop the run, or mark the member and go on"""
@@ -221,7 +220,7 @@ class Experience:
     """Old experience to learn from, beside new steps or alone."""
 
     experience: str | None = setting(None, none="none", flag="path", metavar="FOLDER",
-                                     convert=partial(_path, "the name of a folder"))
+                                     convert=_folder)
     """folder of old experience (`jaxrl-fast experience` writes one)"""
     experience_fraction: float = setting(0.5, low=0, high=1)
     """old share of a batch; 0: at the start alone; 1: offline, total_steps counts updates"""
@@ -295,6 +294,5 @@ def run_config(total_steps: int | None, settings: Mapping[str, Any], algo: Any =
             raise ConfigError(name, settings[name], "given to the algorithm: "
                               f"jf.{type(algo).__name__}({own}={settings[name]!r})")
     check_names(known, settings, owner="train")
-    if not isinstance(settings.get("start_from"), (str, Path, type(None))):
-        settings = {**settings, "start_from": IN_MEMORY}
+    settings = {**settings, "start_from": start_text(settings.get("start_from"))}
     return RunConfig(**({} if total_steps is None else {"total_steps": total_steps}), **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection
 
 from jaxrl_fast.algorithms.base import Algorithm
@@ -81,18 +82,25 @@ def next_rows(
     return min([n, *(b - done for b in boundaries if b > done)])
 
 
-def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None) -> int:
-    """Return the episodes of an evaluation on the host after `rows` rows.
+def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None,
+                  last: bool = False) -> int:
+    """Return the episodes of an evaluation on the host after `rows` rows; 0: it is left out.
 
     By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation,
-    at the end of all. Steps, not seconds, so that a repeated run plays as many.
+    at the end of all. If `FEWEST_EPISODES` do not fit, every nth evaluation plays them, unless
+    `eval_every` is given. Steps, not seconds, so that a repeated run plays as many.
+
+    last: The run ends here, so there is an evaluation.
     """
     if config.eval_episodes is not None:
         return config.eval_episodes
-    between = grid.eval_rows and rows % grid.eval_rows == 0 and rows < grid.rows
-    steps = grid.env_steps(grid.eval_rows) - grid.env_steps(0) if between else grid.env_steps(rows)
-    fitting = int(EVAL_SHARE * steps / length) if length else 0
-    return min(max(fitting, FEWEST_EPISODES), EVAL_EPISODES)
+    last = last or rows >= grid.rows or not grid.eval_rows or rows % grid.eval_rows > 0
+    steps = grid.env_steps(rows) if last else grid.env_steps(grid.eval_rows) - grid.env_steps(0)
+    fitting = EVAL_SHARE * steps / length if length else 0.0
+    if fitting < FEWEST_EPISODES and not last and config.eval_every is None:
+        nth = math.ceil(FEWEST_EPISODES / fitting) if fitting else 0
+        return FEWEST_EPISODES if nth and rows // grid.eval_rows % nth == 0 else 0
+    return min(max(int(fitting), FEWEST_EPISODES), EVAL_EPISODES)
 
 
 def sizes_of(num_envs: int, groups: int) -> list[int]:

@@ -256,8 +256,12 @@ class Programs:
         found = distributed.together(found, self.population.replicated)
         return Chunk(state, *found, t0 + rows * self.grid.row)
 
-    def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None]) -> Scores:
-        """Evaluate each lane; keys depend on seed and row alone. told(episodes played, of all)."""
+    def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None],
+                 last: bool) -> Scores | None:
+        """Evaluate each lane; keys depend on seed and row alone. None: left out, for its cost.
+
+        told(episodes played, of all) is called. last: the run ends here, so nothing is left out.
+        """
         told(0, self.config.most_episodes)
         scores = self._call("evaluate", self._evaluate, self.run, (state.agent, state.key),
                             self._scalar(rows))

@@ -35,7 +35,8 @@ from jaxrl_fast import random, tree
 from jaxrl_fast.envs import action_checks, checks
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.envs.resets import EveryStep, Noise, Resets, run_reset
-from jaxrl_fast.errors import ConfigError, check_int, expected, refuse_removed
+from jaxrl_fast.errors import ConfigError, check_int, expected
+from jaxrl_fast.fields import refuse_removed
 from jaxrl_fast.ops.lowering import on_gpu
 from jaxrl_fast.ops.scopes import RESET, scope
 from jaxrl_fast.types import Outcome, PyTree, keep_lasting

@@ -155,11 +155,15 @@ def make(name: Any, **settings: Any) -> Any:
 
 
 def check_known(name: str) -> None:
-    """Raise ConfigError for an unknown name very near to a known one; imports no environment."""
+    """Raise ConfigError for an unknown name very near to a known one; imports no environment.
+
+    A name without its source passes ("LunarLander-v3", as `env.spec.name`), and one with a module.
+    """
     listed = any(name in source.names or source.known(name.removeprefix(source.prefix))
                  for source in _sources(name))
-    tasks = {suggest.task(known) for known in suggest.candidates()}
-    if not listed and suggest.task(name) not in tasks and suggest.suggest(name, sure=True):
+    bare = {known.rpartition(":")[2] for known in suggest.candidates()}
+    passes = listed or name.rpartition(":")[2] in bare or name.count(":") > 1
+    if not passes and suggest.suggest(name, sure=True):
         valid = f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}"
         raise ConfigError("environment", name, valid)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import stat
 from pathlib import Path
@@ -45,7 +46,7 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     """Return the content of a JSON file; raises ConfigError unless it is `what`."""
     after = f". {remedy}" if remedy else ""
     try:
-        content = json.loads(_content(file))
+        content = json.loads(_content(file), parse_constant=_refused, parse_float=_finite)
     except OSError as error:
         raise ConfigError(argument, str(file),
                           f"{what} that can be read: {error.strerror}{after}") from error
@@ -56,6 +57,14 @@ def read_json(file: Path, argument: str, what: str, form: Any, remedy: str = "")
     if wrong:
         raise ConfigError(argument, str(file), f"{what}; in this file {wrong}{after}")
     return content
+
+
+def _refused(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _finite(text: str) -> float:
+    return float(text) if math.isfinite(float(text)) else _refused(text)
 
 
 def _content(file: Path) -> bytes:

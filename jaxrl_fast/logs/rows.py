@@ -10,6 +10,7 @@ A row is made once, complete, and never changed:
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from jaxrl_fast.tree import describe
 from jaxrl_fast.types import Mean
 
 FAULTS = "faults"  # among the sums: `rollout.faults`, outside of rows
+UNTIMED = math.nan  # the speed of a row without a timed step
 FIXED = {"env_steps": 0, "wall_seconds": 3, "steps_per_second": 3}  # {name: decimals}
 # Beside an algorithm's metrics and `time_*`; a report of an environment gets another name.
 RESERVED = (
@@ -144,7 +146,13 @@ def read_row(entry: Mapping[str, Any]) -> Row:
     """Return the logged row of a row of `read_jsonl`; null is NaN."""
     values = lambda x: np.array([np.nan if value is None else value for value in x], float)
     metrics = {name: values(x) for name, x in entry.items() if name not in FIXED}
-    return Row(*(entry[name] for name in FIXED), metrics)
+    fixed = (math.nan if entry[name] is None else entry[name] for name in FIXED)
+    return Row(*fixed, metrics)
+
+
+def rate_of(steps: int, seconds: float) -> float:
+    """Return steps a second, or UNTIMED, as in the first rollout on the host."""
+    return steps / seconds if steps else UNTIMED
 
 
 def curve(history: Sequence[Row], members: int, metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -16,7 +16,7 @@ from jaxrl_fast import distributed, runtime
 from jaxrl_fast.engine.chunks import Chunk
 from jaxrl_fast.engine.grid import next_rows
 from jaxrl_fast.errors import NonFiniteError
-from jaxrl_fast.logs.rows import HookColumns, Measured, Row, measure
+from jaxrl_fast.logs.rows import UNTIMED, HookColumns, Measured, Row, measure, rate_of
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.runs.checkpoints.metadata import Saved
@@ -98,8 +98,7 @@ class Trainer:
         chunk = self.programs.chunk(run.state, t0, 1)
         self.take(chunk)
         measured = self.measure(-1, 1, chunk.fetch()[0])
-        seconds, steps = self.spent(t0, chunk)
-        self.log(measured, None, [run.wall_seconds], steps / seconds, chunk.ready)
+        self.log(measured, None, [run.wall_seconds], UNTIMED, chunk.ready)
         try:
             with self.signals.at_once(where):
                 self.programs.ready("chunk")
@@ -156,18 +155,14 @@ class Trainer:
         self.log(self.measure(start, n, metrics), finite, walls, rate, busy, score, self.hooks)
 
     def count(self, t0: int, chunk: Chunk) -> tuple[float, float]:
-        """Note a chunk's time -> (seconds, environment steps a second)."""
-        progress, (seconds, steps) = self.run.progress, self.spent(t0, chunk)
+        """Note a chunk's time -> (seconds, environment steps a second of all members)."""
+        run, progress, now = self.run, self.run.progress, self.trained()
+        seconds, self.mark = max(now - self.mark, 1e-9), now
+        steps = (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
         if steps:
             progress.train_seconds += seconds
             progress.train_steps += steps
-        return seconds, steps / seconds
-
-    def spent(self, t0: int, chunk: Chunk) -> tuple[float, int]:
-        """Return a chunk's seconds, and its environment steps of all members in them."""
-        run, now = self.run, self.trained()
-        seconds, self.mark = max(now - self.mark, 1e-9), now
-        return seconds, (chunk.iterations - t0 - chunk.untimed) * run.grid.steps * len(run.lanes)
+        return seconds, rate_of(steps, seconds)
 
     def measure(self, start: int, n: int, metrics: Any) -> list[Measured]:
         """Return n rows from `start` of their sums {name: Mean [lanes, rows]}, unchecked."""
@@ -253,7 +248,7 @@ class Trainer:
         progress.iterations = chunk.iterations
         progress.part = jax.tree.map(lambda x: x[..., 0], part)
         if bad:
-            run.history.append(measured.row(run.wall_seconds, 0.0, {}))
+            run.history.append(measured.row(run.wall_seconds, UNTIMED, {}))
             self.emit(run.history[-1:])
             self.broken(bad)
         if isinstance(chunk.stopped, Exception):

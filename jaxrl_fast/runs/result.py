@@ -66,10 +66,11 @@ class AnyResult:
             final = f"mean return {np.nanmean(scores):,.4g} at the end"
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.path}" if self.path else "in memory"
+        rate = f"{self.steps_per_second:,.0f} steps/s, " if self.steps_per_second else ""
         return (
             f"{self.algo.name} on {registry.name_of(self.env)}, {which}{lost}",
             f"{self._done()}; {final}{best}",
-            f"{self.steps_per_second:,.0f} steps/s, {self.wall_seconds:.1f} s; {place}",
+            f"{rate}{self.wall_seconds:.1f} s; {place}",
         )
 
     @property

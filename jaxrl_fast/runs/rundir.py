@@ -187,8 +187,10 @@ class RunDir:
             if film.frames:
                 pictures.Video.of(film).save(self.path / "rollout.gif")
         except Exception as error:
-            warnings.warn(f"the pictures of {self.path} could not be drawn: {brief(error)}",
-                          stacklevel=2)
+            # Gymnasium's word for a missing pygame or mujoco, which `eval --gif` tells
+            if type(error.__cause__).__name__ != "DependencyNotInstalled":
+                warnings.warn(f"the pictures of {self.path} could not be drawn: {brief(error)}",
+                              stacklevel=2)
 
 
 def numbered(folder: str, *parts: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
+from jaxrl_fast.engine.config import RunConfig
 from jaxrl_fast.engine.grid import Grid
 from jaxrl_fast.engine.prepared import Prepared
+from jaxrl_fast.engine.start_text import IN_MEMORY
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.files.folders import check_folder
 from jaxrl_fast.logs.rows import Row, read_row
@@ -96,11 +98,11 @@ def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
     walls, found = [0.0] * len(columns), []
     for steps in sorted(set().union(*columns)):
         rows = [column.get(steps) for column in columns]
-        walls = [wall if row is None else row.wall_seconds or 0.0
+        walls = [wall if row is None else float(np.nan_to_num(row.wall_seconds))
                  for wall, row in zip(walls, rows, strict=True)]
         there = [row for row in rows if row is not None]
         names = dict.fromkeys(name for row in there for name in row.metrics)
-        rate = overall_rate([(1, row.steps_per_second or 0.0) for row in there])
+        rate = overall_rate([(1, row.steps_per_second) for row in there]) or math.nan
         found.append(Row(steps, sum(walls), rate, {name: _column(name, rows) for name in names}))
     return found
 
@@ -164,7 +166,7 @@ def _check_done(folder: Path, config: RunConfig, grid: Grid) -> None:
 
 def _check_anew(folder: Path, config: RunConfig) -> None:
     """Raise ConfigError for a seed without checkpoints that cannot restart."""
-    if config.start_from == IN_MEMORY:
+    if (config.start_from or "").startswith(IN_MEMORY):
         gone = (
             f"parameters in memory, which are gone with their process, and {folder.name} has no "
             "checkpoint"

@@ -154,13 +154,15 @@ class EvaluationProgress:
 
     def __call__(self, played: int, episodes: int) -> None:
         fewer, self.said = not self.said and episodes < self.most, self.said or episodes < self.most
+        here = f"{episodes} in this one" if episodes else "and some are left out"
         for sink in self.sinks:
             if fewer:
                 sink.message(
-                    f"evaluations play as many episodes as fit an eighth of the steps, {episodes} "
-                    f"in this one (eval_episodes = {self.most} plays {self.most} each time)"
+                    f"evaluations play as many episodes as fit an eighth of the steps, {here} "
+                    f"(eval_episodes = {self.most} plays {self.most} each time)"
                 )
-            sink.evaluating(played, episodes)
+            if episodes:
+                sink.evaluating(played, episodes)
 
 
 def evaluate(run: Result, sanity: Sanity,
@@ -168,7 +170,9 @@ def evaluate(run: Result, sanity: Sanity,
     """Return log columns (`eval_return` [members]), and a message on non-finite values."""
     programs = run.lanes.programs
     with programs.paused(), programs.clock.during("evaluate"):
-        found = programs.evaluate(run.state, run.rows, told=progress)
+        found = programs.evaluate(run.state, run.rows, told=progress, last=run.over)
+        if found is None:
+            return {}, None
         warn_of_truncations(run, sanity)
         found = run.lanes.by_member(found, np.nan)
     progress(run.config.most_episodes, run.config.most_episodes)

@@ -27,10 +27,6 @@ class Stopped(OwnLines, KeyboardInterrupt):
         self.signum, self.exit_code = signum, 128 + signum
         super().__init__(f"stopped by {signal.Signals(signum).name} {where}")
 
-    def __reduce__(self) -> tuple:
-        """Pickle without the run, as a pool of processes does."""
-        return _unpickled, (type(self), str(self), vars(self) | {"run": None})
-
 
 class Interrupted(Stopped):
     """A run stopped on request; its checkpoint and `run.resume` continue from the last chunk."""
@@ -51,12 +47,6 @@ class Interrupted(Stopped):
         """Return the error of a run of one program, with the iterations of an unfinished row."""
         return cls(signum, run.out and run.out.path, run.progress.iterations * run.grid.steps,
                    run=run)
-
-
-def _unpickled(kind: type[Stopped], message: str, values: dict[str, Any]) -> Stopped:
-    error = kind.__new__(kind, message)
-    vars(error).update(values)
-    return error
 
 
 def run_so_far(call: Callable[[], Any]) -> Any:

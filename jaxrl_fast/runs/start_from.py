@@ -11,7 +11,8 @@ import numpy as np
 
 from jaxrl_fast import distributed, values
 from jaxrl_fast.algorithms.base import Algorithm
-from jaxrl_fast.engine.config import IN_MEMORY, RunConfig
+from jaxrl_fast.engine.config import RunConfig
+from jaxrl_fast.engine.start_text import IN_MEMORY
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.reading import read_member
@@ -38,9 +39,9 @@ def start_of(config: RunConfig, source: Any, algo: Algorithm) -> Given | None:
     if distributed.several():
         raise ConfigError("start_from", config.start_from, "None with several processes")
     if source is None:
-        if config.start_from == IN_MEMORY:
-            raise ConfigError("start_from", IN_MEMORY, "a run directory, or parameters in a call "
-                                                       "of train: this config.json has none")
+        if config.start_from.startswith(IN_MEMORY):
+            raise ConfigError("start_from", config.start_from, "a run directory, or parameters in "
+                              "a call of train: this config.json has none")
         source = Path(values.path("start_from", config.start_from))
     return fit_start(read_start(source), algo)
 

@@ -190,6 +190,7 @@ def test_tracing_and_compiling_are_no_time_of_training(monkeypatch):
     def noted(self, *args):
         programs.append(self)
         seen.append(self.clock.activity)
+        assert not self.actors.worker.watch.going.is_set()  # no rollout is collected meanwhile
         return measured(self, *args)
 
     def checked(*args):  # traced at its first call

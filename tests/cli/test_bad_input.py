@@ -153,7 +153,7 @@ TABLE = [
         "ppo, dqn", "did you mean 'ppo'"),
     row("unknown environment", "train ppo CartPol-v1", "environment must be ", "got 'CartPol-v1'",
         "did you mean 'CartPole-v1'"),
-    row("unknown environment of gymnax", "train ppo gymnax:Breakout", "'Breakout'",
+    row("unknown environment of gymnax", "train ppo gymnax:Breakout", "'gymnax:Breakout'",
         "did you mean 'gymnax:Breakout-MinAtar'"),
     row("algorithm and environment swapped", "train CartPole-v1 ppo", "train ppo CartPole-v1",
         "ALGO must be an algorithm, which comes first, got 'CartPole-v1'"),

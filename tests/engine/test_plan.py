@@ -10,6 +10,7 @@ import re
 import threading
 from types import SimpleNamespace
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -202,6 +203,14 @@ def test_errors_without_a_single_remedy(device_memory):
         jf.plan(ALGORITHMS["dqn"], tools.environment(), 5000, seeds=3).check()
 
 
+class Huge(nn.Module):
+    shape: tuple[int, int]
+
+    @nn.compact
+    def __call__(self, obs):
+        return obs @ jnp.zeros((4, 2)) + self.param("w", nn.initializers.zeros, self.shape)[0, :2]
+
+
 def test_a_run_that_cannot_fit_leaves_nothing_behind(device_memory, tmp_path):
     device_memory(MIB)
     with pytest.raises(jf.ConfigError, match="the run fits with buffer_size"):
@@ -209,12 +218,18 @@ def test_a_run_that_cannot_fit_leaves_nothing_behind(device_memory, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("hidden", [(10**9, 10**9), (4 * 10**9, 1), (10**10, 10**10)])
-def test_sizes_over_which_xla_ends_the_process_are_refused(hidden, device_memory):
+@pytest.mark.parametrize("shape", [(10**9, 10**9), (4 * 10**9, 1), (10**10, 10**10)])
+def test_sizes_over_which_xla_ends_the_process_are_refused(shape, device_memory):
     """XLA aborts while it compiles the first program: the plan is checked before that."""
     device_memory(2**35)
     with pytest.raises(jf.ConfigError, match="memory must be at most the 32.0 GiB"):
-        jf.train(jf.PPO(hidden=hidden), tools.environment(), 5000)
+        jf.train(jf.PPO(network=Huge(shape)), tools.environment(), 5000)
+
+
+@pytest.mark.parametrize("hidden", [(64, 10**99), (10**9, 10**9)])
+def test_widths_that_no_device_has_are_refused_before_anything_compiles(hidden):
+    with pytest.raises(jf.ConfigError, match="hidden must be a tuple of integers of at most 1,000"):
+        jf.PPO(hidden=hidden)
 
 
 def test_bytes_of_huge_shapes_do_not_overflow():

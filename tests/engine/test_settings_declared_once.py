@@ -13,7 +13,7 @@ import jaxrl_fast as jf
 from jaxrl_fast.cli import command as cli
 from jaxrl_fast.cli import train as cli_train
 from jaxrl_fast.engine import config as engine_config
-from jaxrl_fast.engine.config import IN_MEMORY, RunConfig, by_group, run_config
+from jaxrl_fast.engine.config import RunConfig, by_group, run_config
 from jaxrl_fast.fields import help_of, setting
 from jaxrl_fast.runs.config_json import decode_run, encode_run
 
@@ -126,7 +126,7 @@ def test_settings_go_through_config_json_and_back(tmp_path):
     made = RunConfig(total_steps=64, start_from=tmp_path, **settings)
     assert made.start_from == str(tmp_path)
     assert decode_run(encode_run(made)) == made
-    assert run_config(64, {"start_from": {"w": 1.0}}).start_from == IN_MEMORY
+    assert run_config(64, {"start_from": {"w": 1.0}}).start_from == "<parameters in memory>"
     with pytest.raises(jf.ConfigError, match=r"run\.total_step must be .* total_steps.*got 1"):
         decode_run({"total_step": 1})
 

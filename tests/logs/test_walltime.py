@@ -109,17 +109,20 @@ def test_a_run_logs_its_time_shares(where, tmp_path, monkeypatch):
             )
 
 
-@pytest.mark.parametrize("length, between, last",
-                         [(10.0, 12, 125), (100.0, 5, 12), (1.0, 125, 128), (None, 5, 5),
-                          (1e6, 5, 5)])
-def test_evaluations_on_the_host_are_a_share_of_the_steps(length, between, last):
-    """Ten of an eighth of the steps before them and one of an eighth of all; the number that a user
-    names is played."""
+@pytest.mark.parametrize("length, between, nth, last",
+                         [(10.0, 12, 1, 125), (100.0, 5, 4, 12), (30.0, 5, 2, 41),
+                          (1.0, 125, 1, 128), (None, 5, 99, 5), (1e6, 5, 99, 5)])
+def test_evaluations_on_the_host_are_a_share_of_the_steps(length, between, nth, last):
+    """Each an eighth of the steps before it, and the last an eighth of all; what a user names is
+    played: the number of episodes, and five at least each `eval_every`."""
     algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
     for config in (RunConfig(10_000), RunConfig(10_000, eval_every=1_000)):
-        grid = plan_grid(algo, config)
-        assert [host_episodes(config, grid, rows, length) for rows in (10, 90, 100)] == [
-            between, between, last]
+        grid, left_out = plan_grid(algo, config), config.eval_every is None
+        found = [host_episodes(config, grid, rows, length) for rows in range(10, 101, 10)]
+        assert found == [0 if left_out and i % nth else between for i in range(1, 10)] + [last]
+        assert host_episodes(config, grid, 10, length, last=True) >= 5  # a hook ended it there
+        if length and length < 1e6 and left_out:
+            assert sum(found[:-1]) * length <= 10_000 / 8
         named = RunConfig(10_000, eval_episodes=77)
         assert host_episodes(named, grid, 10, length) == host_episodes(
             named, grid, 100, length) == 77

@@ -323,3 +323,14 @@ def test_eval_and_resume_on_the_command_line_end_with_code_2(trained, tmp_path, 
                  ["export", str(run), "--out", str(tmp_path / "policy")]):
         code, _, err = run_cli(*line)
         assert code == 2 and err.count("\n") == 1 and "seed is 3 there and was 0" in err, err
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e400"])
+def test_a_number_that_json_lacks_is_damage(number, trained, tmp_path):
+    trained(tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    content = json.loads(file.read_text())
+    content["versions"]["jaxrl_fast"] = 0.125
+    file.write_text(json.dumps(content).replace("0.125", number))
+    with pytest.raises(jf.ConfigError, match=f"damaged .*{number} is no number of JSON"):
+        tools.resume(tmp_path / "run", tools.TOTAL)

@@ -3,6 +3,8 @@ none."""
 
 from __future__ import annotations
 
+import warnings
+
 import gymnasium
 import jax
 import numpy as np
@@ -14,6 +16,7 @@ from helpers.drawn import Drawn
 from jaxrl_fast.actors import play
 from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.host import gymnasium_adapter
+from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.runs import pictures
 
 
@@ -98,6 +101,23 @@ def test_a_picture_that_fails_is_one_line_of_warning(tmp_path):
                  tensorboard=False)
     texts = [str(warning.message) for warning in found]
     assert len([text for text in texts if "drawn:" in text]) == 1 and "\n" not in "".join(texts)
+
+
+class Bare(Drawn):
+    def render(self):
+        raise gymnasium.error.DependencyNotInstalled("pygame is not installed, run `pip ...`")
+
+
+def test_a_run_without_the_package_that_draws_is_silent(tmp_path):
+    algo = jf.PPO(num_envs=2, num_steps=8, num_minibatches=1, num_epochs=1, hidden=(8,))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run = jf.train(algo, jf.make(Bare), 16, out=tmp_path / "run", eval_episodes=2,
+                       tensorboard=False)
+    assert not [str(x.message) for x in found if "drawn" in str(x.message)]
+    assert (tmp_path / "run" / "curve.png").is_file()
+    with pytest.raises(HostError, match="pygame is not installed"):
+        run.agent().video()
 
 
 @pytest.mark.parametrize("source", [lambda: Drawn("rgb_array"), Drawn("rgb_array")],
