@@ -60,7 +60,10 @@ class OwnLines:
 
     def __reduce__(self) -> tuple:
         """Pickle the message and plain values; other values go."""
-        return _unpickled, (type(self), self.args, {k: _plain(x) for k, x in vars(self).items()})
+        return _remade, (type(self), self.args, {k: _plain(x) for k, x in vars(self).items()})
+
+    def __copy__(self) -> OwnLines:
+        return _remade(type(self), self.args, vars(self))
 
     def _render_traceback_(self) -> list[str]:
         """Return the user's own lines and the message, in lines that a notebook shows whole.
@@ -78,7 +81,7 @@ class OwnLines:
         return [*_lines_of_user(self), *(line for text in shown for line in wrap(text))]
 
 
-def _unpickled(kind: type[OwnLines], args: tuple, values: dict[str, Any]) -> OwnLines:
+def _remade(kind: type[OwnLines], args: tuple, values: dict[str, Any]) -> OwnLines:
     error = kind.__new__(kind, *args)  # type: ignore[call-arg]
     error.args = args
     vars(error).update(values)

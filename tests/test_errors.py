@@ -98,9 +98,9 @@ def test_every_error_passes_from_a_process_to_another(kind):
     error = kind.__new__(kind)
     error.args, error.value, error.folder = ("seed must be 0",), (lambda: 1), Path("runs/x")
     error.add_note("in the third worker")
-    for back in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+    for back, value in ((pickle.loads(pickle.dumps(error)), None), (copy.copy(error), error.value)):
         assert type(back) is kind and str(back) == "seed must be 0" and back.folder == error.folder
-        assert back.value is None and back.__notes__ == ["in the third worker"]
+        assert back.value is value and back.__notes__ == ["in the third worker"]
 
 
 def test_an_argument_and_its_value_pass_with_the_error():

@@ -250,8 +250,9 @@ class HostPrograms(Programs):
     def evaluate(self, state: RunState, rows: int, told: Callable[[int, int], None],
                  last: bool) -> Scores | None:
         c, key, asked = self.config, evaluation_key(state.key, rows), self._is_stopping
-        known = mean_length([*self.context.history, *self.context.latest])
-        episodes = host_episodes(c, self.grid, rows, known, last)
+        log = [*self.context.history, *self.context.latest]
+        since = next((row.env_steps for row in reversed(log) if "eval_return" in row.metrics), 0)
+        episodes = host_episodes(c, self.grid, rows, mean_length(log), since, last)
         if not episodes:
             return told(0, 0)
         for failures in range(c.restarts + 1):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.evolution import Evolution
 from jaxrl_fast.errors import ConfigError
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import WIDEST, setting
 from jaxrl_fast.ops.optimizer_settings import check_descends, schedule_setting
 
 
@@ -36,7 +36,7 @@ class ARS(Evolution):
     """divide the step by the standard deviation of its returns"""
     normalize_observations: bool = setting(True)
     """normalise observations by running mean and variance (V2)"""
-    hidden: tuple[int, ...] = setting(())
+    hidden: tuple[int, ...] = setting((), high=WIDEST)
     """widths of the torso's layers; none: a linear policy"""
 
     def __post_init__(self):

@@ -13,7 +13,7 @@ from jaxrl_fast import tree
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks
 from jaxrl_fast.algorithms.sac import SAC
 from jaxrl_fast.errors import ConfigError, is_number
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import WIDEST, setting
 from jaxrl_fast.networks import MLP, BatchNormMLP, forward
 from jaxrl_fast.ops import optim
 from jaxrl_fast.ops.optimizer_settings import schedule_setting
@@ -31,7 +31,7 @@ class CrossQ(SAC):
     """beta1 of Adam"""
     policy_period: int = setting(3)
     """critic updates for each actor update"""
-    critic_hidden: tuple[int, ...] = setting((1024, 1024))
+    critic_hidden: tuple[int, ...] = setting((1024, 1024), high=WIDEST)
     """widths of each critic's dense layers"""
     norm_momentum: float = setting(0.99, low=0, high=1, open_high=True, static=True)
     """momentum of the running statistics"""

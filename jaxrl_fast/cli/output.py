@@ -79,8 +79,8 @@ def print_end(s: Any, logs: Sequence[str] = ()) -> None:
         print(f"every member has reached {s.config.target_return:g}")
     what = "updates" if s.config.offline else "steps"
     each = "" if s.config.members == 1 else " a member"
-    print(f"{s.env_steps:,} {what}{each} in {s.wall_seconds:.1f} s, {s.steps_per_second:,.0f} "
-          f"{what}/s")
+    rate = f", {s.steps_per_second:,.0f} {what}/s" if s.steps_per_second > 0 else ""
+    print(f"{s.env_steps:,} {what}{each} in {s.wall_seconds:.1f} s{rate}")
     drawn = [s.out.path / name for name in PICTURES
              if s.config.pictures and (s.out.path / name).exists()]
     if drawn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection
 
 from jaxrl_fast.algorithms.base import Algorithm
@@ -83,24 +82,27 @@ def next_rows(
 
 
 def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None,
-                  last: bool = False) -> int:
+                  since: int = 0, last: bool = False) -> int:
     """Return the episodes of an evaluation on the host after `rows` rows; 0: it is left out.
 
     By default, episodes of `length` steps fill `EVAL_SHARE` of the steps since the last evaluation,
-    at the end of all. If `FEWEST_EPISODES` do not fit, every nth evaluation plays them, unless
-    `eval_every` is given. Steps, not seconds, so that a repeated run plays as many.
+    at the end of all. An evaluation is left out if fewer than `FEWEST_EPISODES` fit, unless
+    `eval_every` or `target_return` asks for it. Steps, not seconds, so that a repeated run plays as
+    many.
 
-    last: The run ends here, so there is an evaluation.
+    Args:
+      since: Environment steps of the run at the evaluation before; 0 without one.
+      last: The run ends here, so there is an evaluation.
     """
     if config.eval_episodes is not None:
         return config.eval_episodes
     last = last or rows >= grid.rows or not grid.eval_rows or rows % grid.eval_rows > 0
-    steps = grid.env_steps(rows) if last else grid.env_steps(grid.eval_rows) - grid.env_steps(0)
-    fitting = EVAL_SHARE * steps / length if length else 0.0
-    if fitting < FEWEST_EPISODES and not last and config.eval_every is None:
-        nth = math.ceil(FEWEST_EPISODES / fitting) if fitting else 0
-        return FEWEST_EPISODES if nth and rows // grid.eval_rows % nth == 0 else 0
-    return min(max(int(fitting), FEWEST_EPISODES), EVAL_EPISODES)
+    steps = grid.env_steps(rows) - (0 if last else since or grid.env_steps(0))
+    fitting = int(EVAL_SHARE * steps / length) if length else 0
+    asked = last or config.eval_every is not None or config.target_return is not None
+    if fitting < FEWEST_EPISODES and not asked:
+        return 0
+    return min(max(fitting, FEWEST_EPISODES), EVAL_EPISODES)
 
 
 def sizes_of(num_envs: int, groups: int) -> list[int]:

@@ -16,7 +16,8 @@ def start_text(source: Any) -> Any:
     if isinstance(source, (str, Path, type(None))):
         return source
     path = getattr(source, "path", None)
-    return f"{IN_MEMORY} of {path}>" if isinstance(path, Path) else f"{IN_MEMORY}>"
+    of = f" of {os.path.abspath(path)}" if isinstance(path, Path) else ""
+    return f"{IN_MEMORY}{of}>"
 
 
 def check_start(name: str, value: Any) -> str:

@@ -155,7 +155,7 @@ def make(name: Any, **settings: Any) -> Any:
 
 
 def check_known(name: str) -> None:
-    """Raise ConfigError for an unknown name very near to a known one; imports no environment.
+    """Raise ConfigError for an unknown name very near to a known one; makes no environment.
 
     A name without its source passes ("LunarLander-v3", as `env.spec.name`), and one with a module.
     """
@@ -163,7 +163,7 @@ def check_known(name: str) -> None:
                  for source in _sources(name))
     bare = {known.rpartition(":")[2] for known in suggest.candidates()}
     passes = listed or name.rpartition(":")[2] in bare or name.count(":") > 1
-    if not passes and suggest.suggest(name, sure=True):
+    if not passes and suggest.suggest(name, sure=True) and not suggest.is_registered(name):
         valid = f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}"
         raise ConfigError("environment", name, valid)
 

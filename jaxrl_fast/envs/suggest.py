@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import re
 import sys
@@ -38,6 +39,15 @@ def suite(name: str) -> str:
     """Return the word of a suite in a name, at its start or end: "minatar"; "" without one."""
     found = re.search(rf"(?<![a-z])({_SUITE})(?![a-z])", name.lower())
     return found[0] if found else ""
+
+
+def is_registered(name: str) -> bool:
+    """Return whether Gymnasium has the id of a name ("gym:Ant-v4"); imports it, if installed."""
+    with contextlib.suppress(ImportError):
+        import gymnasium
+
+        return name.removeprefix("gym:") in gymnasium.registry
+    return False
 
 
 def candidates(more: Iterable[str] = ()) -> list[str]:

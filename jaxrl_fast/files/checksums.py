@@ -21,6 +21,8 @@ from jaxrl_fast.files import forms
 NAME = "checksums.json"
 # files written after the checksums, or removed
 LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")
+# what readers open in a checkpoint or a memory; a user may add other files
+READ = ("state", "meta", "store", "layout.json")
 POLL = 0.02  # seconds between two looks into a folder
 _BLOCK = 1 << 15  # words with one power of `_GOLDEN`
 _BLOCKS = 4  # read at once: they stay in the cache
@@ -83,7 +85,7 @@ def verify_checksums(folder: Path) -> None:
                               {"*": [(int, str)]})
     there = dict(_files(folder))
     for name in there.keys() - written.keys():
-        if not Path(name).name.startswith("."):  # of a file manager
+        if Path(name).parts[0] in READ and Path(name).name != ".DS_Store":
             raise ValueError(f"{NAME} lacks {name}")
     for name, expected in written.items():
         if name not in there:

@@ -96,7 +96,11 @@ def episodes(prepared: Prepared, found: Calibration) -> list[int]:
     if backend_of(prepared.env).one_program:
         return [config.most_episodes] * count_evaluations(grid)
     rows = [*range(grid.eval_rows, grid.rows, grid.eval_rows)] if grid.eval_rows else []
-    return [host_episodes(config, grid, row, found.length) for row in (*rows, grid.rows)]
+    played, since = [], 0
+    for row in (*rows, grid.rows):
+        played.append(host_episodes(config, grid, row, found.length, since))
+        since = grid.env_steps(row) if played[-1] else since
+    return played
 
 
 def count_evaluations(grid: Grid) -> int:

@@ -150,9 +150,9 @@ def read_row(entry: Mapping[str, Any]) -> Row:
     return Row(*fixed, metrics)
 
 
-def rate_of(steps: int, seconds: float) -> float:
+def rate_of(steps: float, seconds: float) -> float:
     """Return steps a second, or UNTIMED, as in the first rollout on the host."""
-    return steps / seconds if steps else UNTIMED
+    return steps / seconds if steps and seconds else UNTIMED
 
 
 def curve(history: Sequence[Row], members: int, metric: str) -> tuple[np.ndarray, np.ndarray]:

@@ -138,12 +138,12 @@ def _resume(path, around, argument, part, total_steps=None, horizon=None, module
     config = elsewhere(config, devices, mesh)
     spread_members(env, config)  # before a checkpoint read starts JAX's backend
     grid = plan_grid(algo.bind(env.spec), config)
-    # a new horizon does not move rows
-    rows = {"log_every": grid.row * grid.steps,
-            "eval_every": grid.eval_rows * grid.row * grid.steps}
     ends = {k: v for k, v in {"total_steps": total_steps, "horizon": horizon}.items()
             if v is not None}
-    new = dataclasses.replace(config, **host, **ends, **rows)
+    new = dataclasses.replace(config, **host, **ends, log_every=grid.row * grid.steps)
+    end = lambda config: config.horizon or config.total_steps
+    if end(new) != end(config):  # which moves no evaluation
+        new = dataclasses.replace(new, eval_every=grid.eval_rows * grid.row * grid.steps)
     if in_turn(env, config):
         more = {"modules": modules, "devices": devices, "mesh": mesh} | host
         about = {name: content[name] for name in ("preset", "imports") if name in content}

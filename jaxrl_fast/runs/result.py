@@ -21,7 +21,7 @@ from jaxrl_fast.envs import registry
 from jaxrl_fast.envs.base import Environment
 from jaxrl_fast.errors import ConfigError, expected, nearest
 from jaxrl_fast.logs import html, svg
-from jaxrl_fast.logs.rows import curve, shown, table
+from jaxrl_fast.logs.rows import curve, rate_of, shown, table
 from jaxrl_fast.logs.sinks import Sink
 from jaxrl_fast.logs.walltime import TRAIN
 from jaxrl_fast.ops.aggregate import span
@@ -66,7 +66,7 @@ class AnyResult:
             final = f"mean return {np.nanmean(scores):,.4g} at the end"
         best = f", best {self.best_score:,.4g}" if np.isfinite(self.best_score) else ""
         place = f"in {self.path}" if self.path else "in memory"
-        rate = f"{self.steps_per_second:,.0f} steps/s, " if self.steps_per_second else ""
+        rate = f"{self.steps_per_second:,.0f} steps/s, " if self.steps_per_second > 0 else ""
         return (
             f"{self.algo.name} on {registry.name_of(self.env)}, {which}{lost}",
             f"{self._done()}; {final}{best}",
@@ -229,10 +229,8 @@ class Result(AnyResult):
 
     @property
     def steps_per_second(self) -> float:
-        """Return the environment steps of all members per second of training."""
-        if self.progress.train_seconds:
-            return self.progress.train_steps / self.progress.train_seconds
-        return 0.0
+        """Return the environment steps of all members per second of training, NaN for none."""
+        return rate_of(self.progress.train_steps, self.progress.train_seconds)
 
     @property
     def seconds(self) -> dict[str, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.engine.start_text import IN_MEMORY
 from jaxrl_fast.errors import ConfigError, expected
 from jaxrl_fast.files.folders import check_folder
-from jaxrl_fast.logs.rows import Row, read_row
+from jaxrl_fast.logs.rows import Row, rate_of, read_row
 from jaxrl_fast.runs import config_json as configs
 from jaxrl_fast.runs.agent import Agent
 from jaxrl_fast.runs.checkpoints.store import Checkpoints
@@ -88,7 +87,7 @@ def of_folder(folder: Path, modules: Sequence[str] = ()) -> Trained:
         return Trained(
             history, number(score, np.nan), number(result.get("eval_episodes"), 0),
             number(result.get("best_eval_return"), -np.inf), result["env_steps"], seconds,
-            number(result.get("steps_per_second"), 0.0), lost, reached[0], make_agent,
+            number(result.get("steps_per_second"), np.nan), lost, reached[0], make_agent,
         )  # fmt: skip
 
 
@@ -102,7 +101,7 @@ def side_by_side(histories: Sequence[Sequence[Row]]) -> list[Row]:
                  for wall, row in zip(walls, rows, strict=True)]
         there = [row for row in rows if row is not None]
         names = dict.fromkeys(name for row in there for name in row.metrics)
-        rate = overall_rate([(1, row.steps_per_second) for row in there]) or math.nan
+        rate = overall_rate([(1, row.steps_per_second) for row in there])
         found.append(Row(steps, sum(walls), rate, {name: _column(name, rows) for name in names}))
     return found
 
@@ -115,10 +114,10 @@ def _column(name: str, rows: Sequence[Row | None]) -> np.ndarray:
 
 
 def overall_rate(parts: Sequence[tuple[float, float]]) -> float:
-    """Return all steps over all seconds of parts (steps, rate), without parts of unknown rate."""
+    """Return all steps over all seconds of the parts (steps, rate) with a rate, or NaN."""
     known = [(steps, rate) for steps, rate in parts if rate > 0]
     seconds = sum(steps / rate for steps, rate in known)
-    return sum(steps for steps, _ in known) / seconds if seconds else 0.0
+    return rate_of(sum(steps for steps, _ in known), seconds)
 
 
 def ended_seeds(path: Path, prepared: Prepared, modules: Sequence[str] = ()) -> dict[int, Trained]:

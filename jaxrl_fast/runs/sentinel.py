@@ -146,23 +146,28 @@ class Sanity:
 
 
 class EvaluationProgress:
-    """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes."""
+    """Shows an evaluation's progress in `sinks`; says once if it plays fewer episodes or none."""
 
     def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
         self.most, self.sinks = config.most_episodes, sinks
-        self.said = config.eval_episodes is not None  # given explicitly: all are played
+        given = config.eval_episodes is not None  # all are played
+        self.unsaid = set() if given else {"fewer", "none"}
 
     def __call__(self, played: int, episodes: int) -> None:
-        fewer, self.said = not self.said and episodes < self.most, self.said or episodes < self.most
-        here = f"{episodes} in this one" if episodes else "and some are left out"
+        what = "none" if not episodes else "fewer" if episodes < self.most else ""
         for sink in self.sinks:
-            if fewer:
-                sink.message(
-                    f"evaluations play as many episodes as fit an eighth of the steps, {here} "
-                    f"(eval_episodes = {self.most} plays {self.most} each time)"
-                )
+            if what in self.unsaid:
+                sink.message(self._text(episodes))
             if episodes:
                 sink.evaluating(played, episodes)
+        self.unsaid.discard(what)
+
+    def _text(self, episodes: int) -> str:
+        if not episodes:
+            return ("an evaluation is left out while fewer than 5 episodes fit an eighth of the "
+                    "steps since the one before (eval_every = STEPS plays each)")
+        return (f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in "
+                f"this one (eval_episodes = {self.most} plays {self.most} each time)")
 
 
 def evaluate(run: Result, sanity: Sanity,

@@ -89,7 +89,7 @@ def test_the_ids_that_are_known_by_heart_are_gymnasiums_and_ales():
 
 
 @pytest.mark.parametrize("name", ["LunarLandr-v3", "gym:LunarLandr-v3", "CartPol-v1",
-                                  "Pendulum", "ant", "gym:ALE/Pong-v5", "LunarLander-v4"])
+                                  "Pendulum", "ant", "LunarLander-v4"])
 def test_a_preset_of_a_misspelled_environment_is_no_default(name):
     with pytest.raises(ConfigError, match="did you mean"):
         jf.preset("ppo", name)
@@ -97,7 +97,8 @@ def test_a_preset_of_a_misspelled_environment_is_no_default(name):
 
 @pytest.mark.parametrize(
     "name", ["LunarLander-v3", "gym:Hopper-v5", "gym:MyLander-v0", "my_envs:World",
-             "gym:my_envs:CartPole-v7", "Ant-v5", "Pong", "nothing"])
+             "gym:my_envs:CartPole-v7", "gym:Ant-v4", "gym:phys2d/CartPole-v1",
+             "gym:tabular/Blackjack-v0", "CartPole-v0", "Ant-v5", "Pong", "nothing"])
 def test_a_preset_of_any_other_has_tuned_settings_or_the_defaults(name):
     assert jf.preset("dqn", name).name == "dqn"
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import time
 
+import gymnasium
+import numpy as np
 import pytest
 
 import jaxrl_fast as jf
@@ -110,24 +112,73 @@ def test_a_run_logs_its_time_shares(where, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("length, between, nth, last",
-                         [(10.0, 12, 1, 125), (100.0, 5, 4, 12), (30.0, 5, 2, 41),
+                         [(10.0, 12, 1, 125), (100.0, 5, 4, 12), (30.0, 8, 2, 41),
                           (1.0, 125, 1, 128), (None, 5, 99, 5), (1e6, 5, 99, 5)])
 def test_evaluations_on_the_host_are_a_share_of_the_steps(length, between, nth, last):
-    """Each an eighth of the steps before it, and the last an eighth of all; what a user names is
-    played: the number of episodes, and five at least each `eval_every`."""
+    """Each an eighth of the steps since the one before, and the last an eighth of all; what a user
+    names is played: the number of episodes, and five at least each `eval_every`."""
     algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
-    for config in (RunConfig(10_000), RunConfig(10_000, eval_every=1_000)):
-        grid, left_out = plan_grid(algo, config), config.eval_every is None
-        found = [host_episodes(config, grid, rows, length) for rows in range(10, 101, 10)]
-        assert found == [0 if left_out and i % nth else between for i in range(1, 10)] + [last]
-        assert host_episodes(config, grid, 10, length, last=True) >= 5  # a hook ended it there
-        if length and length < 1e6 and left_out:
-            assert sum(found[:-1]) * length <= 10_000 / 8
-        named = RunConfig(10_000, eval_episodes=77)
-        assert host_episodes(named, grid, 10, length) == host_episodes(
-            named, grid, 100, length) == 77
+    grid = plan_grid(algo, RunConfig(10_000))
+    assert played(RunConfig(10_000), grid, lambda _: length) == [
+        0 if i % nth else between for i in range(1, 10)] + [last]
+    each = [max(5, int(1000 / 8 / length)) if length else 5] * 9
+    for config in (RunConfig(10_000, eval_every=1_000), RunConfig(10_000, target_return=1.0)):
+        assert played(config, grid, lambda _: length) == [min(x, 128) for x in each] + [last]
+    named = RunConfig(10_000, eval_episodes=77)
+    assert played(named, grid, lambda _: length) == [77] * 10
+    assert host_episodes(RunConfig(10_000), grid, 10, length, last=True) >= 5  # a hook's end
     config = RunConfig(10_000, eval_every=0)
     assert host_episodes(config, plan_grid(algo, config), 100, length) == last
+
+
+def played(config, grid, length):
+    """Return the episodes of each evaluation; length: of episodes, as a function of the row."""
+    found, since = [], 0
+    for row in range(10, 101, 10):
+        found.append(host_episodes(config, grid, row, length(row), since))
+        since = grid.env_steps(row) if found[-1] else since
+    return found
+
+
+@pytest.mark.parametrize(("length", "some"), [
+    (lambda row: 10 + 2 * row, True), (lambda row: 25 * row, False),
+    (lambda row: 260 - 2.5 * row, True), (lambda row: 90 if row % 20 else 130, True),
+], ids=["growing", "fast", "falling", "noisy"])
+def test_evaluations_are_a_share_of_the_steps_whatever_the_lengths_do(length, some):
+    algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
+    config = RunConfig(10_000)
+    found = played(config, plan_grid(algo, config), length)[:-1]
+    steps = sum(n * length(row) for n, row in zip(found, range(10, 100, 10), strict=True))
+    assert steps <= 10_000 / 8 and any(found) == some
+
+
+class Forty(gymnasium.Env):
+    """Episodes of 40 steps."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1, np.float32), 1.0, self.time == 40, False, {}
+
+
+def test_a_run_leaves_evaluations_out_until_they_fit(tmp_path):
+    """Five episodes take an eighth of 1,600 steps."""
+    algo = tools.algorithm("ppo", num_envs=4, num_steps=16, num_epochs=1,
+                           normalize_observations=False)
+    train = lambda out, steps: tools.train(algo, out, jf.make(Forty), total_steps=steps,
+                                           horizon=3200, eval_every=None, eval_episodes=None)
+    run = train(tmp_path / "run", 3200)
+    assert run.curve("eval_return")[0].tolist() == [1600, 3200] and run.eval_episodes == 10
+    train(tmp_path / "half", 1280)
+    again = tools.resume(tmp_path / "half", 3200)  # the end of the half has an evaluation
+    assert again.curve("eval_return")[0].tolist() == [1280, 2880, 3200]
 
 
 class Seen(ProgressSink):

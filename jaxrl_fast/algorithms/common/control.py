@@ -16,7 +16,7 @@ from jaxrl_fast.algorithms.common import descent, replay
 from jaxrl_fast.algorithms.common.control_networks import ControlNetworks, critic_torso
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
 from jaxrl_fast.errors import ConfigError, check_not_zero
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import WIDEST, setting
 from jaxrl_fast.networks import Dense, as_network, check_widths, make_torso
 from jaxrl_fast.ops import distributions, lowering, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
@@ -87,9 +87,9 @@ class ActorCritics(Algorithm):
     network: str | nn.Module = setting("auto", convert=as_network)
     """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
     Equinox)"""
-    hidden: tuple[int, ...] = setting((256, 256))
+    hidden: tuple[int, ...] = setting((256, 256), high=WIDEST)
     """widths of the actor's dense layers"""
-    critic_hidden: tuple[int, ...] = setting((256, 256))
+    critic_hidden: tuple[int, ...] = setting((256, 256), high=WIDEST)
     """widths of each critic's dense layers"""
     activation: str = setting("relu")
     """activation of actor and critics"""

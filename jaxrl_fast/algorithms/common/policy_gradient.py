@@ -22,7 +22,7 @@ from jaxrl_fast.algorithms.common.normalize import (
     update_moments,
 )
 from jaxrl_fast.errors import ConfigError, check_not_zero
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import WIDEST, setting
 from jaxrl_fast.networks import as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
@@ -63,9 +63,9 @@ class PolicyGradient(Algorithm):
     network: str | nn.Module = setting("auto", convert=as_network)
     """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
     Equinox)"""
-    hidden: tuple[int, ...] = setting((64, 64))
+    hidden: tuple[int, ...] = setting((64, 64), high=WIDEST)
     """widths of the torso's dense layers"""
-    value_hidden: tuple[int, ...] = setting(())
+    value_hidden: tuple[int, ...] = setting((), high=WIDEST)
     """widths of the value's torso; none: as the policy's"""
     activation: str = setting("tanh")
     """activation of the torso"""

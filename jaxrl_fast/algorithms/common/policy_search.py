@@ -10,7 +10,7 @@ import jax
 from jaxrl_fast import tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, Algorithm
 from jaxrl_fast.algorithms.common.normalize import init_moments, normalize_obs, update_moments
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import WIDEST, setting
 from jaxrl_fast.memory import Memory
 from jaxrl_fast.networks import Dense, apply_parts, as_network, initialize_parts, make_torso
 from jaxrl_fast.ops import distributions, stacking
@@ -39,7 +39,7 @@ class PolicySearch(Algorithm):
     network: str | nn.Module = setting("auto", convert=as_network)
     """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
     Equinox)"""
-    hidden: tuple[int, ...] = setting((64, 64))
+    hidden: tuple[int, ...] = setting((64, 64), high=WIDEST)
     """widths of the torso's dense layers; none: linear policy"""
     activation: str = setting("tanh")
     """activation of the torso"""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxrl_fast import random, tree
 from jaxrl_fast.algorithms.base import IN_NETWORKS, IN_STEPS, Algorithm, action_mask
 from jaxrl_fast.algorithms.common.q_network import QNetwork
-from jaxrl_fast.fields import setting
+from jaxrl_fast.fields import WIDEST, setting
 from jaxrl_fast.networks import as_network, make_torso
 from jaxrl_fast.ops import distributions, optim, stacking
 from jaxrl_fast.ops.optimizer_settings import check_descends, optimizer_setting, schedule_setting
@@ -60,7 +60,7 @@ class ValueBased(Algorithm):
     network: str | nn.Module = setting("auto", convert=as_network)
     """torso: auto, mlp, cnn, or your own network from observation to features (flax, nnx,
     Equinox)"""
-    hidden: tuple[int, ...] = setting((128, 128))
+    hidden: tuple[int, ...] = setting((128, 128), high=WIDEST)
     """widths of the torso's dense layers"""
     activation: str = setting("relu")
     """activation of the torso"""
