@@ -63,6 +63,7 @@ class OwnLines:
         return _remade, (type(self), self.args, {k: _plain(x) for k, x in vars(self).items()})
 
     def __copy__(self) -> OwnLines:
+        """Return a copy with all values; a deep copy keeps what a pickle does."""
         return _remade(type(self), self.args, vars(self))
 
     def _render_traceback_(self) -> list[str]:

@@ -172,7 +172,7 @@ def check_setting(field: dataclasses.Field, value: Any, name: str) -> Any:
         if values is None or not all(type(v) is int and (v > 0 or not size) for v in values):
             raise ConfigError(name, value, f"a tuple of {'positive ' if size else ''}integers")
         if high is not None and max(values, default=0) > high:
-            raise ConfigError(name, value, f"a tuple of positive integers of at most {high:,}")
+            raise ConfigError(name, value, f"a tuple of integers of at most {high:,}")
         return values
     elif kind == "str" and meta and not isinstance(value, str):
         raise ConfigError(name, value, "a text")

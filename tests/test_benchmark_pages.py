@@ -79,7 +79,7 @@ def test_scores_are_the_means_of_their_seeds():
 
 def digits(number: float) -> int:
     """Return the decimals of a number as written."""
-    return len(str(float(number)).partition(".")[2].rstrip("0"))
+    return len(f"{number:.6f}".partition(".")[2].rstrip("0"))
 
 
 def test_intervals_are_the_t_intervals_of_their_seeds():
@@ -93,7 +93,8 @@ def test_intervals_are_the_t_intervals_of_their_seeds():
     for name, what, scores, interval in found:
         n = len(scores)
         expected = stats.t.ppf(0.975, n - 1) * stdev(scores) / n**0.5
-        rounded = 10.0 ** -min(digits(interval), max(map(digits, scores)))
+        half = lambda *numbers: 0.5 * 10.0 ** -max(map(digits, numbers))
+        rounded = half(interval) + expected / stdev(scores) * half(*scores) if expected else 0.05
         assert interval == pytest.approx(expected, rel=0.02, abs=rounded), (name, what)
 
 

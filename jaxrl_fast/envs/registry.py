@@ -163,9 +163,10 @@ def check_known(name: str) -> None:
                  for source in _sources(name))
     bare = {known.rpartition(":")[2] for known in suggest.candidates()}
     passes = listed or name.rpartition(":")[2] in bare or name.count(":") > 1
-    if not passes and suggest.suggest(name, sure=True) and not suggest.is_registered(name):
-        valid = f"a known environment (`jaxrl-fast list environments`){suggest.suggest(name)}"
-        raise ConfigError("environment", name, valid)
+    hint = "" if passes else suggest.suggest(name, sure=True)
+    if hint and not suggest.is_registered(name):
+        raise ConfigError("environment", name,
+                          f"a known environment (`jaxrl-fast list environments`){hint}")
 
 
 @functools.cache

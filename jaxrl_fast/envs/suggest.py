@@ -1,4 +1,4 @@
-"""Suggest the known environment nearest to an unknown name, without imports."""
+"""Suggest the known environment nearest to an unknown name; only `is_registered` imports."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def suite(name: str) -> str:
 
 def is_registered(name: str) -> bool:
     """Return whether Gymnasium has the id of a name ("gym:Ant-v4"); imports it, if installed."""
-    with contextlib.suppress(ImportError):
+    with contextlib.suppress(Exception):  # an installation may be broken
         import gymnasium
 
-        return name.removeprefix("gym:") in gymnasium.registry
+        found = gymnasium.registry.get(name.removeprefix("gym:"))
+        return found is not None and not str(found.entry_point).startswith("ale_py")
     return False
 
 

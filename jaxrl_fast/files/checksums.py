@@ -23,6 +23,8 @@ NAME = "checksums.json"
 LATER = (NAME, ".lock", "commit_success.txt", "_CHECKPOINT_METADATA")
 # what readers open in a checkpoint or a memory; a user may add other files
 READ = ("state", "meta", "store", "layout.json")
+# how files of file managers and network disks begin
+FOREIGN = ("._", ".nfs", ".DS_Store", "Thumbs.db", "desktop.ini")
 POLL = 0.02  # seconds between two looks into a folder
 _BLOCK = 1 << 15  # words with one power of `_GOLDEN`
 _BLOCKS = 4  # read at once: they stay in the cache
@@ -85,7 +87,7 @@ def verify_checksums(folder: Path) -> None:
                               {"*": [(int, str)]})
     there = dict(_files(folder))
     for name in there.keys() - written.keys():
-        if Path(name).parts[0] in READ and Path(name).name != ".DS_Store":
+        if Path(name).parts[0] in READ and not Path(name).name.startswith(FOREIGN):
             raise ValueError(f"{NAME} lacks {name}")
     for name, expected in written.items():
         if name not in there:

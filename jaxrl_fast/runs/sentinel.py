@@ -150,8 +150,7 @@ class EvaluationProgress:
 
     def __init__(self, config: RunConfig, sinks: Sequence[Sink]):
         self.most, self.sinks = config.most_episodes, sinks
-        given = config.eval_episodes is not None  # all are played
-        self.unsaid = set() if given else {"fewer", "none"}
+        self.unsaid = {"fewer", "none"} if config.eval_episodes is None else set()
 
     def __call__(self, played: int, episodes: int) -> None:
         what = "none" if not episodes else "fewer" if episodes < self.most else ""
@@ -165,9 +164,9 @@ class EvaluationProgress:
     def _text(self, episodes: int) -> str:
         if not episodes:
             return ("an evaluation is left out while fewer than 5 episodes fit an eighth of the "
-                    "steps since the one before (eval_every = STEPS plays each)")
-        return (f"evaluations play as many episodes as fit an eighth of the steps, {episodes} in "
-                f"this one (eval_episodes = {self.most} plays {self.most} each time)")
+                    "steps since the one before (eval_every = STEPS leaves none out)")
+        return (f"evaluations play as many episodes as fit an eighth of the steps, at least 5: "
+                f"{episodes} in this one (eval_episodes = {self.most} plays {self.most} each time)")
 
 
 def evaluate(run: Result, sanity: Sanity,

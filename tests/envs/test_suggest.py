@@ -89,7 +89,7 @@ def test_the_ids_that_are_known_by_heart_are_gymnasiums_and_ales():
 
 
 @pytest.mark.parametrize("name", ["LunarLandr-v3", "gym:LunarLandr-v3", "CartPol-v1",
-                                  "Pendulum", "ant", "LunarLander-v4"])
+                                  "Pendulum", "ant", "gym:ALE/Pong-v5", "LunarLander-v4"])
 def test_a_preset_of_a_misspelled_environment_is_no_default(name):
     with pytest.raises(ConfigError, match="did you mean"):
         jf.preset("ppo", name)

@@ -84,7 +84,8 @@ def test_a_table_without_a_file_is_damage(left, tmp_path):
 
 def test_files_that_a_user_adds_are_no_damage(folder):
     checksums.write_checksums(folder)
-    (folder / "state").mkdir()
-    for name in ("README.md", "Thumbs.db", "state/.DS_Store"):
+    (folder / "state" / "d").mkdir(parents=True)
+    for name in ("README.md", "state/.DS_Store", "state/._manifest.ocdbt", "state/d/.nfs0000a1",
+                 "state/d/Thumbs.db", "desktop.ini"):
         (folder / name).write_bytes(b"of a person or a file manager")
     checksums.verify_checksums(folder)

@@ -71,12 +71,12 @@ def test_every_member_begins_with_the_given_agent_and_a_resume_does_not(unbroken
     tools.assert_same(tools.state(tools.resume(tmp_path / "half", 128)), tools.state(whole))
 
 
-def test_a_run_in_memory_is_recorded_with_its_directory(unbroken, tmp_path):
-    run = unbroken("ppo")[0]
-    assert run.path.is_dir()
-    tools.train("ppo", tmp_path / "run", start_from=run, **FEW)
-    content = json.loads((tmp_path / "run" / "config.json").read_text())["run"]
-    assert content["start_from"] == f"<parameters in memory of {run.path}>"
+def test_a_run_in_memory_is_recorded_with_its_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run = tools.train("ppo", "first", **FEW)
+    tools.train("ppo", "second", start_from=run, **FEW)
+    content = json.loads((tmp_path / "second" / "config.json").read_text())["run"]
+    assert content["start_from"] == f"<parameters in memory of {tmp_path / 'first'}>"
 
 
 def test_parameters_in_memory_are_not_in_config_json(unbroken, tmp_path):

@@ -36,7 +36,7 @@ class Skeleton(jf.Algorithm):
     learning_rate: float = jf.setting(3e-3, "Adam's step size", low=0)  # a float: traced, sweepable
     discount: float = jf.setting(0.99, "gamma", low=0, high=1)
     # anything but a float: part of the program
-    hidden: tuple[int, ...] = jf.setting((64,), "widths of the torso")
+    hidden: tuple[int, ...] = jf.setting((64,), "widths of the torso", high=1_000_000)
 
     @property
     def updates(self):
