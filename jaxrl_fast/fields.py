@@ -24,7 +24,7 @@ from jaxrl_fast.errors import (
     check_int,
     expected,
     is_number,
-)  # fmt: skip
+)
 
 WIDEST = 1_000_000  # units of a layer: their memory is refused before its plan is made
 

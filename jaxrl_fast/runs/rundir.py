@@ -187,7 +187,7 @@ class RunDir:
             if film.frames:
                 pictures.Video.of(film).save(self.path / "rollout.gif")
         except Exception as error:
-            # Gymnasium's word for a missing pygame or mujoco, which `eval --gif` tells
+            # Gymnasium's word for a missing pygame or mujoco; `agent.video()` raises it
             if type(error.__cause__).__name__ != "DependencyNotInstalled":
                 warnings.warn(f"the pictures of {self.path} could not be drawn: {brief(error)}",
                               stacklevel=2)
