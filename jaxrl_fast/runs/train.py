@@ -201,7 +201,8 @@ def run_prepared(
         same = ("algorithm", "environment", "run", "versions")
         distributed.check_same("config", {k: content[k] for k in same})
         around = around if distributed.is_first() else around._replace(sinks=(), progress=False)
-    with runtime.pause_gc(), signals:  # a second signal must not stop `discard`
+    # a second signal must stop neither `discard` nor the collection of garbage after it
+    with signals, runtime.pause_gc():
         try:
             with _closing(around, prepared.grid, context.history) as (stack, bar):
                 for sink in bar:

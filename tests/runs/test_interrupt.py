@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from helpers import runs as tools
+from jaxrl_fast import runtime
 from jaxrl_fast.engine import programs
 from jaxrl_fast.envs.host.api import HostError
 from jaxrl_fast.errors import ConfigError, RunError, WriteError
@@ -337,11 +338,13 @@ def test_a_signal_in_a_destructor_ends_the_block_in_silence(signum, interruptibl
     assert sys.unraisablehook is before and capsys.readouterr() == ("", "")
 
 
-def test_a_second_signal_does_not_stop_the_cleanup(tmp_path, monkeypatch):
+@pytest.mark.parametrize("cleanup", [(RunDir, "discard"), (runtime, "resume_gc")],
+                         ids=["discard", "garbage"])
+def test_a_second_signal_does_not_stop_the_cleanup(cleanup, tmp_path, monkeypatch):
     """Python's own handler would end the process in the middle of the cleanup."""
     own, ended = signal.signal(signal.SIGTERM, lambda *_: ended.append(1)), []
     during(monkeypatch, programs.Programs, "ready")
-    during(monkeypatch, RunDir, "discard")
+    during(monkeypatch, *cleanup)
     with pytest.raises(Stopped, match="while compiling"):
         tools.train("ppo", tmp_path / "run")
     signal.signal(signal.SIGTERM, own)
