@@ -7,6 +7,7 @@ is a `ValueError` (or a `RuntimeError` for a failed run).
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import errno
 import functools
 import importlib
@@ -60,11 +61,14 @@ class OwnLines:
 
     def __reduce__(self) -> tuple:
         """Pickle the message and plain values; other values go."""
-        return _remade, (type(self), self.args, {k: _plain(x) for k, x in vars(self).items()})
+        plain = {name: _plain(value) for name, value in vars(self).items()}
+        return copyreg.__newobj__, (type(self), *self.args), plain
 
     def __copy__(self) -> OwnLines:
         """Return a copy with all values; a deep copy keeps what a pickle does."""
-        return _remade(type(self), self.args, vars(self))
+        error = type(self).__new__(type(self), *self.args)
+        vars(error).update(vars(self))
+        return error
 
     def _render_traceback_(self) -> list[str]:
         """Return the user's own lines and the message, in lines that a notebook shows whole.
@@ -80,13 +84,6 @@ class OwnLines:
         wrap = functools.partial(textwrap.wrap, width=100, break_on_hyphens=False,
                                  break_long_words=False)  # paths and commands stay whole
         return [*_lines_of_user(self), *(line for text in shown for line in wrap(text))]
-
-
-def _remade(kind: type[OwnLines], args: tuple, values: dict[str, Any]) -> OwnLines:
-    error = kind.__new__(kind, *args)  # type: ignore[call-arg]
-    error.args = args
-    vars(error).update(values)
-    return error
 
 
 def _plain(value: Any) -> Any:

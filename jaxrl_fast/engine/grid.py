@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from jaxrl_fast.algorithms.base import Algorithm
 from jaxrl_fast.engine.config import EVAL_EPISODES, RunConfig
@@ -103,6 +103,17 @@ def host_episodes(config: RunConfig, grid: Grid, rows: int, length: float | None
     if fitting < FEWEST_EPISODES and not asked:
         return 0
     return min(max(fitting, FEWEST_EPISODES), EVAL_EPISODES)
+
+
+def episodes_of_all(config: RunConfig, grid: Grid,
+                    length: Callable[[int], float | None]) -> list[int]:
+    """Return the episodes of each evaluation on the host. length: of episodes, by the log row."""
+    rows = range(grid.eval_rows, grid.rows, grid.eval_rows) if grid.eval_rows else ()
+    played, since = [], 0
+    for row in (*rows, grid.rows):
+        played.append(host_episodes(config, grid, row, length(row), since))
+        since = grid.env_steps(row) if played[-1] else since
+    return played
 
 
 def sizes_of(num_envs: int, groups: int) -> list[int]:

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 
 from jaxrl_fast.engine.backend import backend_of
-from jaxrl_fast.engine.grid import Grid, host_episodes
+from jaxrl_fast.engine.grid import Grid, episodes_of_all
 from jaxrl_fast.engine.members import in_turn
 from jaxrl_fast.engine.prepared import Prepared
 from jaxrl_fast.forecast.amounts import Forecast, Range
@@ -95,12 +95,7 @@ def episodes(prepared: Prepared, found: Calibration) -> list[int]:
     grid, config = prepared.grid, prepared.config
     if backend_of(prepared.env).one_program:
         return [config.most_episodes] * count_evaluations(grid)
-    rows = [*range(grid.eval_rows, grid.rows, grid.eval_rows)] if grid.eval_rows else []
-    played, since = [], 0
-    for row in (*rows, grid.rows):
-        played.append(host_episodes(config, grid, row, found.length, since))
-        since = grid.env_steps(row) if played[-1] else since
-    return played
+    return episodes_of_all(config, grid, lambda _: found.length)
 
 
 def count_evaluations(grid: Grid) -> int:

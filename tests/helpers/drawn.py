@@ -24,6 +24,7 @@ class Drawn(gymnasium.Env):
     may draw it."""
 
     light = 1  # of a step in its picture
+    length = 5
     metadata = {"render_modes": ["rgb_array"]}
     observation_space, action_space = theirs.Box(-1, 1, (1,)), theirs.Discrete(2)
 
@@ -37,7 +38,7 @@ class Drawn(gymnasium.Env):
 
     def step(self, action):
         self.t += 1
-        return np.zeros(1, np.float32), 1.0, self.t == 5, False, {}
+        return np.zeros(1, np.float32), 1.0, self.t == self.length, False, {}
 
     def render(self):
         return np.full((4, 4, 3), self.light * self.t, np.uint8)

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import time
 
-import gymnasium
-import numpy as np
 import pytest
 
 import jaxrl_fast as jf
 from helpers import counters
 from helpers import runs as tools
+from helpers.drawn import Drawn
 from helpers.matrix import family
 from jaxrl_fast.engine.config import RunConfig
-from jaxrl_fast.engine.grid import host_episodes, plan_grid
+from jaxrl_fast.engine.grid import episodes_of_all, host_episodes, plan_grid
 from jaxrl_fast.logs.progress import ProgressSink
 from jaxrl_fast.logs.walltime import WallTime, shares
 from jaxrl_fast.runs.rundir import RunDir
@@ -119,25 +118,17 @@ def test_evaluations_on_the_host_are_a_share_of_the_steps(length, between, nth, 
     names is played: the number of episodes, and five at least each `eval_every`."""
     algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
     grid = plan_grid(algo, RunConfig(10_000))
-    assert played(RunConfig(10_000), grid, lambda _: length) == [
+    assert episodes_of_all(RunConfig(10_000), grid, lambda _: length) == [
         0 if i % nth else between for i in range(1, 10)] + [last]
     each = [max(5, int(1000 / 8 / length)) if length else 5] * 9
     for config in (RunConfig(10_000, eval_every=1_000), RunConfig(10_000, target_return=1.0)):
-        assert played(config, grid, lambda _: length) == [min(x, 128) for x in each] + [last]
+        expected = [min(x, 128) for x in each] + [last]
+        assert episodes_of_all(config, grid, lambda _: length) == expected
     named = RunConfig(10_000, eval_episodes=77)
-    assert played(named, grid, lambda _: length) == [77] * 10
+    assert episodes_of_all(named, grid, lambda _: length) == [77] * 10
     assert host_episodes(RunConfig(10_000), grid, 10, length, last=True) >= 5  # a hook's end
     config = RunConfig(10_000, eval_every=0)
     assert host_episodes(config, plan_grid(algo, config), 100, length) == last
-
-
-def played(config, grid, length):
-    """Return the episodes of each evaluation; length: of episodes, as a function of the row."""
-    found, since = [], 0
-    for row in range(10, 101, 10):
-        found.append(host_episodes(config, grid, row, length(row), since))
-        since = grid.env_steps(row) if found[-1] else since
-    return found
 
 
 @pytest.mark.parametrize(("length", "some"), [
@@ -147,25 +138,13 @@ def played(config, grid, length):
 def test_evaluations_are_a_share_of_the_steps_whatever_the_lengths_do(length, some):
     algo = tools.algorithm("ppo", num_envs=4, num_steps=25).bind(tools.environment().spec)
     config = RunConfig(10_000)
-    found = played(config, plan_grid(algo, config), length)[:-1]
+    found = episodes_of_all(config, plan_grid(algo, config), length)[:-1]
     steps = sum(n * length(row) for n, row in zip(found, range(10, 100, 10), strict=True))
     assert steps <= 10_000 / 8 and any(found) == some
 
 
-class Forty(gymnasium.Env):
-    """Episodes of 40 steps."""
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        self.time += 1
-        return np.zeros(1, np.float32), 1.0, self.time == 40, False, {}
+class Forty(Drawn):
+    length = 40
 
 
 def test_a_run_leaves_evaluations_out_until_they_fit(tmp_path):

@@ -25,14 +25,14 @@ def warnings_of_bounds(spec: EnvSpec, std: float, remedy: str) -> list[str]:
     low, high = space.bounds()
     outside = (low < high) & ((low > ONE_SIDE * std) | (high < -ONE_SIDE * std))
     wide = (low < high) & space.bounded & (np.maximum(-low, high) > WIDE * max(std, 1.0))
-    if not (outside.any() or wide.any()):
+    found = outside if outside.any() else wide
+    if not found.any():
         return []
-    at = tuple(np.argwhere(outside if outside.any() else wide)[0])
+    at = tuple(np.argwhere(found)[0])
     entry = f"action{list(map(int, at)) or ''}"
     bound = low[at] if low[at] > 0 else high[at]
     effect = (f"Nearly all its actions are clipped to {bound:g}, so it cannot learn"
-              if outside.any() else
-              "It learns actions far from 0 very slowly")
+              if found is outside else "It learns actions far from 0 very slowly")
     return [f"{spec.name}: {entry} has bounds {low[at]:g} to {high[at]:g}, but a new policy acts "
             f"around 0 with a standard deviation of {std:.2g}. {effect}. "
             f"{remedy if space.bounded else SHIFT}"]
